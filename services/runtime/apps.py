@@ -1,0 +1,68 @@
+"""The apps, as every role that needs them knows them: the `apps` topic folded in memory."""
+
+import asyncio
+
+from protos.registry.v1.apps_pb2 import App
+from services.runtime.follower import decode
+from services.runtime.log import Log, Partition, Reader, Record
+from services.runtime.progress import Progress
+from services.runtime.topics import APPS
+
+_PARTITION = Partition(APPS.name, 0)
+_REFRESH_S = 2.0
+
+
+class AppDirectory:
+    """Looks apps up by appkey. A service: run it before what uses it."""
+
+    name = "apps"
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._apps: dict[str, App] = {}
+        self.progress = Progress()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def get(self, appkey: str) -> App | None:
+        return self._apps.get(appkey)
+
+    def all(self) -> list[App]:
+        """Every app, by creation time."""
+        return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
+
+    async def refresh(self) -> None:
+        """Return once everything in the log by now is known here, or after two seconds; callers share one wait."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+        await asyncio.wait([self._refreshing], timeout=_REFRESH_S)
+
+    async def _refresh(self) -> None:
+        end = (await self._log.ends([_PARTITION]))[_PARTITION]
+        if end:
+            await self.progress.wait([(_PARTITION, end - 1)])
+
+    async def run(self, ready: asyncio.Event) -> None:
+        end = (await self._log.ends([_PARTITION]))[_PARTITION]
+        self.progress.advance({_PARTITION: 0})
+        reader = await self._log.open({_PARTITION: 0})
+        try:
+            while not ready.is_set():
+                if end == 0 or self.progress.has(_PARTITION, end - 1):
+                    ready.set()
+                else:
+                    await self._fold(reader)
+            while True:
+                await self._fold(reader)
+        finally:
+            await reader.close()
+
+    async def _fold(self, reader: Reader) -> None:
+        records: list[Record] = await reader.read()
+        for record in records:
+            fact = decode(record)
+            match fact.WhichOneof("fact"):
+                case "app":
+                    self._apps[fact.app.appkey] = fact.app
+                case _:
+                    pass
+        self.progress.advance({_PARTITION: records[-1].offset + 1})

@@ -1,0 +1,54 @@
+"""Time as an argument: the system's clock, and one that tests move."""
+
+import asyncio
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock time in milliseconds since 1970 UTC, and waiting for it."""
+
+    def now_ms(self) -> int: ...
+
+    async def sleep_until(self, moment_ms: int) -> None:
+        """Return once now_ms() >= moment_ms."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock. It sleeps in slices of a minute, so that a clock set anew is noticed."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, moment_ms: int) -> None:
+        while (left_ms := moment_ms - self.now_ms()) > 0:
+            await asyncio.sleep(min(left_ms / 1000, 60))
+
+
+class ManualClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._count = itertools.count()
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    async def sleep_until(self, moment_ms: int) -> None:
+        if moment_ms > self._now_ms:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._sleepers, (moment_ms, next(self._count), future))
+            await future
+
+    def move(self, seconds: float) -> None:
+        """Let the given time pass and wake whoever waited for it."""
+        self._now_ms += int(seconds * 1000)
+        while self._sleepers and self._sleepers[0][0] <= self._now_ms:
+            future = heapq.heappop(self._sleepers)[2]
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,116 @@
+"""Settings: environment variables CARILLON_<NAME>, a .env file under them, read once into a frozen type per role."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from dotenv import dotenv_values
+
+from services.runtime.errors import CarillonError
+from services.runtime.rpc import Tls
+
+PREFIX = "CARILLON_"
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+SettingsType = TypeVar("SettingsType", bound="Settings")
+
+
+class SettingsError(CarillonError):
+    """A setting is wrong; the message is one line that names it."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every role is told. Each field is the environment variable CARILLON_<FIELD> in capitals."""
+
+    data_dir: str = "./data"
+    host: str = "127.0.0.1"
+    kafka_bootstrap: str | None = None
+    kafka_replication: Positive = 1
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
+    shard: Annotated[int, msgspec.Meta(ge=0)] = 0
+    shards: Positive = 1
+    timezone: str | None = None
+    log_level: str = "INFO"
+    console_port: Port = 8080
+    snapshot_s: Positive = 300
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_authority: str | None = None
+
+    def check(self) -> None:
+        """What the types cannot say; SettingsError names the setting."""
+        if self.shard >= self.shards:
+            raise SettingsError(f"{PREFIX}SHARD is {self.shard}, but must be below {PREFIX}SHARDS ({self.shards})")
+        if self.shards > self.partitions:
+            raise SettingsError(f"{PREFIX}SHARDS is {self.shards}, more than {PREFIX}PARTITIONS ({self.partitions})")
+        if self.log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise SettingsError(f"{PREFIX}LOG_LEVEL is {self.log_level!r}; use DEBUG, INFO, WARNING or ERROR")
+        if len({self.tls_cert is None, self.tls_key is None, self.tls_authority is None}) > 1:
+            raise SettingsError(f"{PREFIX}TLS_CERT, {PREFIX}TLS_KEY and {PREFIX}TLS_AUTHORITY go together")
+        self.zone()
+
+    @property
+    def data(self) -> Path:
+        return Path(self.data_dir)
+
+    def state_dir(self, role: str) -> Path:
+        """Where this instance of the role keeps its state."""
+        return self.data / (role if self.shards == 1 else f"{role}-{self.shard}-of-{self.shards}")
+
+    def zone(self) -> ZoneInfo:
+        """The zone of all dates and times of the public interface; the host's unless set."""
+        name = self.timezone or _host_zone()
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise SettingsError(
+                f"{PREFIX}TIMEZONE is {name!r}, which is no time zone; use a name like Asia/Shanghai"
+            ) from None
+
+    def tls(self) -> Tls | None:
+        """What calls between roles use for mutual TLS, or None."""
+        if self.tls_cert is None or self.tls_key is None or self.tls_authority is None:
+            return None
+        return Tls(Path(self.tls_cert), Path(self.tls_key), Path(self.tls_authority))
+
+
+def environment() -> dict[str, str]:
+    """The process's environment over what a .env file in the working directory says."""
+    from_file = {name: value for name, value in dotenv_values(".env").items() if value is not None}
+    return {**from_file, **os.environ}
+
+
+def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
+    """Read one role's settings; an empty variable counts as unset. SettingsError in one line that names the setting."""
+    given = {
+        field.name: value
+        for field in msgspec.structs.fields(settings)
+        if (value := env.get(PREFIX + field.name.upper(), "").strip())
+    }
+    try:
+        loaded = msgspec.convert(given, settings, strict=False)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`")
+        raise SettingsError(f"{PREFIX}{name.upper()} is {given.get(name)!r}: {problem.lower()}") from None
+    loaded.check()
+    return loaded
+
+
+def addresses(role: str, env: Mapping[str, str]) -> list[str]:
+    """CARILLON_<ROLE>_ADDR: where the role's instances listen, comma-separated, in order; empty when unset."""
+    return [address.strip() for address in env.get(f"{PREFIX}{role.upper()}_ADDR", "").split(",") if address.strip()]
+
+
+def _host_zone() -> str:
+    if name := os.environ.get("TZ"):
+        return name.lstrip(":")
+    try:
+        target = os.path.realpath("/etc/localtime")
+    except OSError:
+        return "UTC"
+    return target.partition("/zoneinfo/")[2] or "UTC"

@@ -1,0 +1,65 @@
+"""Everything that can be answered with an error, in one tree.
+
+    CarillonError              code INTERNAL            result 500
+    ├── InputError             code INVALID_ARGUMENT    result 400   the caller's fault; says which field
+    ├── NotFoundError          code NOT_FOUND           result 400   no such app, device, push or task
+    ├── ConflictError          code FAILED_PRECONDITION result 400   too late, or not in this state
+    ├── SignError              code UNAUTHENTICATED     result 401   wrong sign, unknown app
+    ├── BusyError              code RESOURCE_EXHAUSTED  result 500   a bounded queue is full; try again
+    ├── UnavailableError       code UNAVAILABLE         result 500   a role or store does not answer; try again
+    └── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
+
+`code` names the gRPC status that carries the error between roles, `result` is the number in the public answer.
+"""
+
+
+class CarillonError(Exception):
+    code = "INTERNAL"
+    result = 500
+
+
+class InputError(CarillonError):
+    code = "INVALID_ARGUMENT"
+    result = 400
+
+
+class NotFoundError(CarillonError):
+    code = "NOT_FOUND"
+    result = 400
+
+
+class ConflictError(CarillonError):
+    code = "FAILED_PRECONDITION"
+    result = 400
+
+
+class SignError(CarillonError):
+    code = "UNAUTHENTICATED"
+    result = 401
+
+
+class BusyError(CarillonError):
+    code = "RESOURCE_EXHAUSTED"
+
+
+class UnavailableError(CarillonError):
+    code = "UNAVAILABLE"
+
+
+class DeadlineError(CarillonError):
+    code = "DEADLINE_EXCEEDED"
+
+
+BY_CODE: dict[str, type[CarillonError]] = {
+    error.code: error
+    for error in (
+        CarillonError,
+        InputError,
+        NotFoundError,
+        ConflictError,
+        SignError,
+        BusyError,
+        UnavailableError,
+        DeadlineError,
+    )
+}

@@ -1,0 +1,72 @@
+"""Ids: events, tokens, apps, and message ids."""
+
+import fcntl
+import os
+import secrets
+import string
+from pathlib import Path
+from typing import IO
+
+from services.runtime.clock import Clock
+from services.runtime.errors import CarillonError
+
+_EPOCH_MS = 1_767_225_600_000  # 2026-01-01 UTC
+_TICKS_PER_S = 1 << 18
+_WORKER_BITS = 5
+WORKERS = 1 << _WORKER_BITS
+_LETTERS = string.ascii_letters + string.digits
+
+
+def event_id() -> bytes:
+    """16 random bytes."""
+    return os.urandom(16)
+
+
+def new_appkey() -> str:
+    """Ten decimal digits below 2^31: clients in the field keep an appkey in a 32-bit int."""
+    return str(1_000_000_000 + secrets.randbelow(2**31 - 1_000_000_000))
+
+
+def new_secret() -> str:
+    """64 letters and digits."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(64))
+
+
+def new_token() -> str:
+    """A device token: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+class MessageIds:
+    """Unique, increasing ids below 2^53: 30 bits of seconds since 2026, 18 bits of ticks, 5 bits of worker.
+
+    A worker that needs more than 262,144 ids in a second runs ahead of the clock and the clock catches up.
+    """
+
+    def __init__(self, clock: Clock, worker: int) -> None:
+        self._clock = clock
+        self._worker = worker
+        self._next_tick = 0
+
+    def take(self, count: int = 1) -> list[int]:
+        """The next `count` ids, ascending."""
+        now = (self._clock.now_ms() - _EPOCH_MS) * _TICKS_PER_S // 1000
+        first = max(now, self._next_tick)
+        self._next_tick = first + count
+        return [(tick << _WORKER_BITS) | self._worker for tick in range(first, first + count)]
+
+
+def claim_worker(directory: Path, shard: int, shards: int) -> tuple[int, IO[bytes]]:
+    """A worker number that no other process has: one of the shard's share, held by a lock for the process's life."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for worker in range(shard, WORKERS, shards):
+        lock = (directory / f"worker-{worker}.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+        else:
+            return worker, lock
+    raise CarillonError(
+        f"all of this shard's {WORKERS // shards} message id workers are taken; start fewer edge workers"
+    )

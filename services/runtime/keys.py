@@ -1,0 +1,83 @@
+"""The installation's master key and what is derived from it: sealed secrets and device keys.
+
+The master key is 32 random bytes in a file of mode 600, made by the first start. All else is derived (HKDF-SHA256).
+"""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from services.runtime.errors import CarillonError
+
+_NONCE = 12
+_MAC = 16
+
+
+class Keyring:
+    """Seals secrets and makes device keys. Every role that opens doors or owns secrets has the same one."""
+
+    def __init__(self, master: bytes) -> None:
+        if len(master) != 32:
+            raise CarillonError("the master key must be 32 bytes")
+        self._sealing = AESGCM(_derive(master, b"carillon app secrets"))
+        self._device = _derive(master, b"carillon device keys")
+
+    @classmethod
+    def load(cls, path: Path) -> "Keyring":
+        """Read the master key, or make it if the file is not there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            fresh = path.with_name(f"{path.name}.{os.getpid()}")
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(os.urandom(32))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, path)
+            fresh.unlink()
+        return cls(path.read_bytes())
+
+    def seal(self, secret: str, context: str) -> bytes:
+        """Encrypt a secret; `context` (the appkey) must be given again to open it."""
+        nonce = os.urandom(_NONCE)
+        return nonce + self._sealing.encrypt(nonce, secret.encode(), context.encode())
+
+    def open(self, sealed: bytes, context: str) -> str:
+        """Decrypt a secret; CarillonError when it was sealed with another master key or context."""
+        try:
+            return self._sealing.decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
+        except InvalidTag:
+            raise CarillonError(f"a secret of {context} was sealed with another master key") from None
+
+    def device_key(self, appkey: str, token: str, number: int) -> str:
+        """The key that proves ownership of a token; it carries the device's number, so no look-up is needed."""
+        packed = number.to_bytes(4, "big")
+        return base64.urlsafe_b64encode(packed + self._device_mac(appkey, token, packed)).decode().rstrip("=")
+
+    def device_number(self, appkey: str, token: str, key: str) -> int | None:
+        """The number of the device whose key this is, or None when it is not that token's key."""
+        try:
+            raw = base64.urlsafe_b64decode(key.encode("ascii") + b"=" * (-len(key) % 4))
+        except (ValueError, UnicodeEncodeError):
+            return None
+        packed, mac = raw[:4], raw[4:]
+        if len(raw) != 4 + _MAC or not hmac.compare_digest(mac, self._device_mac(appkey, token, packed)):
+            return None
+        return int.from_bytes(packed, "big")
+
+    def _device_mac(self, appkey: str, token: str, packed: bytes) -> bytes:
+        text = packed + f"{appkey}/{token}".encode()
+        return hmac.digest(self._device, text, hashlib.sha256)[:_MAC]
+
+
+def _derive(master: bytes, purpose: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(master)

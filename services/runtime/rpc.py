@@ -1,0 +1,225 @@
+"""Calls between roles: over gRPC sockets, or straight to the servicer in the same process, with the same errors.
+
+A role registers its servicers at a `Server` with the generated `add_...Servicer_to_server` and calls others through the
+generated stubs on a `Channel`. `LocalServer.channel()` gives one without a socket. Every call has a deadline.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+
+from services.runtime.errors import BY_CODE, CarillonError, DeadlineError, UnavailableError
+from services.runtime.logs import logger
+from services.runtime.metrics import RPC_ERRORS, RPC_SECONDS
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Channel = grpc.aio.Channel
+Server = grpc.aio.Server
+
+DEADLINE_S = 10.0
+"""Deadline of a call that names none, seconds."""
+
+_MAX_BYTES = 32 * 1024 * 1024
+_LIMITS = [("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.max_send_message_length", _MAX_BYTES)]
+_SERVER_OPTIONS = [
+    *_LIMITS,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+_CHANNEL_OPTIONS = [*_LIMITS, ("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 5_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of PEM text for mutual TLS: this process's certificate and key, and the authority of all of them."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+def connect(address: str, tls: Tls | None = None) -> Channel:
+    """A channel to host:port or unix:/path. Connecting happens with the first call, and again when it broke."""
+    interceptors: list[grpc.aio.ClientInterceptor] = [_UnaryDeadline(), _StreamErrors()]
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS, interceptors=interceptors)
+    credentials = grpc.ssl_channel_credentials(
+        tls.authority.read_bytes(), tls.key.read_bytes(), tls.certificate.read_bytes()
+    )
+    return grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS, interceptors=interceptors)
+
+
+def serve(addresses: Sequence[str], tls: Tls | None = None) -> Server:
+    """A server that will listen at host:port or unix:/path; add servicers, then `await server.start()`."""
+    server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[_ServerErrors()])
+    for address in addresses:
+        if tls is None:
+            server.add_insecure_port(address)
+        else:
+            pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+            credentials = grpc.ssl_server_credentials([pair], tls.authority.read_bytes(), require_client_auth=True)
+            server.add_secure_port(address, credentials)
+    return server
+
+
+class _ServerErrors(grpc.aio.ServerInterceptor):
+    """Turns the error tree into gRPC statuses, and anything else into INTERNAL without its text."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None:
+            return handler
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(
+                _answering(method, cast(Any, handler.unary_unary)),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        if handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(
+                _streaming(method, cast(Any, handler.stream_stream)),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        raise CarillonError(f"{method}: only unary and two-way streaming calls are in use")
+
+
+def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+    async def answer(request: Any, context: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return await behavior(request, context)
+        except Exception as error:
+            await _abort(method, context, error)
+        finally:
+            RPC_SECONDS.labels(method).observe(time.perf_counter() - started)
+
+    return answer
+
+
+def _streaming(method: str, behavior: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+    async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        try:
+            async for response in behavior(requests, context):
+                yield response
+        except Exception as error:
+            await _abort(method, context, error)
+
+    return stream
+
+
+async def _abort(method: str, context: Any, error: Exception) -> None:
+    error = _as_carillon(method, error)
+    RPC_ERRORS.labels(method, error.code).inc()
+    await context.abort(grpc.StatusCode[error.code], str(error))
+
+
+def _as_carillon(method: str, error: Exception) -> CarillonError:
+    if isinstance(error, CarillonError):
+        return error
+    logger.error("a call failed", method=method, exc_info=error)
+    return CarillonError("internal error")
+
+
+class _UnaryDeadline(grpc.aio.UnaryUnaryClientInterceptor):
+    """Gives every call a deadline and raises the error tree."""
+
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        timeout = client_call_details.timeout or DEADLINE_S
+        call = await continuation(client_call_details._replace(timeout=timeout), request)
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise _from_grpc(error) from None
+
+
+class _StreamErrors(grpc.aio.StreamStreamClientInterceptor):
+    """Raises the error tree out of a stream's responses."""
+
+    async def intercept_stream_stream(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> AsyncIterator[Any]:
+        call = await continuation(client_call_details, request_iterator)
+        return _responses(call)
+
+
+async def _responses(call: Any) -> AsyncIterator[Any]:
+    try:
+        async for response in call:
+            yield response
+    except grpc.aio.AioRpcError as error:
+        raise _from_grpc(error) from None
+    finally:
+        call.cancel()
+
+
+def _from_grpc(error: grpc.aio.AioRpcError) -> CarillonError:
+    return BY_CODE.get(error.code().name, UnavailableError)(error.details() or error.code().name)
+
+
+class LocalServer:
+    """Collects servicers as a gRPC server does, and hands their calls over inside the process."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
+        """Part of what the generated code calls; the methods come by name below."""
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: dict[str, Any]) -> None:
+        for name, handler in method_handlers.items():
+            self._handlers[f"/{service_name}/{name}"] = handler
+
+    def channel(self) -> Channel:
+        """A channel for generated stubs whose calls run the servicer directly."""
+        return cast(Channel, _LocalChannel(self._handlers))
+
+
+class _LocalChannel:
+    def __init__(self, handlers: dict[str, Any]) -> None:
+        self._handlers = handlers
+
+    def unary_unary(self, method: str, *_: Any, **__: Any) -> Callable[..., Awaitable[Any]]:
+        async def call(request: Any, timeout: float | None = None, **_: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                async with asyncio.timeout(timeout or DEADLINE_S):
+                    return await self._handler(method).unary_unary(request, None)
+            except TimeoutError:
+                raise DeadlineError(f"{method} did not answer in time") from None
+            except Exception as error:
+                raise _as_carillon(method, error) from None
+            finally:
+                RPC_SECONDS.labels(method).observe(time.perf_counter() - started)
+
+        return call
+
+    def stream_stream(self, method: str, *_: Any, **__: Any) -> Callable[..., AsyncIterator[Any]]:
+        async def call(requests: AsyncIterator[Any], **_: Any) -> AsyncIterator[Any]:
+            try:
+                async for response in self._handler(method).stream_stream(requests, None):
+                    yield response
+            except Exception as error:
+                raise _as_carillon(method, error) from None
+
+        return call
+
+    async def close(self, grace: float | None = None) -> None:
+        """Nothing to close: there is no socket."""
+
+    def _handler(self, method: str) -> Any:
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise UnavailableError(f"{method} is not served in this process")
+        return handler
