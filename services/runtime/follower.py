@@ -130,9 +130,14 @@ class Follower:
             await reader.close()
             self._thread.shutdown(wait=True)
 
-    async def fold_until(self, ends: Mapping[Partition, int]) -> None:
-        """Replay: fold own and others' facts up to the ends, deciding nothing."""
-        await self._fold(self._storage.offsets(), {p: end for p, end in ends.items() if p not in self._decides})
+    @property
+    def folded(self) -> frozenset[Partition]:
+        """Everything that the state is folded from: what a replay reads."""
+        return self._folds.union(self._own)
+
+    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+        """Replay: fold own and others' facts up to the ends, deciding nothing; tells each batch's record count."""
+        await self._fold(await self.ask(self._storage.offsets), {p: ends[p] for p in self.folded}, on_batch)
 
     def _reached(self, goal: Mapping[Partition, int]) -> bool:
         return all(end == 0 or self.progress.has(partition, end - 1) for partition, end in goal.items())

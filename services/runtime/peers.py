@@ -1,4 +1,4 @@
-"""The other roles, seen from one: a channel to each instance, and waiting until they have seen what was written."""
+"""The other roles, seen from one: a channel to each instance, waiting until they saw what was written."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ SETTLE_S = 5.0
 
 
 class Peers:
-    """Channels by role; the n-th of a role leads to its instance n, which owns the partitions p with p mod count = n."""
+    """Channels by role; a role's n-th leads to its instance n, which owns the partitions p with p mod count = n."""
 
     def __init__(self, channels: Mapping[str, Sequence[Channel]]) -> None:
         self._channels = channels
