@@ -1,0 +1,297 @@
+"""The `carillon` command. The only file that knows every role."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import analytics.main
+import click
+import edge.cli.app
+import edge.cli.audit
+import edge.cli.device
+import edge.cli.send
+import edge.cli.sign
+import edge.main
+import edge.serve
+import uvloop
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+import services.delivery.main
+import services.gateway.main
+import services.registry.main
+import services.scheduling.main
+import services.targeting.main
+from edge.cli.first_push import device_line, first_push
+from edge.cli.reach import SOCKET
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.runtime import datadir, replay
+from services.runtime.config import Settings, environment, load
+from services.runtime.errors import CarillonError
+from services.runtime.log import Log, Partition
+from services.runtime.logs import configure
+from services.runtime.operations import Operations
+from services.runtime.peers import Peers
+from services.runtime.role import Role, Surroundings
+from services.runtime.rpc import LocalServer, Server, serve
+from services.runtime.runner import run
+from services.runtime.surroundings import DEFAULT_ADDRESSES, connected_peers, open_log, role_addresses, surroundings
+from services.runtime.topics import TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class RoleEntry:
+    """How a role is configured and wired, and how its state is opened for a replay."""
+
+    settings: type[Settings]
+    build: Callable[[Any, Surroundings], Role]
+    open_state: Callable[[Any, Any, Log], replay.State] | None = None
+
+
+ROLES: dict[str, RoleEntry] = {
+    "registry": RoleEntry(
+        services.registry.main.RegistrySettings, services.registry.main.build, services.registry.main.open_state
+    ),
+    "targeting": RoleEntry(
+        services.targeting.main.TargetingSettings, services.targeting.main.build, services.targeting.main.open_state
+    ),
+    "delivery": RoleEntry(
+        services.delivery.main.DeliverySettings, services.delivery.main.build, services.delivery.main.open_state
+    ),
+    "scheduling": RoleEntry(
+        services.scheduling.main.SchedulingSettings, services.scheduling.main.build, services.scheduling.main.open_state
+    ),
+    "analytics": RoleEntry(analytics.main.AnalyticsSettings, analytics.main.build),
+    "gateway": RoleEntry(services.gateway.main.GatewaySettings, services.gateway.main.build),
+    "edge": RoleEntry(edge.main.EdgeSettings, edge.main.build),
+}
+"""In the order of starting: what stands behind a door is there before the door opens."""
+
+REPLAYED = [*(name for name, entry in ROLES.items() if entry.open_state), "analytics"]
+
+
+@click.group()
+@click.version_option(package_name="carillon")
+def main() -> None:
+    """Carillon: self-hosted push messaging. Start with `carillon up`."""
+
+
+for command in (
+    edge.cli.app.app,
+    edge.cli.audit.audit,
+    edge.cli.device.device,
+    edge.cli.send.send,
+    edge.cli.sign.sign,
+):
+    main.add_command(command)
+
+
+@main.command()
+def up() -> None:
+    """Run every role in this process, on the data directory (CARILLON_DATA_DIR, default ./data)."""
+    with _plain_errors():
+        env = environment()
+        settings = load(Settings, env)
+        roles = {name: load(entry.settings, env) for name, entry in ROLES.items()}
+        configure(settings.log_level)
+        with datadir.held(settings.data):
+            uvloop.run(_up(settings, roles))
+
+
+@main.command("serve")
+@click.argument("role", type=click.Choice(list(ROLES)))
+def serve_role(role: str) -> None:
+    """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
+    with _plain_errors():
+        env = environment()
+        settings = load(ROLES[role].settings, env)
+        if settings.kafka_bootstrap is None:
+            raise CarillonError("set CARILLON_KAFKA_BOOTSTRAP: roles in processes of their own share a Kafka log")
+        configure(settings.log_level)
+        if role == "edge":
+            edge.serve.run(env)
+        else:
+            with datadir.held(settings.state_dir(role), "running.lock"):
+                uvloop.run(_serve(role, settings, env))
+
+
+@main.command("replay")
+@click.argument("role", type=click.Choice(REPLAYED))
+@click.option("--verify", is_flag=True, help="Compare a rebuilt state with the live one and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def replay_role(role: str, verify: bool, as_json: bool) -> None:
+    """Rebuild a role's state from the log; without --verify the service must be stopped. Nothing is ever sent."""
+    with _plain_errors():
+        env = environment()
+        settings = load(ROLES[role].settings, env)
+        configure("WARNING")
+        answer = uvloop.run(_replay(role, settings, verify))
+    click.echo(json.dumps(answer) if as_json else "\n".join(f"{name}: {value}" for name, value in answer.items()))
+    sys.exit(0 if answer.get("equal", True) else 1)
+
+
+async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
+    servers = {name: LocalServer() for name in ROLES}
+    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    async with surroundings(settings, peers) as around:
+        socket = settings.data.absolute() / SOCKET
+        outside = serve([f"unix:{socket}"])
+        built = [ROLES[name].build(role_settings, around) for name, role_settings in roles.items()]
+        for role in built:
+            for add in role.servicers:
+                add(cast(Server, servers[role.name]))
+            for add in role.servicers[:1]:
+                add(outside)
+        operations = Operations(settings.host, settings.console_port)
+        welcome = Welcome(around, f"http://{settings.host}:{roles['edge'].v2_port}", roles, settings.console_port)
+        of_roles = [service for role in built for service in role.services]
+        listening = RpcDoor("the commands' socket", outside, socket=str(socket))
+        await run([operations, *of_roles, listening, welcome], on_ready=operations.set_ready)
+
+
+async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
+    async with surroundings(settings, connected_peers(env, settings.tls())) as around:
+        built = ROLES[role].build(settings, around)
+        operations = Operations(settings.host, settings.console_port)
+        doors = []
+        if role in DEFAULT_ADDRESSES:
+            server = serve([_own_address(role, settings, env)], settings.tls())
+            for add in built.servicers:
+                add(server)
+            doors = [RpcDoor(f"{role} calls", server)]
+        await run([operations, *doors, *built.services], on_ready=operations.set_ready)
+
+
+def _own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:
+    listed = role_addresses(role, env)
+    if len(listed) != settings.shards:
+        raise CarillonError(
+            f"CARILLON_{role.upper()}_ADDR names {len(listed)} instances, but CARILLON_SHARDS is {settings.shards}"
+        )
+    return listed[settings.shard]
+
+
+class RpcDoor:
+    """A gRPC server as a service; a Unix socket is for its owner alone."""
+
+    def __init__(self, name: str, server: Server, socket: str | None = None) -> None:
+        self.name = name
+        self._server = server
+        self._socket = socket
+
+    async def run(self, ready: asyncio.Event) -> None:
+        await self._server.start()
+        if self._socket:
+            os.chmod(self._socket, 0o600)
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._server.stop(grace=5)
+
+
+class Welcome:
+    """The last service to start: makes the demo app on the first start, and prints a first push to try."""
+
+    name = "welcome"
+
+    def __init__(self, around: Surroundings, v2_url: str, roles: Mapping[str, Any], console_port: int) -> None:
+        self._around = around
+        self._v2_url = v2_url
+        self._roles = roles
+        self._console_port = console_port
+
+    async def run(self, ready: asyncio.Event) -> None:
+        app = await self._demo_app()
+        secret = self._around.keys.open(app.sealed_secret, app.appkey)
+        self._print(app, *first_push(app.appkey, secret, self._v2_url))
+        ready.set()
+        await asyncio.Event().wait()
+
+    async def _demo_app(self) -> App:
+        existing = next((app for app in self._around.apps.all() if app.platform == PLATFORM_ANDROID), None)
+        if existing is not None:
+            return existing
+        registry = RegistryServiceStub(self._around.peers.all("registry")[0])
+        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo")
+        app: App = (await registry.CreateApp(request)).app
+        return app
+
+    def _print(self, app: App, curl: str, send: str) -> None:
+        gateway = self._roles["gateway"]
+        lines = [
+            "Carillon is ready.",
+            f"  app servers, v2      {self._v2_url}",
+            f"  devices              ws://{gateway.host}:{gateway.gateway_port}/device/v1",
+            f"  health and metrics   http://{gateway.host}:{self._console_port}/healthz  /metrics",
+            "",
+            f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
+            f"   {device_line(app.appkey)}",
+            "2. In a third, send it a push; either line does:",
+            f"   {curl}",
+            f"   {send}",
+            "3. Ask what happened to it, with the id from the answer:",
+            "   carillon audit push ID",
+        ]
+        click.echo("\n".join(lines))
+
+
+async def _replay(role: str, settings: Settings, verify: bool) -> dict[str, Any]:
+    with contextlib.nullcontext() if verify else _stopped(role, settings):
+        log = await open_log(settings, read_only=True)
+        try:
+            return await _replayed(role, settings, log, verify)
+        finally:
+            await log.close()
+
+
+def _stopped(role: str, settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Hold what the running role holds: a rebuild takes its state's place."""
+    if settings.kafka_bootstrap is None:
+        return datadir.held(settings.data)
+    return datadir.held(settings.state_dir(role), "running.lock")
+
+
+async def _replayed(role: str, settings: Settings, log: Log, verify: bool) -> dict[str, Any]:
+    everything = [
+        Partition(topic.name, number)
+        for topic in TOPICS.values()
+        for number in range(topic.partitions(settings.partitions))
+    ]
+    ends = await log.ends(everything)
+    open_state = ROLES[role].open_state
+    with _progress(f"replaying {role}") as on_batch:
+        if open_state is None:
+            return await analytics.main.replay(settings, log, verify, on_batch)
+        opened = functools.partial(open_state, settings)
+        directory = settings.state_dir(role)
+        if verify:
+            verdict = await replay.verify(opened, directory, log, ends, on_batch)
+            return {"role": role, "equal": verdict.equal, **verdict._asdict()}
+        return {"role": role, "digest": await replay.rebuild(opened, directory, log, ends, on_batch)}
+
+
+@contextlib.contextmanager
+def _progress(title: str) -> Iterator[Callable[[int], None]]:
+    """A running count of records on standard error, when a person looks."""
+    columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda count: bar.advance(task, count)
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """An error a person can act on ends the command with its one line, not with a traceback."""
+    try:
+        yield
+    except CarillonError as error:
+        raise click.ClickException(str(error)) from None

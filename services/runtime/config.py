@@ -37,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "INFO"
     console_port: Port = 8080
     snapshot_s: Positive = 300
+    master_key_file: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_authority: str | None = None
@@ -56,6 +57,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def data(self) -> Path:
         return Path(self.data_dir)
+
+    @property
+    def key_file(self) -> Path:
+        """The installation's master key: in the data directory unless CARILLON_MASTER_KEY_FILE says otherwise."""
+        return Path(self.master_key_file) if self.master_key_file else self.data / "master.key"
 
     def state_dir(self, role: str) -> Path:
         """Where this instance of the role keeps its state."""

@@ -2,12 +2,14 @@
 
 A role's state changes by `apply` (facts) and by nothing else. Facts it decides are applied at once, inside the same
 transaction, appended to the log, and only then committed together with the offsets. A crash between append and commit
-is healed at the next start: the facts already in the log are folded first, and each names the command that caused it,
-so that command is not decided twice.
+is healed at the next start: the facts already in the log are folded first, and each names the command that caused it;
+the commands up to that one count as decided. This holds where the facts that follow from one partition of commands
+go to one own partition.
 """
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log import Draft, Log, Partition, Record
 from services.runtime.logs import logger
 from services.runtime.metrics import APPENDED, APPLIED
@@ -23,6 +25,7 @@ from services.runtime.parking import Parking
 from services.runtime.progress import Progress
 from services.runtime.topics import TOPICS, Topic
 
+_LAST_NOTES_S = 5.0
 Answer = TypeVar("Answer")
 
 
@@ -90,11 +93,12 @@ class Follower:
         decides: Sequence[Partition] = (),
         own: Sequence[Partition] = (),
     ) -> None:
-        """`folds`: facts of others to apply. `decides`: what to decide on; a partition in both is applied first.
+        """`folds`: facts of others to apply. `decides`: what to decide on; a partition in both is applied first, and
+        a fresh state only folds what the log already holds of it, because that was decided before.
         `own`: where the decided facts go when this role alone writes there; folded at the start only, because
         afterwards they are applied as they are made. Drafts to other topics (commands to others) are not applied.
         """
-        self.role = role
+        self.role = self.name = role
         self.progress = Progress()
         self._log = log
         self._rules = rules
@@ -106,14 +110,39 @@ class Follower:
         self._own_topics = {partition.topic for partition in own}
         self._own_ends: dict[Partition, int] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=role)
+        self._turn = asyncio.Lock()
+        self._notes: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
         """Run a query between batches, in the thread that owns the state."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, question, *arguments)
 
+    async def note(self, choose: Callable[[], Sequence[Fact]]) -> None:
+        """Write down what the role decides by itself, such as that a moment has come. Only once `run` is ready.
+
+        `choose` runs between two batches, in the thread that owns the state, so no command is decided between what it
+        reads and what it returns: facts for own partitions, each with an event_id and a time_ms. They are applied,
+        appended and committed when this returns, also when the caller was cancelled meanwhile.
+        """
+        task = asyncio.create_task(self._note(choose))
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+        await asyncio.shield(task)
+
     async def run(self, ready: asyncio.Event) -> None:
         """Catch up, say ready, follow for ever."""
-        starts = await self._caught_up_with_own_facts()
+        try:
+            await self._follow(ready)
+        finally:
+            if self._notes:
+                await asyncio.wait(self._notes, timeout=_LAST_NOTES_S)
+            self._thread.submit(self._storage.rollback)
+            self._thread.shutdown(wait=True)
+
+    async def _follow(self, ready: asyncio.Event) -> None:
+        await self._catch_up_with_own_facts()
+        await self._catch_up_where_fresh()
+        starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._folds | self._decides}
         self.progress.advance(reading, self._own_ends)
         goal = await self._log.ends(reading)
@@ -128,7 +157,10 @@ class Follower:
                     ready.set()
         finally:
             await reader.close()
-            self._thread.shutdown(wait=True)
+
+    async def offsets(self) -> dict[Partition, int]:
+        """The next offset of each partition that the state has seen."""
+        return await self.ask(self._storage.offsets)
 
     @property
     def folded(self) -> frozenset[Partition]:
@@ -136,8 +168,12 @@ class Follower:
         return self._folds.union(self._own)
 
     async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
-        """Replay: fold own and others' facts up to the ends, deciding nothing; tells each batch's record count."""
-        await self._fold(await self.ask(self._storage.offsets), {p: ends[p] for p in self.folded}, on_batch)
+        """Replay: fold own facts, then others', up to the ends and no further, deciding nothing.
+
+        Tells each batch's record count.
+        """
+        for partitions in (self._own, self._folds):
+            await self._fold(await self.offsets(), {p: ends[p] for p in partitions}, on_batch)
 
     def _reached(self, goal: Mapping[Partition, int]) -> bool:
         return all(end == 0 or self.progress.has(partition, end - 1) for partition, end in goal.items())
@@ -150,20 +186,18 @@ class Follower:
                 logger.warning("the log does not answer", role=self.role, error=str(error))
                 await asyncio.sleep(1)
 
-    async def _caught_up_with_own_facts(self) -> dict[Partition, int]:
-        starts = await self.ask(self._storage.offsets)
-        if not self._own:
-            return starts
-        self._own_ends = await self._log.ends(self._own)
-        await self._fold(starts, self._own_ends)
-        starts = await self.ask(self._storage.offsets)
-        for partition in self._own:
-            last = await self._log.last(partition)
-            cause = _meta(last).cause if last else Position()
-            source = Partition(cause.topic, cause.partition)
-            if source in self._decides:
-                starts[source] = max(starts.get(source, 0), cause.offset + 1)
-        return starts
+    async def _catch_up_with_own_facts(self) -> None:
+        if self._own:
+            self._own_ends = await self._log.ends(self._own)
+            await self._fold(await self.offsets(), self._own_ends)
+
+    async def _catch_up_where_fresh(self) -> None:
+        starts = await self.offsets()
+        fresh = [partition for partition in self._folds & self._decides if partition not in starts]
+        if fresh:
+            ends = await self._log.ends(fresh)
+            await self._fold({}, ends)
+            await self.ask(self._fold_batch, [], ends)
 
     async def _fold(
         self,
@@ -178,33 +212,66 @@ class Follower:
         try:
             while behind:
                 records = await self._read(reader)
-                offsets = _next_offsets(records)
-                await self.ask(self._apply_batch, records, False)
-                await self.ask(self._storage.commit, offsets)
+                offsets = {p: min(next_offset, ends[p]) for p, next_offset in _next_offsets(records).items()}
+                records = [r for r in records if r.offset < ends[Partition(r.topic, r.partition)]]
+                await self.ask(self._fold_batch, records, offsets)
                 self.progress.advance(offsets)
                 on_batch(len(records))
-                behind = {p: end for p, end in behind.items() if not self.progress.has(p, end - 1)}
+                behind = {p: end for p, end in behind.items() if offsets.get(p, 0) < end}
         finally:
             await reader.close()
 
-    async def _handle(self, records: list[Record]) -> None:
-        offsets = _next_offsets(records)
-        facts = await self.ask(self._apply_batch, records, True)
+    def _fold_batch(self, records: list[Record], offsets: Mapping[Partition, int]) -> None:
+        decided: dict[Partition, int] = self._storage.offsets()
+        self._storage.begin()
         try:
-            produced = await self._append(facts)
+            for record in records:
+                cause = self._fold_one(record).cause
+                source = Partition(cause.topic, cause.partition)
+                if source in self._decides and record.topic in self._own_topics:
+                    decided[source] = max(decided.get(source, 0), cause.offset + 1)
+        except BaseException:
+            self._storage.rollback()
+            raise
+        self._storage.commit({**decided, **offsets})
+
+    def _fold_one(self, record: Record) -> Meta:
+        try:
+            message = decode(record)
+            self._rules.apply(record, message)
+        except (DecodeError, ValueError) as error:
+            self._parking.park(record, error)
+            return Meta()
+        meta: Meta = message.meta
+        return meta
+
+    async def _handle(self, records: list[Record]) -> None:
+        async with self._turn:
+            await self._conclude(await self.ask(self._apply_batch, records), _next_offsets(records))
+        for topic, count in Counter(record.topic for record in records).items():
+            APPLIED.labels(self.role, topic).inc(count)
+
+    async def _note(self, choose: Callable[[], Sequence[Fact]]) -> None:
+        async with self._turn:
+            drafts = await self.ask(self._apply_noted, choose)
+            if drafts:
+                await self._conclude(drafts, {})
+
+    async def _conclude(self, drafts: list[Draft], offsets: Mapping[Partition, int]) -> None:
+        try:
+            produced = await self._append(drafts)
         except BaseException:
             await self.ask(self._storage.rollback)
             raise
-        await self.ask(self._storage.commit, {**offsets, **produced})
-        self.progress.advance(offsets, produced)
-        for record in records:
-            APPLIED.labels(self.role, record.topic).inc()
+        own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
+        await self.ask(self._storage.commit, {**offsets, **own})
+        self.progress.advance({**offsets, **own}, produced)
 
     async def _append(self, drafts: list[Draft]) -> dict[Partition, int]:
         while drafts:
             try:
                 offsets = await self._log.append(drafts)
-            except UnavailableError as error:
+            except (BusyError, UnavailableError) as error:
                 logger.warning("the log takes no facts; trying again", role=self.role, error=str(error))
                 await asyncio.sleep(0.5)
             else:
@@ -221,21 +288,36 @@ class Follower:
                 produced |= await self._log.ends([partition])
         return produced
 
-    def _apply_batch(self, records: list[Record], deciding: bool) -> list[Draft]:
+    def _apply_batch(self, records: list[Record]) -> list[Draft]:
         self._storage.begin()
         try:
-            return [draft for record in records for draft in self._one(record, deciding)]
+            return [draft for record in records for draft in self._one(record)]
         except BaseException:
             self._storage.rollback()
             raise
 
-    def _one(self, record: Record, deciding: bool) -> list[Draft]:
+    def _apply_noted(self, choose: Callable[[], Sequence[Fact]]) -> list[Draft]:
+        facts = choose()
+        if not facts:
+            return []
+        self._storage.begin()
+        try:
+            return [self._noted(fact) for fact in facts]
+        except BaseException:
+            self._storage.rollback()
+            raise
+
+    def _noted(self, fact: Fact) -> Draft:
+        fact.message.meta.writer = self.role
+        return self._own_draft(fact)
+
+    def _one(self, record: Record) -> list[Draft]:
         source = Partition(record.topic, record.partition)
         try:
             message = decode(record)
-            if not deciding or source in self._folds:
+            if source in self._folds:
                 self._rules.apply(record, message)
-            facts = self._rules.decide(record, message) if deciding and source in self._decides else ()
+            facts = self._rules.decide(record, message) if source in self._decides else ()
         except (DecodeError, ValueError) as error:
             self._parking.park(record, error)
             return []
@@ -254,6 +336,9 @@ class Follower:
                 cause_index=index,
             )
         )
+        return self._own_draft(fact)
+
+    def _own_draft(self, fact: Fact) -> Draft:
         draft = Draft(fact.topic.name, fact.partition, fact.key, fact.message.SerializeToString())
         if draft.topic in self._own_topics:
             self._rules.apply(Record(draft.topic, draft.partition, -1, draft.key, draft.value), fact.message)
@@ -265,11 +350,6 @@ def decode(record: Record) -> Any:
     message: Message = TOPICS[record.topic].envelope()
     message.ParseFromString(record.value)
     return message
-
-
-def _meta(record: Record) -> Meta:
-    meta: Meta = decode(record).meta
-    return meta
 
 
 def _next_offsets(records: Sequence[Record]) -> dict[Partition, int]:

@@ -1,45 +1,57 @@
 """Group commit: many callers, few writes."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from services.runtime.errors import BusyError
+from services.runtime.errors import BusyError, UnavailableError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Room:
+    """A bound on what may wait, in bytes; several lanes can share one."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._taken = 0
+
+    def enter(self, size: int) -> None:
+        """Take room for `size` bytes. BusyError: there is not enough; an empty room takes anything."""
+        if self._taken and self._taken + size > self._max_bytes:
+            raise BusyError(f"{self._taken} bytes wait to be written already; try again")
+        self._taken += size
+
+    def leave(self, size: int) -> None:
+        self._taken -= size
 
 
 class Lane(Generic[Item, Result]):
     """Gathers items while a write is under way and ships them together with the next; order is kept.
 
     `ship` gets the items of one batch and returns one result for each; its exception goes to every caller of that
-    batch. One batch is under way at a time.
+    batch. One batch is under way at a time. A lane with nothing to do holds no task. `room` is left when a batch has
+    been answered: whoever puts items has entered it before, with their size.
     """
 
     def __init__(
-        self,
-        ship: Callable[[list[Item]], Awaitable[Sequence[Result]]],
-        max_waiting: int = 200_000,
-        max_batch: int = 5_000,
+        self, ship: Callable[[list[Item]], Awaitable[Sequence[Result]]], room: Room, max_batch: int = 5_000
     ) -> None:
         self._ship = ship
-        self._max_waiting = max_waiting
+        self._room = room
         self._max_batch = max_batch
-        self._waiting: list[tuple[Sequence[Item], asyncio.Future[Sequence[Result]]]] = []
-        self._waiting_items = 0
+        self._waiting: deque[_Waiting[Item, Result]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def put(self, items: Sequence[Item]) -> "asyncio.Future[Sequence[Result]]":
+    def put(self, items: Sequence[Item], size: int) -> "asyncio.Future[Sequence[Result]]":
         """Queue the items; the future holds their results, in order. A caller that goes away stops nothing."""
-        if self._waiting_items + len(items) > self._max_waiting:
-            raise BusyError(f"{self._waiting_items} records wait for the event log already; try again")
-        future: asyncio.Future[Sequence[Result]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((items, future))
-        self._waiting_items += len(items)
+        waiting = _Waiting[Item, Result](items, size)
+        self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
-        return future
+        return waiting.future
 
     async def drain(self) -> None:
         """Return once nothing waits any more."""
@@ -47,33 +59,51 @@ class Lane(Generic[Item, Result]):
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        while self._waiting:
-            batch = self._take()
-            try:
-                results = await self._ship([item for items, _ in batch for item in items])
-            except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-            else:
-                self._answer(batch, results)
+        batch: list[_Waiting[Item, Result]] = []
+        try:
+            while self._waiting:
+                batch = self._take()
+                await self._ship_batch(batch)
+        except asyncio.CancelledError:
+            for waiting in [*batch, *self._waiting]:
+                waiting.fail(UnavailableError("the process is stopping"))
+            raise
 
-    def _take(self) -> list[tuple[Sequence[Item], "asyncio.Future[Sequence[Result]]"]]:
-        count = 0
-        for taken, (items, _) in enumerate(self._waiting, start=1):  # noqa: B007
-            count += len(items)
-            if count >= self._max_batch:
-                break
-        batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
-        self._waiting_items -= count
+    async def _ship_batch(self, batch: "list[_Waiting[Item, Result]]") -> None:
+        try:
+            results = await self._ship([item for waiting in batch for item in waiting.items])
+        except Exception as error:
+            for waiting in batch:
+                waiting.fail(error)
+        else:
+            start = 0
+            for waiting in batch:
+                waiting.answer(results[start : start + len(waiting.items)])
+                start += len(waiting.items)
+        finally:
+            self._room.leave(sum(waiting.size for waiting in batch))
+
+    def _take(self) -> "list[_Waiting[Item, Result]]":
+        batch = [self._waiting.popleft()]
+        count = len(batch[0].items)
+        while self._waiting and count + len(self._waiting[0].items) <= self._max_batch:
+            batch.append(self._waiting.popleft())
+            count += len(batch[-1].items)
         return batch
 
-    @staticmethod
-    def _answer(
-        batch: list[tuple[Sequence[Item], "asyncio.Future[Sequence[Result]]"]], results: Sequence[Result]
-    ) -> None:
-        start = 0
-        for items, future in batch:
-            if not future.done():
-                future.set_result(results[start : start + len(items)])
-            start += len(items)
+
+class _Waiting(Generic[Item, Result]):
+    __slots__ = ("future", "items", "size")
+
+    def __init__(self, items: Sequence[Item], size: int) -> None:
+        self.items = items
+        self.size = size
+        self.future: asyncio.Future[Sequence[Result]] = asyncio.get_running_loop().create_future()
+
+    def answer(self, results: Sequence[Result]) -> None:
+        if not self.future.done():
+            self.future.set_result(results)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)

@@ -11,7 +11,7 @@ from services.runtime.clock import Clock
 from services.runtime.errors import CarillonError
 
 _EPOCH_MS = 1_767_225_600_000  # 2026-01-01 UTC
-_TICKS_PER_S = 1 << 18
+_TICK_BITS = 18
 _WORKER_BITS = 5
 WORKERS = 1 << _WORKER_BITS
 _LETTERS = string.ascii_letters + string.digits
@@ -38,22 +38,34 @@ def new_token() -> str:
 
 
 class MessageIds:
-    """Unique, increasing ids below 2^53: 30 bits of seconds since 2026, 18 bits of ticks, 5 bits of worker.
+    """Unique, increasing ids below 2^53: 30 bits of seconds since 2026, 5 bits of worker, 18 bits of ticks.
 
-    A worker that needs more than 262,144 ids in a second runs ahead of the clock and the clock catches up.
+    A worker that needs more than 262,144 ids in a second runs ahead of the clock and the clock catches up. Ids of two
+    workers are in order from one second to the next, not within one.
     """
 
     def __init__(self, clock: Clock, worker: int) -> None:
         self._clock = clock
-        self._worker = worker
-        self._next_tick = 0
+        self._worker = worker << _TICK_BITS
+        self._second = 0
+        self._tick = 0
 
-    def take(self, count: int = 1) -> list[int]:
-        """The next `count` ids, ascending."""
-        now = (self._clock.now_ms() - _EPOCH_MS) * _TICKS_PER_S // 1000
-        first = max(now, self._next_tick)
-        self._next_tick = first + count
-        return [(tick << _WORKER_BITS) | self._worker for tick in range(first, first + count)]
+    def take(self, count: int = 1) -> int:
+        """The first of `count` ids that follow each other; at most 2^18 at once."""
+        elapsed_ms = self._clock.now_ms() - _EPOCH_MS
+        second, tick = elapsed_ms // 1000, (elapsed_ms % 1000 << _TICK_BITS) // 1000
+        if (second, tick) > (self._second, self._tick):
+            self._second, self._tick = second, tick
+        if self._tick + count > 1 << _TICK_BITS:
+            self._second, self._tick = self._second + 1, 0
+        first = self._second << (_WORKER_BITS + _TICK_BITS) | self._worker | self._tick
+        self._tick += count
+        return first
+
+
+def issued_ms(msgid: int) -> int:
+    """When a message id was issued, milliseconds since 1970, to the second."""
+    return _EPOCH_MS + (msgid >> (_WORKER_BITS + _TICK_BITS)) * 1000
 
 
 def claim_worker(directory: Path, shard: int, shards: int) -> tuple[int, IO[bytes]]:

@@ -3,12 +3,15 @@
 Vocabulary. A *topic* has numbered *partitions*; a partition is a sequence of *records*, each at an *offset* counted
 from 0. A *position* is (topic, partition, offset) of one record. The *end* of a partition is the offset that the next
 record will get. A record is *appended* once the log has made it durable: `append` returns then and not before.
-Compaction may remove a record of a compacted topic when a later one has the same key, never the last one, so offsets
-may have gaps.
+Compaction may remove a record of a compacted topic when a later one of the same partition has the same key, never the
+last one of a key, so offsets may have gaps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
+
+from services.runtime.errors import InputError
+from services.runtime.topics import TOPICS
 
 
 class Partition(NamedTuple):
@@ -38,6 +41,25 @@ class Draft(NamedTuple):
 MAX_RECORD_BYTES = 900_000
 """Key and value of one record together; larger drafts are refused with InputError before anything is appended."""
 
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""What may wait to be appended, RECORD_OVERHEAD_BYTES a record included; beyond it append raises BusyError."""
+
+RECORD_OVERHEAD_BYTES = 500
+
+
+def checked_size(drafts: Sequence[Draft]) -> int:
+    """The bytes that the drafts take while they wait. InputError: unknown topic, or a record too large."""
+    total = 0
+    for draft in drafts:
+        size = len(draft.key) + len(draft.value)
+        if size > MAX_RECORD_BYTES:
+            raise InputError(f"a record of {size} bytes is too large for the event log: {MAX_RECORD_BYTES} at most")
+        topic = TOPICS.get(draft.topic)
+        if topic is None or draft.partition < 0 or (topic.single and draft.partition):
+            raise InputError(f"the event log has no partition {draft.topic}/{draft.partition}")
+        total += size + RECORD_OVERHEAD_BYTES
+    return total
+
 
 class Reader(Protocol):
     """A cursor over some partitions, each read in order from where it was opened."""
@@ -45,12 +67,15 @@ class Reader(Protocol):
     async def read(self, max_records: int = 5000) -> list[Record]:
         """The next records, at least one; waits until there is one. Order is kept inside a partition.
 
-        UnavailableError: the log cannot be reached; call again. ConflictError: a start lies before the first
-        record kept or behind the end, so the state that named it belongs to another log.
+        UnavailableError: the log cannot be reached, call again; or the reader was closed. ConflictError: the
+        position lies before the first record kept or behind the end, so the state that named it belongs to another log.
+        A call that is cancelled skips nothing.
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop reading; a `read` that waits raises UnavailableError."""
+        ...
 
 
 class Log(Protocol):
@@ -61,12 +86,14 @@ class Log(Protocol):
 
         Records of one partition keep the order of the calls. Not atomic over partitions: on an error some may have been
         appended, so a caller repeats with the same event ids. An offset is -1 where the log knows that the
-        record is there but not where (take the end instead). BusyError: too much is waiting already.
+        record is there but not where (take the end instead). BusyError: too much is waiting already, nothing was
+        appended. InputError: a draft is not valid, nothing was appended. UnavailableError: the log cannot be
+        written within its bound, or was closed. A caller that is cancelled stops nothing.
         """
         ...
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        """A reader that starts at the given offsets."""
+        """A reader that starts at the given offsets. ConflictError as for Reader.read, where it shows at once."""
         ...
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -77,4 +104,6 @@ class Log(Protocol):
         """The last record of the partition, or None when it is empty."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Append what waits, close the readers, let go. Bounded."""
+        ...

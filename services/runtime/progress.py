@@ -28,6 +28,11 @@ class Progress:
         """Whether the record was applied; True also for partitions that are not read here."""
         return self._next.get(partition, offset + 1) > offset
 
+    @property
+    def change(self) -> asyncio.Event:
+        """Is set when the progress next advances. Take it before looking at the state, then wait for it."""
+        return self._changed
+
     async def wait(self, positions: Iterable[tuple[Partition, int]]) -> None:
         """Return once every given record was applied. The caller sets the deadline."""
         for partition, offset in positions:

@@ -73,9 +73,9 @@ class _ServerErrors(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
         if handler is None:

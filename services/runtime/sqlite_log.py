@@ -5,14 +5,17 @@ transaction is being written go into the next one.
 """
 
 import asyncio
+import contextlib
+import fcntl
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO, NamedTuple, TypeVar
 
-from services.runtime.errors import ConflictError, InputError, UnavailableError
-from services.runtime.group_commit import Lane
-from services.runtime.log import MAX_RECORD_BYTES, Draft, Partition, Record
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.group_commit import Lane, Room
+from services.runtime.log import MAX_WAITING_BYTES, Draft, Partition, Record, checked_size
 from services.runtime.topics import TOPICS
 
 _SCHEMA = """
@@ -20,85 +23,119 @@ CREATE TABLE IF NOT EXISTS records (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
   PRIMARY KEY (topic, partition, "offset")) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS latest (
-  topic TEXT NOT NULL, key BLOB NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
-  PRIMARY KEY (topic, key)) WITHOUT ROWID;
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, key BLOB NOT NULL, "offset" INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS ends (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, "end" INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 """
+_READ_BYTES = 16 * 1024 * 1024
+_POLL_S = 0.1
+Result = TypeVar("Result")
+
+
+class Page(NamedTuple):
+    """Records read at once, and the partitions that were read to their end."""
+
+    records: list[Record]
+    exhausted: list[Partition]
 
 
 class SqliteLog:
-    """The Log port on one file. Opening it a second time for writing raises ConflictError."""
+    """The Log port on one file. Opening it a second time for writing raises ConflictError.
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    Opened with `read_only` beside the process that writes it, it sees what that process has answered.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         self._path = path
-        self._read_only = read_only
-        self._writer = _connect(path, read_only)
+        self.read_only = read_only
+        self._lock = None if read_only else _lock(path)
+        self._writer = None if read_only else _connect(path, read_only=False)
+        self._reads = _connect(path, read_only=True)
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="log-write")
         self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="log-read")
-        self._reads = self._writer if read_only else _connect(path, read_only=True)
-        self._ends = {
-            Partition(topic, partition): end
-            for topic, partition, end in self._writer.execute('SELECT topic, partition, "end" FROM ends')
-        }
-        self._lane: Lane[Draft, int] = Lane(self._ship)
+        self._ends = self._stored_ends()
+        self._room = Room(max_waiting_bytes)
+        self._lane: Lane[Draft, int] = Lane(self._ship, self._room)
         self._readers: set[_SqliteReader] = set()
+        self._closed = False
 
     async def append(self, drafts: Sequence[Draft]) -> list[int]:
-        for draft in drafts:
-            if len(draft.key) + len(draft.value) > MAX_RECORD_BYTES:
-                raise InputError(f"a record of {len(draft.value)} bytes is too large for the event log")
-        return list(await self._lane.put(drafts)) if drafts else []
+        if self.read_only:
+            raise ConflictError(f"{self._path} was opened for reading only")
+        self._check_open()
+        size = checked_size(drafts)
+        self._room.enter(size)
+        return list(await self._lane.put(drafts, size)) if drafts else []
 
     async def open(self, starts: Mapping[Partition, int]) -> "_SqliteReader":
+        ends = await self.ends(starts)
         for partition, start in starts.items():
-            if start > self._ends.get(partition, 0):
+            if not 0 <= start <= ends[partition]:
                 raise ConflictError(
-                    f"{partition.topic}/{partition.number} ends at {self._ends.get(partition, 0)}, but {start} was asked"
-                    " for: the state belongs to another log; rebuild it with `carillon replay`"
+                    f"{partition.topic}/{partition.number} ends at {ends[partition]}, but {start} was asked for: the"
+                    " state belongs to another log; rebuild it with `carillon replay`"
                 )
-        reader = _SqliteReader(self, dict(starts))
+        reader = _SqliteReader(self, dict(starts), ends)
         self._readers.add(reader)
         return reader
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        if self.read_only:
+            self._ends = await self._on_read_thread(self._stored_ends)
         return {partition: self._ends.get(partition, 0) for partition in partitions}
 
     async def last(self, partition: Partition) -> Record | None:
-        end = self._ends.get(partition, 0)
-        return next(iter(await self._select(partition, end - 1, 1)), None) if end else None
+        end = (await self.ends([partition]))[partition]
+        return next(iter((await self.select({partition: end - 1}, 1)).records), None) if end else None
+
+    async def select(self, starts: Mapping[Partition, int], limit: int) -> Page:
+        """The records from the starts on, partition by partition, until there are `limit` or 16 MiB of them."""
+        return await self._on_read_thread(lambda: self._rows(starts, limit))
 
     async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         await self._lane.drain()
         for reader in list(self._readers):
             await reader.close()
+        await asyncio.to_thread(self._let_go)
+
+    def forget(self, reader: "_SqliteReader") -> None:
+        self._readers.discard(reader)
+
+    def _let_go(self) -> None:
         self._write_thread.shutdown()
         self._read_thread.shutdown()
-        if self._reads is not self._writer:
-            self._reads.close()
-        self._writer.close()
+        self._reads.close()
+        if self._writer:
+            self._writer.close()
+        if self._lock:
+            self._lock.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("the event log is closed")
 
     async def _ship(self, drafts: list[Draft]) -> Sequence[int]:
-        ends = dict(self._ends)
+        changed: dict[Partition, int] = {}
         offsets = []
         for draft in drafts:
             partition = Partition(draft.topic, draft.partition)
-            offsets.append(ends.get(partition, 0))
-            ends[partition] = offsets[-1] + 1
-        changed = {partition: ends[partition] for partition in {Partition(d.topic, d.partition) for d in drafts}}
+            offsets.append(changed.get(partition, self._ends.get(partition, 0)))
+            changed[partition] = offsets[-1] + 1
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._write_thread, self._write, drafts, offsets, changed)
-        self._ends = ends
+        self._ends |= changed
         for reader in self._readers:
             reader.notify(changed)
         return offsets
 
     def _write(self, drafts: list[Draft], offsets: list[int], ends: dict[Partition, int]) -> None:
-        if self._read_only:
-            raise ConflictError(f"{self._path} was opened for reading only")
+        assert self._writer is not None
         rows = [(d.topic, d.partition, offset, d.key, d.value) for d, offset in zip(drafts, offsets, strict=True)]
-        compacted = [row for row in rows if TOPICS[row[0]].compacted]
         try:
             with self._writer:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -107,80 +144,141 @@ class SqliteLog:
                     'INSERT INTO ends VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "end" = excluded."end"',
                     [(p.topic, p.number, end) for p, end in ends.items()],
                 )
-                for topic, partition, offset, key, _ in compacted:
-                    self._compact(topic, partition, offset, key)
+                for topic, partition, offset, key, _ in rows:
+                    if TOPICS[topic].compacted:
+                        _compact(self._writer, topic, partition, offset, key)
         except sqlite3.Error as error:
             raise UnavailableError(f"the event log {self._path} cannot be written: {error}") from error
 
-    def _compact(self, topic: str, partition: int, offset: int, key: bytes) -> None:
-        row = self._writer.execute(
-            'SELECT partition, "offset" FROM latest WHERE topic = ? AND key = ?', (topic, key)
-        ).fetchone()
-        if row:
-            self._writer.execute(
-                'DELETE FROM records WHERE topic = ? AND partition = ? AND "offset" = ?', (topic, *row)
+    async def _on_read_thread(self, function: Callable[[], Result]) -> Result:
+        self._check_open()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._read_thread, function)
+        except sqlite3.Error as error:
+            raise UnavailableError(f"the event log {self._path} cannot be read: {error}") from error
+
+    def _stored_ends(self) -> dict[Partition, int]:
+        rows = self._reads.execute('SELECT topic, partition, "end" FROM ends').fetchall()
+        return {Partition(topic, partition): end for topic, partition, end in rows}
+
+    def _rows(self, starts: Mapping[Partition, int], limit: int) -> Page:
+        page = Page([], [])
+        size = 0
+        for partition, start in starts.items():
+            cursor = self._reads.execute(
+                'SELECT "offset", key, value FROM records WHERE topic = ? AND partition = ? AND "offset" >= ?'
+                ' ORDER BY "offset" LIMIT ?',
+                (partition.topic, partition.number, start, limit - len(page.records)),
             )
-        self._writer.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", (topic, key, partition, offset))
-
-    async def _select(self, partition: Partition, start: int, limit: int) -> list[Record]:
-        rows = await asyncio.get_running_loop().run_in_executor(self._read_thread, self._rows, partition, start, limit)
-        return [Record(partition.topic, partition.number, *row) for row in rows]
-
-    def _rows(self, partition: Partition, start: int, limit: int) -> list[tuple[int, bytes, bytes]]:
-        return self._reads.execute(
-            'SELECT "offset", key, value FROM records WHERE topic = ? AND partition = ? AND "offset" >= ?'
-            ' ORDER BY "offset" LIMIT ?',
-            (partition.topic, partition.number, start, limit),
-        ).fetchall()
+            for row in cursor:
+                page.records.append(Record(partition.topic, partition.number, *row))
+                size += len(row[2])
+                if size > _READ_BYTES:
+                    break
+            cursor.close()
+            if size > _READ_BYTES or len(page.records) >= limit:
+                break
+            page.exhausted.append(partition)
+        return page
 
 
 class _SqliteReader:
-    def __init__(self, log: SqliteLog, positions: dict[Partition, int]) -> None:
+    """Reads only partitions it knows to be behind; the log tells it when one of them has grown."""
+
+    def __init__(self, log: SqliteLog, positions: dict[Partition, int], ends: dict[Partition, int]) -> None:
         self._log = log
         self._positions = positions
-        self._behind = {p for p, start in positions.items() if start < log._ends.get(p, 0)}
+        self._ends = ends
+        self._behind = dict.fromkeys(p for p, start in positions.items() if start < ends[p])
         self._news = asyncio.Event()
+        self._closed = False
 
-    def notify(self, changed: Mapping[Partition, int]) -> None:
-        news = changed.keys() & self._positions.keys()
-        if news:
-            self._behind |= news
-            self._news.set()
+    def notify(self, ends: Mapping[Partition, int]) -> None:
+        for partition in ends.keys() & self._positions.keys():
+            self._ends[partition] = ends[partition]
+            if self._positions[partition] < ends[partition]:
+                self._behind[partition] = None
+                self._news.set()
 
     async def read(self, max_records: int = 5000) -> list[Record]:
-        records: list[Record] = []
-        while not records:
-            while not self._behind:
-                self._news.clear()
-                await self._news.wait()
-            for partition in list(self._behind):
-                records += await self._read_partition(partition, max_records - len(records))
-                if len(records) >= max_records:
-                    break
-        return records
-
-    async def _read_partition(self, partition: Partition, limit: int) -> list[Record]:
-        end = self._log._ends.get(partition, 0)
-        records = await self._log._select(partition, self._positions[partition], limit)
-        if len(records) < limit:
-            self._positions[partition] = max(end, records[-1].offset + 1 if records else 0)
-        else:
-            self._positions[partition] = records[-1].offset + 1
-        if self._positions[partition] >= self._log._ends.get(partition, 0):
-            self._behind.discard(partition)
-        return records
+        while not self._closed:
+            if not self._behind:
+                await self._wait()
+                continue
+            starts = {partition: self._positions[partition] for partition in self._behind}
+            ends = dict(self._ends)
+            page = await self._log.select(starts, max_records)
+            self._advance(page, ends)
+            if page.records:
+                return page.records
+        raise UnavailableError("the reader was closed")
 
     async def close(self) -> None:
-        self._log._readers.discard(self)
+        self._closed = True
+        self._news.set()
+        self._log.forget(self)
+
+    async def _wait(self) -> None:
+        self._news.clear()
+        if self._log.read_only:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), _POLL_S)
+            if not self._closed:
+                self.notify(await self._log.ends(self._positions))
+        else:
+            await self._news.wait()
+
+    def _advance(self, page: Page, ends: Mapping[Partition, int]) -> None:
+        """Move behind what was read; `ends` were known before reading. The partition read last goes to the back."""
+        reached = {Partition(r.topic, r.partition): r.offset + 1 for r in page.records}
+        for partition in page.exhausted:
+            reached[partition] = max(ends[partition], reached.get(partition, 0))
+        for partition, position in reached.items():
+            self._positions[partition] = position
+            self._behind.pop(partition, None)
+            if position < self._ends[partition]:
+                self._behind[partition] = None
 
 
-def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
+def _compact(connection: sqlite3.Connection, topic: str, partition: int, offset: int, key: bytes) -> None:
+    """Keep only the record at `offset` of its key."""
+    where = (topic, partition, key)
+    row = connection.execute(
+        'SELECT "offset" FROM latest WHERE topic = ? AND partition = ? AND key = ?', where
+    ).fetchone()
+    if row:
+        connection.execute(
+            'DELETE FROM records WHERE topic = ? AND partition = ? AND "offset" = ?', (topic, partition, row[0])
+        )
+    connection.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", (*where, offset))
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """Hold the file for this process; the system lets go of it when the process ends, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f"{path.name}.lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise ConflictError(f"the event log {path} is open in another process") from error
+    return lock
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     mode = "ro" if read_only else "rwc"
-    connection = sqlite3.connect(
-        f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=10
-    )
-    if not read_only:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SCHEMA)
+    try:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=10,
+        )
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(_SCHEMA)
+    except sqlite3.Error as error:
+        raise UnavailableError(f"the event log {path} cannot be opened: {error}") from error
     return connection

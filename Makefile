@@ -1,0 +1,38 @@
+PYTHON ?= python3
+BIN := .venv/bin
+BUF_VERSION := 1.75.0
+
+.PHONY: run install test lint buf bench clean
+
+## Start everything in one process on ./data; prints a first push to try.
+run: .venv/installed
+	$(BIN)/carillon up
+
+## Make the virtual environment and install the service in it.
+install: .venv/installed
+
+.venv/installed: pyproject.toml protos/build.py $(shell find protos -name '*.proto')
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check -e .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+## Every check and every test.
+test: .venv/installed-dev lint buf
+	$(BIN)/pytest
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+buf:
+	npx --yes @bufbuild/buf@$(BUF_VERSION) lint
+	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,34 @@
+"""Ends pushes whose time to live is over."""
+
+import asyncio
+
+from services.delivery import decide
+from services.delivery.journal import Entry, Journal
+from services.delivery.state import DeliveryState
+from services.runtime.clock import Clock
+from services.runtime.topics import PUSHES
+
+_SWEEP_MS = 1000
+
+
+class Expiry:
+    """A service that sweeps once a second of the clock."""
+
+    name = "delivery expiry"
+
+    def __init__(self, state: DeliveryState, journal: Journal, clock: Clock) -> None:
+        self._state = state
+        self._journal = journal
+        self._clock = clock
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            await self.sweep()
+            await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
+
+    async def sweep(self) -> None:
+        """Finish everything that has expired by now."""
+        now_ms = self._clock.now_ms()
+        facts = [fact for msgid in self._state.expired(now_ms) for fact in decide.expire(self._state, msgid, now_ms)]
+        await self._journal.write([Entry(PUSHES, fact.partition, str(fact.msgid).encode(), fact) for fact in facts])

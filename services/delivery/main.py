@@ -1,0 +1,71 @@
+"""Delivery's settings and wiring."""
+
+import asyncio
+from pathlib import Path
+
+from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.delivery.apns import ApnsSender
+from services.delivery.commands import Commands
+from services.delivery.expiry import Expiry
+from services.delivery.fanout import Fanout
+from services.delivery.ios import IosDelivery
+from services.delivery.journal import Journal
+from services.delivery.presence import Presence
+from services.delivery.recorder import Recorder
+from services.delivery.server import DeliveryServicer
+from services.delivery.snapshots import DeliveryFold, Snapshots
+from services.runtime.config import Settings
+from services.runtime.log import Log
+from services.runtime.parking import Parking
+from services.runtime.progress import PositionsServicer
+from services.runtime.role import Role, Surroundings
+from services.runtime.topics import owned
+
+
+class DeliverySettings(Settings, frozen=True, kw_only=True):
+    """`apns_url`: where pushes for iOS devices go."""
+
+    apns_url: str = "https://127.0.0.1:8450"
+
+
+def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
+    """The state in a directory, for the role itself and for replays."""
+    parking = Parking(settings.data / "parked" / "delivery.jsonl", "delivery")
+    return DeliveryFold(directory, log, parking, owned(settings.partitions, settings.shard, settings.shards))
+
+
+def build(settings: DeliverySettings, around: Surroundings) -> Role:
+    """Wire the role: restore, record, follow commands, expire, and send to iOS devices."""
+    fold = open_state(settings, settings.state_dir("delivery"), around.log)
+    state = fold.state
+    journal = Journal(around.log, state, around.clock)
+    recorder = Recorder(journal)
+    presence = Presence()
+    fanout = Fanout(state, presence, recorder, around.clock, settings.shards)
+    ios = IosDelivery(
+        around.log,
+        state,
+        recorder,
+        ApnsSender(settings.apns_url),
+        around.peers,
+        around.apps,
+        around.clock,
+    )
+    parking = Parking(settings.data / "parked" / "delivery.jsonl", "delivery")
+    mine = owned(settings.partitions, settings.shard, settings.shards)
+    batch_lock = asyncio.Lock()
+    commands = Commands(
+        around.log, journal, state, fanout, ios, recorder, around.peers, around.clock, parking, mine, batch_lock
+    )
+    snapshots = Snapshots(fold, journal, batch_lock, around.log, around.clock, settings.snapshot_s)
+    servicer = DeliveryServicer(state, presence, fanout, recorder, around.clock, snapshots.restored)
+    positions = PositionsServicer(commands.progress)
+    return Role(
+        "delivery",
+        services=[snapshots, recorder, commands, Expiry(state, journal, around.clock), ios],
+        servicers=[
+            lambda server: add_DeliveryServiceServicer_to_server(servicer, server),
+            lambda server: add_PositionsServiceServicer_to_server(positions, server),
+        ],
+    )

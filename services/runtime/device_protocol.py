@@ -1,0 +1,345 @@
+"""The device protocol: JSON frames between a device and its door, the same over WebSocket and over HTTP.
+
+Pure: what a frame looks like, what is wrong with one, which command follows from it, what the answers look like.
+A device sends `Hello` first; `Ack`, `Report` and `Activity` are not answered; all others are, with their `id`.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias, TypeVar, assert_never
+
+import msgspec
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import (
+    AddStags,
+    AddTags,
+    Attributes,
+    ClearAlias,
+    Device,
+    DeviceCommand,
+    RegisterDevice,
+    RemoveStags,
+    RemoveTags,
+    SetAlias,
+    SetAttributes,
+)
+from protos.runtime.v1.log_pb2 import Meta
+from services.runtime.errors import CarillonError, InputError
+
+SUBPROTOCOL = "carillon.device.v1"
+HEARTBEAT_S = 240
+MAX_FRAME_BYTES = 8 * 1024
+MAX_NAME_BYTES = 40
+"""An alias or a string tag at most, UTF-8."""
+
+RequestId = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
+Tag = Annotated[int, msgspec.Meta(ge=-32767, le=32767)]
+Tags = Annotated[list[Tag], msgspec.Meta(min_length=1, max_length=100)]
+Stags = Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
+AttributeText = Annotated[str, msgspec.Meta(max_length=100)]
+Secret = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+ReportEvent = Literal["shown", "clicked", "dismissed"]
+ActivityEvent = Literal["open", "login", "logout"]
+GoodbyeReason = Literal["draining", "replaced", "unauthorized", "protocol", "idle"]
+Decoded = TypeVar("Decoded")
+
+
+class DeviceAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a device says about itself; an empty string says nothing."""
+
+    region: AttributeText = ""
+    carrier: AttributeText = ""
+    channel: AttributeText = ""
+    sdk_version: AttributeText = ""
+    brand: AttributeText = ""
+    model: AttributeText = ""
+    resolution: AttributeText = ""
+    os_version: AttributeText = ""
+    app_version: AttributeText = ""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if "\0" in getattr(self, name):
+                raise ValueError(f"{name} must not contain NUL")
+
+    def to_proto(self) -> Attributes:
+        return Attributes(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """Who speaks. `key` proves that the device owns the token; an appkey may be a JSON number."""
+
+    appkey: str | int
+    token: Secret | None = None
+    key: Secret | None = None
+
+    @property
+    def app(self) -> str:
+        return str(self.appkey)
+
+
+class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
+    """The first frame. Without a token it registers a new device."""
+
+    device: DeviceAttributes | None = None
+
+
+class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):
+    msgids: Annotated[list[MessageId], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class Report(msgspec.Struct, frozen=True, tag_field="type", tag="report"):
+    event: ReportEvent
+    msgid: MessageId
+
+
+class Activity(msgspec.Struct, frozen=True, tag_field="type", tag="activity"):
+    event: ActivityEvent
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="type", tag=False, kw_only=True):
+    """A frame that is answered; the answer carries its id."""
+
+    id: RequestId | None = None
+
+
+class SetAliasRequest(Request, frozen=True, tag="set_alias"):
+    alias: str
+
+    def __post_init__(self) -> None:
+        _check_name("alias", self.alias)
+
+
+class ClearAliasRequest(Request, frozen=True, tag="clear_alias"):
+    pass
+
+
+class AddTagsRequest(Request, frozen=True, tag="add_tags"):
+    tags: Tags
+
+
+class RemoveTagsRequest(Request, frozen=True, tag="remove_tags"):
+    tags: Tags
+
+
+class AddStagsRequest(Request, frozen=True, tag="add_stags"):
+    stags: Stags
+
+    def __post_init__(self) -> None:
+        _check_stags(self.stags)
+
+
+class RemoveStagsRequest(Request, frozen=True, tag="remove_stags"):
+    stags: Stags
+
+    def __post_init__(self) -> None:
+        _check_stags(self.stags)
+
+
+class SetAttributesRequest(Request, frozen=True, tag="set_attributes"):
+    device: DeviceAttributes
+
+
+class GetDeviceRequest(Request, frozen=True, tag="get_device"):
+    pass
+
+
+Change: TypeAlias = (
+    SetAliasRequest
+    | ClearAliasRequest
+    | AddTagsRequest
+    | RemoveTagsRequest
+    | AddStagsRequest
+    | RemoveStagsRequest
+    | SetAttributesRequest
+)
+Frame: TypeAlias = Hello | Ack | Report | Activity | Change | GetDeviceRequest
+
+
+class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
+    token: str
+    key: str
+    heartbeat: int
+    new: bool
+
+
+class Ok(msgspec.Struct, frozen=True, tag_field="type", tag="ok", omit_defaults=True):
+    id: int | None = None
+
+
+class DeviceOk(msgspec.Struct, frozen=True, tag_field="type", tag="ok"):
+    """The answer to get_device: fields are named as in the requests that set them."""
+
+    id: int | None
+    alias: str | None
+    tags: Sequence[int]
+    stags: Sequence[str]
+    device: DeviceAttributes
+
+
+class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
+    code: int
+    desc: str
+    id: int | None = None
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag_field="type", tag="goodbye"):
+    """The last frame of a connection; come back after `retry_after_ms`, 0 for at once."""
+
+    reason: GoodbyeReason
+    retry_after_ms: int = 0
+
+
+Answer: TypeAlias = Welcome | Ok | DeviceOk | Error | Goodbye
+
+
+class MalformedError(InputError):
+    """Not a frame at all: no JSON, or no object."""
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    id: RequestId | None = None
+
+
+_frames: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+_credentials = msgspec.json.Decoder(Credentials)
+_identified = msgspec.json.Decoder(_Identified)
+_encoder = msgspec.json.Encoder()
+
+
+def decode(payload: bytes) -> Frame:
+    """One frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it."""
+    return _decoded(_frames, payload)
+
+
+def credentials(payload: bytes) -> Credentials:
+    """Who sent a frame over HTTP; errors as for `decode`."""
+    return _decoded(_credentials, payload)
+
+
+def request_id(payload: bytes) -> int | None:
+    """The id in a frame that did not decode, for the error that answers it."""
+    try:
+        return _identified.decode(payload).id
+    except (ValueError, RecursionError):
+        return None
+
+
+def encode(answer: Answer) -> bytes:
+    return _encoder.encode(answer)
+
+
+def registration(meta: Meta, appkey: str, token: str, platform: "Platform.ValueType", frame: Hello) -> DeviceCommand:
+    """The command that makes a device out of its hello."""
+    attributes = frame.device.to_proto() if frame.device else None
+    return DeviceCommand(
+        meta=meta, appkey=appkey, token=token, register=RegisterDevice(platform=platform, attributes=attributes)
+    )
+
+
+def command(frame: Frame, meta: Meta, appkey: str, token: str) -> DeviceCommand | None:
+    """The command that follows from a known device's frame; None when nothing about the device changes.
+
+    A hello of a known device changes its attributes, if it names any.
+    """
+    made = DeviceCommand(meta=meta, appkey=appkey, token=token)
+    match frame:
+        case SetAliasRequest(alias=alias):
+            made.set_alias.CopyFrom(SetAlias(alias=alias))
+        case ClearAliasRequest():
+            made.clear_alias.CopyFrom(ClearAlias())
+        case AddTagsRequest(tags=tags):
+            made.add_tags.CopyFrom(AddTags(tags=tags))
+        case RemoveTagsRequest(tags=tags):
+            made.remove_tags.CopyFrom(RemoveTags(tags=tags))
+        case AddStagsRequest(stags=stags):
+            made.add_stags.CopyFrom(AddStags(stags=stags))
+        case RemoveStagsRequest(stags=stags):
+            made.remove_stags.CopyFrom(RemoveStags(stags=stags))
+        case SetAttributesRequest(device=device):
+            made.set_attributes.CopyFrom(SetAttributes(attributes=device.to_proto()))
+        case Hello(device=DeviceAttributes() as device) if device != DeviceAttributes():
+            made.set_attributes.CopyFrom(SetAttributes(attributes=device.to_proto()))
+        case Hello() | Ack() | Report() | Activity() | GetDeviceRequest():
+            return None
+        case _:
+            assert_never(frame)
+    return made
+
+
+def report_kind(event: ReportEvent) -> "OutcomeKind.ValueType":
+    """What delivery records for a report; an ack is OUTCOME_KIND_RECEIVED."""
+    match event:
+        case "shown":
+            return OutcomeKind.OUTCOME_KIND_SHOWN
+        case "clicked":
+            return OutcomeKind.OUTCOME_KIND_CLICKED
+        case "dismissed":
+            return OutcomeKind.OUTCOME_KIND_DISMISSED
+        case _:
+            assert_never(event)
+
+
+def activity_kind(event: ActivityEvent) -> "SessionEventKind.ValueType":
+    """What the session fact says for an activity."""
+    match event:
+        case "open":
+            return SessionEventKind.SESSION_EVENT_KIND_APP_OPENED
+        case "login":
+            return SessionEventKind.SESSION_EVENT_KIND_LOGGED_IN
+        case "logout":
+            return SessionEventKind.SESSION_EVENT_KIND_LOGGED_OUT
+        case _:
+            assert_never(event)
+
+
+def device_answer(request: int | None, device: Device) -> DeviceOk:
+    """The answer to get_device from the registry's record."""
+    known = {name: getattr(device.attributes, name) for name in DeviceAttributes.__struct_fields__}
+    return DeviceOk(
+        id=request,
+        alias=device.alias if device.HasField("alias") else None,
+        tags=list(device.tags),
+        stags=list(device.stags),
+        device=DeviceAttributes(**known),
+    )
+
+
+def error_answer(request: int | None, error: CarillonError) -> Error:
+    """The caller's faults in full; of the service's own troubles only that the request may be repeated."""
+    desc = str(error) if error.result < 500 else "the service could not finish this; repeat the request"
+    return Error(code=error.result, desc=desc, id=request)
+
+
+def _check_name(field: str, name: str) -> None:
+    size = len(name.encode())
+    if not 1 <= size <= MAX_NAME_BYTES:
+        raise ValueError(f"{field} must have 1 to {MAX_NAME_BYTES} bytes, but one has {size}")
+    if "\0" in name:
+        raise ValueError(f"{field} must not contain NUL")
+
+
+def _check_stags(stags: list[str]) -> None:
+    for stag in stags:
+        _check_name("stags", stag)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Decoded]", payload: bytes) -> Decoded:
+    try:
+        return decoder.decode(payload)
+    except msgspec.ValidationError as error:
+        raise _refusal(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise MalformedError("input error: the frame is not JSON") from None
+
+
+def _refusal(error: msgspec.ValidationError) -> InputError:
+    problem, _, path = str(error).partition(" - at `$")
+    field = path.strip("`.")
+    problem = problem[0].lower() + problem[1:]
+    if not field and problem.startswith("expected `object`"):
+        return MalformedError(f"input error: the frame: {problem}")
+    return InputError(f"input error: {field}: {problem}" if field else f"input error: {problem}")

@@ -1,0 +1,72 @@
+"""An HTTP door in this process: any ASGI application behind uvicorn, as a service."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from services.runtime.errors import CarillonError
+
+Asgi = Callable[[Any, Any, Any], Any]
+_STOP_S = 10
+_BACKLOG = 2048
+
+
+class HttpDoor:
+    """Serves one application on one port; port 0 takes a free one. `port` is the real one once it is ready."""
+
+    def __init__(self, name: str, application: Asgi, host: str, port: int) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self._application = application
+
+    async def run(self, ready: asyncio.Event) -> None:
+        listener = self._bind()
+        config = uvicorn.Config(
+            self._application,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            log_config=None,
+            timeout_graceful_shutdown=_STOP_S,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+            ready.set()
+            await asyncio.shield(serving)
+        finally:
+            server.should_exit = True
+            await serving
+            listener.close()
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self.host, self.port))
+        except OSError as error:
+            listener.close()
+            raise CarillonError(
+                f"{self.name} cannot listen at {self.host}:{self.port}: {error.strerror}; set CARILLON_HOST or its port"
+            ) from None
+        listener.listen(_BACKLOG)
+        self.port = listener.getsockname()[1]
+        return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the runner has them."""
+
+    def capture_signals(self) -> Any:
+        return contextlib.nullcontext()

@@ -1,0 +1,67 @@
+"""Builds what a process offers to its roles from the settings, and takes it down again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+from services.runtime.apps import AppDirectory
+from services.runtime.clock import SystemClock
+from services.runtime.config import Settings, addresses
+from services.runtime.kafka_log import KafkaLog
+from services.runtime.keys import Keyring
+from services.runtime.log import Log
+from services.runtime.peers import Peers
+from services.runtime.role import Surroundings
+from services.runtime.rpc import Tls, connect
+from services.runtime.sqlite_log import SqliteLog
+
+DEFAULT_ADDRESSES = {
+    "registry": "127.0.0.1:7401",
+    "targeting": "127.0.0.1:7402",
+    "scheduling": "127.0.0.1:7403",
+    "delivery": "127.0.0.1:7404",
+    "analytics": "127.0.0.1:7405",
+}
+"""Where the roles that are called listen, unless CARILLON_<ROLE>_ADDR says otherwise."""
+
+
+def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
+    """Where the role's instances listen, in order."""
+    return addresses(role, env) or [DEFAULT_ADDRESSES[role]]
+
+
+def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
+    """The other roles over sockets."""
+    return Peers({role: [connect(address, tls) for address in role_addresses(role, env)] for role in DEFAULT_ADDRESSES})
+
+
+async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
+    """The Kafka log when one is set, else the embedded one in the data directory."""
+    if settings.kafka_bootstrap is not None:
+        return await KafkaLog.connect(
+            settings.kafka_bootstrap, partitions=settings.partitions, replication=settings.kafka_replication
+        )
+    directory = settings.data / "log"
+    directory.mkdir(parents=True, exist_ok=True)
+    return SqliteLog(directory / "events.db", read_only=read_only)
+
+
+@asynccontextmanager
+async def surroundings(settings: Settings, peers: Peers) -> AsyncIterator[Surroundings]:
+    """Everything a role is built with; the apps are known on entry. Closed in reverse on exit."""
+    keys = Keyring.load(settings.key_file)
+    log = await open_log(settings)
+    apps = AppDirectory(log)
+    following = asyncio.create_task(apps.run(known := asyncio.Event()))
+    try:
+        waiting = asyncio.create_task(known.wait())
+        await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()
+        yield Surroundings(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await peers.close()
+        await log.close()
