@@ -11,8 +11,13 @@ import uvicorn
 from services.runtime.errors import CarillonError
 
 Asgi = Callable[[Any, Any, Any], Any]
-_STOP_S = 10
-_BACKLOG = 2048
+GRACE_S = 10
+"""How long requests under way may take when the door closes, seconds."""
+
+KEEP_ALIVE_S = 75
+"""How long an idle connection of a client stays open, seconds."""
+
+_BACKLOG = 4096
 
 
 class HttpDoor:
@@ -35,7 +40,8 @@ class HttpDoor:
             access_log=False,
             server_header=False,
             log_config=None,
-            timeout_graceful_shutdown=_STOP_S,
+            timeout_graceful_shutdown=GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))

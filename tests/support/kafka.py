@@ -42,6 +42,8 @@ num.io.threads=2
 log.index.size.max.bytes=1048576
 log.cleaner.dedupe.buffer.size=8388608
 log.cleaner.backoff.ms=100
+broker.heartbeat.interval.ms=300
+broker.session.timeout.ms=1500
 """
 
 
@@ -168,7 +170,9 @@ def _jars() -> Path:
             check=False,
         )
         if result.returncode:
-            raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+            raise KafkaMissingError(
+                f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
+            )
         try:
             partial.rename(_JARS)
         except OSError:  # another test run was faster

@@ -1,0 +1,183 @@
+"""What happened to one push: the queries, and the timeline made of their rows."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from analytics.clickhouse import ClickHouse
+from analytics.timeline import entry, in_order, joined, moment, source
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse, TimelineEntry
+from services.runtime.errors import NotFoundError
+
+_WIDEST = 2**32
+"""No id of a push is further from its first one."""
+
+_FIND = """
+SELECT
+  msgid, target_msgids, appkey, kind, audience, request_json, toUnixTimestamp64Milli(time), task_key,
+  writer, door, address, request_id
+FROM {table:Identifier} FINAL
+WHERE msgid BETWEEN {lowest:UInt64} AND {msgid:UInt64} AND last_msgid >= {msgid:UInt64}
+  AND (msgid = {msgid:UInt64} OR empty(target_msgids) OR has(target_msgids, {msgid:UInt64}))
+ORDER BY msgid DESC LIMIT 1
+"""
+_REQUEST = """
+SELECT request_json FROM {table:Identifier}
+WHERE request_id = {request_id:String} AND request_json != '' ORDER BY msgid LIMIT 1
+"""
+_TASK = """
+SELECT event, toUnixTimestamp64Milli(time), toUnixTimestamp64Milli(due), writer, door, address, request_id
+FROM tasks FINAL WHERE task_key = {task_key:String}
+"""
+_CANCELS = """
+SELECT toUnixTimestamp64Milli(time), writer, door, address, request_id
+FROM push_cancels FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} ORDER BY time
+"""
+_PARTITIONS = """
+SELECT event, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time)), count(), sum(count),
+  toUnixTimestamp64Milli(max(expires))
+FROM push_partitions FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event
+"""
+_OUTCOMES = """
+SELECT kind, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time)),
+  uniqExact(msgid, partition, number)
+FROM deliveries WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY kind
+"""
+_REASONS = """
+SELECT kind, reason, uniqExact(msgid, partition, number) AS devices
+FROM deliveries WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND reason != ''
+GROUP BY kind, reason ORDER BY devices DESC, reason LIMIT 10 BY kind
+"""
+
+
+class Push(NamedTuple):
+    """A row of `pushes`, or of `task_pushes` while its task is not sent."""
+
+    msgid: int
+    target_msgids: Sequence[int]
+    appkey: str
+    kind: str
+    audience: str
+    request_json: str
+    time_ms: int
+    task_key: str
+    writer: str
+    door: str
+    address: str
+    request_id: str
+
+    @property
+    def msgids(self) -> list[int]:
+        """Every id that its outcomes may bear."""
+        return sorted({self.msgid, *self.target_msgids})
+
+    @property
+    def source(self) -> str:
+        return source(self.writer, self.door, self.address, self.request_id)
+
+
+async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> AuditPushResponse:
+    """The push that has this message id, its first one or another of its list. NotFoundError: there is none.
+
+    For another one of a list, the entries of that message alone follow, each named `message ...`.
+    """
+    sent = await _find(clickhouse, "pushes", msgid)
+    push = sent or await _find(clickhouse, "task_pushes", msgid)
+    if push is None:
+        raise NotFoundError(f"the event log knows no push with the message id {msgid}")
+    partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
+    entries = [
+        *await _task_entries(clickhouse, push, zone),
+        *([_command(sent)] if sent else []),
+        *_partition_entries(partitions, zone),
+        *(
+            entry("cancel command", time_ms, detail=source(*origin))
+            for time_ms, *origin in await _of_push(clickhouse, _CANCELS, push)
+        ),
+        *await _outcome_entries(clickhouse, push.appkey, push.msgids),
+        *(await _message_entries(clickhouse, push.appkey, msgid) if msgid != push.msgid else []),
+    ]
+    return AuditPushResponse(
+        msgid=push.msgid,
+        appkey=push.appkey,
+        kind=push.kind,
+        audience=push.audience,
+        audience_count=partitions["started"][3] if "started" in partitions else 0,
+        request_json=await _request(clickhouse, push),
+        timeline=in_order(entries),
+    )
+
+
+async def _find(clickhouse: ClickHouse, table: str, msgid: int) -> Push | None:
+    parameters = {"table": table, "msgid": msgid, "lowest": max(0, msgid - _WIDEST)}
+    rows = await clickhouse.rows(_FIND, parameters)
+    return Push(*rows[0]) if rows else None
+
+
+async def _of_push(clickhouse: ClickHouse, sql: str, push: Push) -> Sequence[Sequence[Any]]:
+    return await clickhouse.rows(sql, {"msgid": push.msgid, "appkey": push.appkey})
+
+
+async def _request(clickhouse: ClickHouse, push: Push) -> str:
+    """The request as accepted; it stands at the first of the pushes that one request made."""
+    if push.request_json or not push.request_id:
+        return push.request_json
+    for table in ("pushes", "task_pushes"):
+        rows = await clickhouse.rows(_REQUEST, {"table": table, "request_id": push.request_id})
+        if rows:
+            return str(rows[0][0])
+    return ""
+
+
+def _command(push: Push) -> TimelineEntry:
+    task = f"task {push.task_key}" if push.task_key else ""
+    return entry("command", push.time_ms, detail=joined(f"accepted {push.source}".strip(), task))
+
+
+async def _task_entries(clickhouse: ClickHouse, push: Push, zone: ZoneInfo) -> list[TimelineEntry]:
+    if not push.task_key:
+        return []
+    rows = await clickhouse.rows(_TASK, {"task_key": push.task_key})
+    return [
+        entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, source(*origin), zone))
+        for event, time_ms, due_ms, *origin in rows
+    ]
+
+
+def _task_detail(task_key: str, event: str, due_ms: int, where: str, zone: ZoneInfo) -> str:
+    due = f"due {moment(due_ms, zone)}" if event == "scheduled" else ""
+    return joined(f"task {task_key}", due, where)
+
+
+def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list[TimelineEntry]:
+    entries = []
+    started = partitions["started"][2] if "started" in partitions else 0
+    for event, (first_ms, last_ms, count, devices, expires_ms) in partitions.items():
+        match event:
+            case "started":
+                detail = joined(f"in {count} partitions", f"until {moment(expires_ms, zone)}")
+                entries.append(entry("audience", first_ms, last_ms, devices, detail))
+            case "cancelled":
+                entries.append(entry("push cancelled", first_ms, last_ms, count, f"in {count} of {started} partitions"))
+            case _:
+                entries.append(entry(event, first_ms, last_ms, count, f"in {count} of {started} partitions"))
+    return entries
+
+
+async def _outcome_entries(clickhouse: ClickHouse, appkey: str, msgids: Sequence[int]) -> list[TimelineEntry]:
+    parameters = {"appkey": appkey, "msgids": list(msgids)}
+    reasons: dict[str, list[str]] = {}
+    for kind, reason, devices in await clickhouse.rows(_REASONS, parameters):
+        reasons.setdefault(kind, []).append(f"{reason}: {devices}")
+    return [
+        entry(kind, first_ms, last_ms, devices, joined(*reasons.get(kind, [])))
+        for kind, first_ms, last_ms, devices in await clickhouse.rows(_OUTCOMES, parameters)
+    ]
+
+
+async def _message_entries(clickhouse: ClickHouse, appkey: str, msgid: int) -> list[TimelineEntry]:
+    entries = await _outcome_entries(clickhouse, appkey, [msgid])
+    for one in entries:
+        one.event = f"message {one.event}"
+        one.detail = joined(f"message {msgid}", one.detail)
+    return entries

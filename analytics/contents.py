@@ -1,0 +1,40 @@
+"""A digest of what the store says, for comparing a store with one built from the log again."""
+
+import hashlib
+
+from analytics.attributes import ATTRIBUTES
+from analytics.clickhouse import ClickHouse
+from analytics.tables import TABLES
+
+_LATEST_ONLY = "devices"
+"""Its topic is compacted, so only the latest state of each device can be built again."""
+
+_OF_THE_MOMENT = frozenset(ATTRIBUTES)
+"""What a device was like when something was stored depends on how its topics interleaved."""
+
+
+async def counts(clickhouse: ClickHouse) -> dict[str, int]:
+    """How many different rows each table has."""
+    return {table: (await clickhouse.rows(f"SELECT count() FROM {table} FINAL"))[0][0] for table in sorted(TABLES)}  # noqa: S608
+
+
+async def digest(clickhouse: ClickHouse) -> str:
+    """Equal contents have equal digests, whatever batches they came in."""
+    digest = hashlib.sha256()
+    for table in sorted(TABLES):
+        count, total = (await clickhouse.rows(_sum(table)))[0]
+        digest.update(f"{table} {count} {total}\n".encode())
+    return digest.hexdigest()
+
+
+def _sum(table: str) -> str:
+    moment = frozenset() if table == _LATEST_ONLY else _OF_THE_MOMENT
+    columns = ", ".join(
+        name
+        for name in TABLES[table].names
+        if name not in moment and not (name.startswith("_") and name != "_event_id")
+    )
+    rows = f"SELECT {columns}, _offset FROM {table} FINAL"  # noqa: S608
+    if table == _LATEST_ONLY:
+        rows += " ORDER BY appkey, partition, number, _offset DESC LIMIT 1 BY appkey, partition, number"
+    return f"SELECT count(), sum(cityHash64({columns})) FROM ({rows})"  # noqa: S608

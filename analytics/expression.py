@@ -1,0 +1,95 @@
+"""An audience as a line that people can read."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from analytics.names import enum_name
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    Audience,
+    Comparison,
+    Filter,
+    ModelClause,
+)
+
+_NUMBER_BYTES = 4
+_COMPARISONS = {
+    Comparison.COMPARISON_GREATER: ">",
+    Comparison.COMPARISON_LESS: "<",
+    Comparison.COMPARISON_GREATER_OR_EQUAL: ">=",
+    Comparison.COMPARISON_LESS_OR_EQUAL: "<=",
+    Comparison.COMPARISON_EQUAL: "=",
+}
+
+
+def readable(audience: Audience) -> str:
+    """For example `(tag 1 AND tag 2) OR (tag 5), NOT stag "news", region in 北京市`; commas join what is ANDed."""
+    match audience.WhichOneof("audience"):
+        case "everyone":
+            return "everyone"
+        case "filter":
+            return _filter(audience.filter)
+        case "devices":
+            return _count(len(audience.devices.numbers) // _NUMBER_BYTES, "device", "devices")
+        case "tokens":
+            return _count(len(audience.tokens.tokens), "token", "tokens")
+        case "aliases":
+            which = "all their devices" if audience.aliases.all_devices else "the latest device of each"
+            return f"{_count(len(audience.aliases.aliases), 'alias', 'aliases')}, {which}"
+        case None:
+            return "unknown"
+        case never:
+            assert_never(never)
+
+
+def _filter(rule: Filter) -> str:
+    clauses = [
+        _groups([[f"tag {tag}" for tag in group.tags] for group in rule.tags]),
+        _negated([[f"tag {tag}" for tag in group.tags] for group in rule.not_tags]),
+        _groups([[f'stag "{stag}"' for stag in group.stags] for group in rule.stags]),
+        _negated([[f'stag "{stag}"' for stag in group.stags] for group in rule.not_stags]),
+        *(_attribute(clause) for clause in rule.attributes),
+        *(_activity(clause) for clause in rule.activity),
+        *(_model(clause) for clause in rule.models),
+    ]
+    return ", ".join(filter(None, clauses)) or "everyone"
+
+
+def _groups(groups: Sequence[Sequence[str]]) -> str:
+    texts = [" AND ".join(members) for members in groups]
+    return texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
+
+
+def _negated(groups: Sequence[Sequence[str]]) -> str:
+    text = _groups(groups)
+    if len(groups) == 1 and len(groups[0]) == 1:
+        return f"NOT {text}"
+    return f"NOT ({text})" if text else ""
+
+
+def _attribute(clause: AttributeClause) -> str:
+    name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
+    return f"{name} {_within(clause.negated)} {_one_of(list(clause.values))}"
+
+
+def _model(clause: ModelClause) -> str:
+    return f"model {_within(clause.negated)} {_one_of([f'{pair.brand} {pair.model}' for pair in clause.pairs])}"
+
+
+def _activity(clause: ActivityClause) -> str:
+    days = _count(clause.days, "day", "days")
+    return f"opens in {days} {_COMPARISONS.get(clause.comparison, '?')} {clause.opens}"
+
+
+def _within(negated: bool) -> str:
+    return "not in" if negated else "in"
+
+
+def _one_of(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"[{', '.join(values)}]"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

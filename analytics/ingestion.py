@@ -1,0 +1,263 @@
+"""The log into the analytics store, each record exactly once, whenever the process dies.
+
+One loop: gather records for a moment, note the batch, insert it table by table, note that it is in. While one batch is
+being inserted the next is gathered, and no more than that.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from analytics.attributes import DeviceAttributes, load
+from analytics.clickhouse import ClickHouse
+from analytics.gathering import Gathering, Pace
+from analytics.rows import SOURCES, Translation
+from analytics.store import Batch, Offsets, Range, token
+from services.runtime.errors import UnavailableError
+from services.runtime.log import Log, Partition, Record
+from services.runtime.logs import logger
+from services.runtime.metrics import APPLIED, INSERTED, LAG
+from services.runtime.parking import Parking
+from services.runtime.progress import Progress
+from services.runtime.topics import owned
+
+ROLE = "analytics"
+_LAG_S = 5.0
+_FIRST_RETRY_S = 0.1
+_LAST_RETRY_S = 10.0
+Result = TypeVar("Result")
+
+
+def sources(installation: int, shard: int = 0, shards: int = 1) -> list[Partition]:
+    """What one instance reads."""
+    return [
+        Partition(topic.name, number)
+        for topic in SOURCES
+        for number in owned(topic.partitions(installation), shard, shards)
+    ]
+
+
+class Ingestion:
+    """A service. The store is open and migrated while it runs; `catch_up` may be called all the time."""
+
+    name = "analytics ingestion"
+
+    def __init__(
+        self,
+        log: Log,
+        clickhouse: ClickHouse,
+        state: Path,
+        parking: Parking,
+        reads: Sequence[Partition],
+        *,
+        instance: str = "0/1",
+        pace: Pace | None = None,
+    ) -> None:
+        """`state` is the file that keeps the offsets; `instance` names this reader among those of the same store."""
+        self.progress = Progress()
+        self._log = log
+        self._clickhouse = clickhouse
+        self._state = state
+        self._parking = parking
+        self._instance = instance
+        self._pace = pace or Pace()
+        self._next = dict.fromkeys(reads, 0)
+        self._hurry = asyncio.Event()
+        self._waiting = 0
+        self._attributes = DeviceAttributes()
+        self._translation = Translation(self._attributes)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE)
+        self._offsets: Offsets
+        self._identity = ""
+        self.progress.advance(self._next)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Heal what the last run left half done, then follow for ever.
+
+        Ready once the store has answered and either everything in the log by now is in it or `Pace.ready_s` went by.
+        """
+        self._offsets = await self._on_thread(Offsets, self._state)
+        watching: asyncio.Task[None] | None = None
+        try:
+            await _until_available("the analytics store or the log does not answer", self._recover)
+            watching = asyncio.create_task(self._watch(ready))
+            await self._follow()
+        finally:
+            if watching:
+                watching.cancel()
+            await self._on_thread(self._offsets.close)
+            self._thread.shutdown()
+
+    async def catch_up(self) -> int:
+        """Take everything that is in the log now, without delay. Returns how many records were missing at the end."""
+        ends = await self._log.ends(self._next)
+        self._waiting += 1
+        self._hurry.set()
+        try:
+            async with asyncio.timeout(self._pace.catch_up_s):
+                await self.progress.wait((partition, end - 1) for partition, end in ends.items() if end)
+        except TimeoutError:
+            return self._behind(ends)
+        else:
+            return 0
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._hurry.clear()
+
+    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+        """Replay: take everything up to the ends and stop; tells each batch's record count."""
+        self._offsets = await self._on_thread(Offsets, self._state)
+        try:
+            await self._recover()
+            while behind := {p: end for p, end in ends.items() if self._next.get(p, end) < end}:
+                reader = await self._log.open({p: self._next[p] for p in behind})
+                try:
+                    records = await reader.read(self._pace.max_records)
+                finally:
+                    await reader.close()
+                await self._ingest(records)
+                on_batch(len(records))
+        finally:
+            await self._on_thread(self._offsets.close)
+            self._thread.shutdown()
+
+    async def _recover(self) -> None:
+        """Come to a state without a batch half in. May be called again when it failed."""
+        self._identity = await self._known_identity()
+        self._attributes = DeviceAttributes()
+        self._translation = Translation(self._attributes)
+        await load(self._attributes, self._clickhouse)
+        if batch := await self._on_thread(self._offsets.pending):
+            logger.info("analytics takes a batch again", partitions=len(batch))
+            await self._insert_all(batch, await self._read_again(batch))
+            await self._on_thread(self._offsets.end, batch)
+        self._advance(await self._on_thread(self._offsets.next_offsets))
+
+    async def _known_identity(self) -> str:
+        """This reader's identity; a store that another reader filled, or nobody, is filled from the beginning.
+
+        Nothing doubles by that: rows of the same record replace each other.
+        """
+        mine = await self._on_thread(self._offsets.identity)
+        rows = await self._clickhouse.rows(
+            "SELECT identity FROM readers FINAL WHERE instance = {instance:String}", {"instance": self._instance}
+        )
+        if mine is None or [(mine,)] != [tuple(row) for row in rows]:
+            mine = await self._on_thread(self._offsets.restart)
+            await self._clickhouse.command(
+                "INSERT INTO readers (instance, identity) SELECT {instance:String}, {identity:String}",
+                {"instance": self._instance, "identity": mine},
+            )
+        return mine
+
+    async def _read_again(self, batch: Batch) -> list[Record]:
+        """The records of the ranges; what was compacted away since then was replaced by later ones."""
+        records = []
+        for partition, (first, following) in batch.items():
+            reader = await self._log.open({partition: first})
+            try:
+                while first < following:
+                    read = await reader.read(following - first)
+                    records += [record for record in read if record.offset < following]
+                    first = read[-1].offset + 1
+            finally:
+                await reader.close()
+        return records
+
+    async def _follow(self) -> None:
+        reader = await self._log.open(self._next)
+        gathering = Gathering(reader, self._pace, self._hurry)
+        following = asyncio.create_task(gathering.batch())
+        try:
+            while True:
+                records = await following
+                following = asyncio.create_task(gathering.batch())
+                await _finished(self._ingest(records), self._pace.stop_s)
+        finally:
+            following.cancel()
+            await gathering.close()
+
+    async def _ingest(self, records: Sequence[Record]) -> None:
+        batch = _ranges(records)
+        await self._on_thread(self._offsets.begin, batch)
+        await self._insert_all(batch, records)
+        await self._on_thread(self._offsets.end, batch)
+        self._advance({partition: range_.next for partition, range_ in batch.items()})
+        for record in records:
+            APPLIED.labels(ROLE, record.topic).inc()
+
+    async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
+        tables = await self._on_thread(self._translation.tables, records, self._parking.park)
+        await asyncio.gather(
+            *(self._insert(table, rows, token(self._identity, table, batch)) for table, rows in tables.items())
+        )
+
+    async def _insert(self, table: str, rows: pa.Table, token_: str) -> None:
+        message = f"rows for {table} cannot be inserted"
+        await _until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
+        INSERTED.labels(table).inc(rows.num_rows)
+
+    async def _watch(self, ready: asyncio.Event) -> None:
+        """Say ready, and measure the lag again and again."""
+        goal = await self._log.ends(self._next)
+        try:
+            async with asyncio.timeout(self._pace.ready_s):
+                await self.progress.wait((partition, end - 1) for partition, end in goal.items() if end)
+        except TimeoutError:
+            logger.warning("analytics starts behind the log", records=self._behind(goal))
+        ready.set()
+        while True:
+            await asyncio.sleep(_LAG_S)
+            self._measure(await self._log.ends(self._next))
+
+    def _measure(self, ends: Mapping[Partition, int]) -> None:
+        for topic in SOURCES:
+            LAG.labels(ROLE, topic.name).set(self._behind({p: end for p, end in ends.items() if p.topic == topic.name}))
+
+    def _behind(self, ends: Mapping[Partition, int]) -> int:
+        return sum(max(0, end - self._next[partition]) for partition, end in ends.items())
+
+    def _advance(self, offsets: Mapping[Partition, int]) -> None:
+        read = {partition: offset for partition, offset in offsets.items() if partition in self._next}
+        self._next.update(read)
+        self.progress.advance(read)
+
+    async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:
+    ranges: dict[Partition, Range] = {}
+    for record in records:
+        partition = Partition(record.topic, record.partition)
+        first = ranges[partition].first if partition in ranges else record.offset
+        ranges[partition] = Range(first, record.offset + 1)
+    return ranges
+
+
+async def _until_available(message: str, attempt: Callable[[], Awaitable[None]]) -> None:
+    """Try until it works: nothing is ever skipped."""
+    wait_s = _FIRST_RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except UnavailableError as error:
+            logger.warning(message, error=str(error), again_in_s=wait_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LAST_RETRY_S)
+
+
+async def _finished(work: Awaitable[None], stop_s: float) -> None:
+    """Run the work; when cancelled, let it come to its end for a bounded time."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=stop_s)
+        task.cancel()
+        raise

@@ -1,0 +1,149 @@
+"""Analytics' settings and wiring, and building its store again from the log."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+from analytics.clickhouse import ClickHouse
+from analytics.contents import digest
+from analytics.ingestion import ROLE, Ingestion, sources
+from analytics.migrate import migrate
+from analytics.server import AnalyticsServicer
+from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from services.runtime.config import PREFIX, Settings, SettingsError
+from services.runtime.errors import UnavailableError
+from services.runtime.log import Log, Partition
+from services.runtime.logs import logger
+from services.runtime.parking import Parking
+from services.runtime.replay import Verdict
+from services.runtime.role import Role, Surroundings
+
+DATABASE = "carillon"
+_RETRY_S = 2.0
+
+
+class AnalyticsSettings(Settings, frozen=True, kw_only=True):
+    """`clickhouse_url`: http(s)://user:password@host:port/database of a server; unset, chdb in the data directory."""
+
+    clickhouse_url: str | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.clickhouse_url is None:
+            if self.shards > 1:
+                raise SettingsError(f"{PREFIX}CLICKHOUSE_URL is needed when {PREFIX}SHARDS is more than 1")
+            return
+        try:
+            parts = urlsplit(self.clickhouse_url)
+            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise SettingsError(f"{PREFIX}CLICKHOUSE_URL must look like http://user:password@host:8123/{DATABASE}")
+
+    def offsets_file(self) -> Path:
+        return self.state_dir(ROLE) / "offsets.db"
+
+
+class Store:
+    """A service that holds the analytics store open, with every migration applied."""
+
+    name = "analytics store"
+
+    def __init__(self, clickhouse: ClickHouse) -> None:
+        self._clickhouse = clickhouse
+
+    async def run(self, ready: asyncio.Event) -> None:
+        try:
+            while not ready.is_set():
+                try:
+                    await self._clickhouse.open()
+                    await migrate(self._clickhouse)
+                    ready.set()
+                except UnavailableError as error:
+                    logger.warning("the analytics store does not answer", error=str(error), again_in_s=_RETRY_S)
+                    await asyncio.sleep(_RETRY_S)
+            await asyncio.Event().wait()
+        finally:
+            await self._clickhouse.close()
+
+
+def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
+    """Wire the role: hold the store open, fill it from the log, answer audits."""
+    clickhouse = connect(settings)
+    ingestion = _ingestion(settings, around.log, clickhouse, settings.offsets_file())
+    servicer = AnalyticsServicer(ingestion, clickhouse, settings.zone())
+    return Role(
+        ROLE,
+        services=[Store(clickhouse), ingestion],
+        servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
+    )
+
+
+def connect(settings: AnalyticsSettings) -> ClickHouse:
+    """The store that the settings name, not opened yet."""
+    path = urlsplit(settings.clickhouse_url or "").path
+    return ClickHouse(settings.clickhouse_url, settings.state_dir(ROLE) / "chdb", path.strip("/") or DATABASE)
+
+
+async def rebuild(
+    settings: AnalyticsSettings, log: Log, ends: Mapping[Partition, int], on_batch: Callable[[int], None]
+) -> str:
+    """Empty the store and fill it from the log up to the ends; returns its digest. The role must not be running.
+
+    What the log no longer has is gone then: earlier states of devices that were compacted away, for one.
+    """
+    clickhouse = connect(settings)
+    await clickhouse.open()
+    try:
+        await clickhouse.drop()
+        return await _filled(settings, log, clickhouse, settings.offsets_file(), ends, on_batch)
+    finally:
+        await clickhouse.close()
+
+
+async def verify(
+    settings: AnalyticsSettings, log: Log, ends: Mapping[Partition, int], on_batch: Callable[[int], None]
+) -> Verdict:
+    """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it."""
+    clickhouse = connect(settings)
+    await clickhouse.open()
+    try:
+        live = await _filled(settings, log, clickhouse, settings.offsets_file(), ends, lambda count: None)
+        beside = clickhouse.beside(f"{clickhouse.database}_verify")
+        try:
+            await beside.drop()
+            with TemporaryDirectory(dir=settings.state_dir(ROLE)) as work:
+                rebuilt = await _filled(settings, log, beside, Path(work) / "offsets.db", ends, on_batch)
+            await beside.drop()
+        finally:
+            await beside.close()
+        return Verdict(live, rebuilt)
+    finally:
+        await clickhouse.close()
+
+
+async def _filled(
+    settings: AnalyticsSettings,
+    log: Log,
+    clickhouse: ClickHouse,
+    offsets: Path,
+    ends: Mapping[Partition, int],
+    on_batch: Callable[[int], None],
+) -> str:
+    await migrate(clickhouse)
+    await _ingestion(settings, log, clickhouse, offsets).fold_until(ends, on_batch)
+    return await digest(clickhouse)
+
+
+def _ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, offsets: Path) -> Ingestion:
+    return Ingestion(
+        log,
+        clickhouse,
+        offsets,
+        Parking(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
+        sources(settings.partitions, settings.shard, settings.shards),
+        instance=f"{settings.shard}/{settings.shards}",
+    )

@@ -1,0 +1,132 @@
+"""`carillon audit`: what happened to a push or a device, from the event log."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edge.cli.reach import reach
+from protos.analytics.v1.analytics_pb2 import (
+    AuditDeviceRequest,
+    AuditDeviceResponse,
+    AuditPushRequest,
+    AuditPushResponse,
+    TimelineEntry,
+)
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from services.runtime.config import Settings, environment, load
+from services.runtime.rpc import Channel
+
+_TIMEOUT_S = 30.0
+
+
+@click.group()
+def audit() -> None:
+    """Explain a push or a device from the event log."""
+
+
+@audit.command()
+@click.argument("msgid", type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def push(msgid: int, as_json: bool) -> None:
+    """What happened to the push with this message id."""
+
+    async def call(channel: Channel) -> AuditPushResponse:
+        return await AnalyticsServiceStub(channel).AuditPush(AuditPushRequest(msgid=msgid), timeout=_TIMEOUT_S)
+
+    answer = reach("analytics", call)
+    if as_json:
+        click.echo(json.dumps(push_object(answer), ensure_ascii=False))
+        return
+    facts = [
+        ("push", str(answer.msgid)),
+        ("app", answer.appkey),
+        ("kind", answer.kind),
+        ("audience", f"{answer.audience} ({answer.audience_count} devices)"),
+        ("request", answer.request_json),
+    ]
+    _show(facts, answer.timeline)
+
+
+@audit.command()
+@click.argument("appkey")
+@click.argument("token")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def device(appkey: str, token: str, as_json: bool) -> None:
+    """What happened to a device: its registrations, changes, sessions and messages."""
+
+    async def call(channel: Channel) -> AuditDeviceResponse:
+        request = AuditDeviceRequest(appkey=appkey, token=token)
+        return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
+
+    answer = reach("analytics", call)
+    if as_json:
+        click.echo(json.dumps(device_object(answer), ensure_ascii=False))
+        return
+    _show([("device", answer.token), ("app", answer.appkey)], answer.timeline)
+
+
+def push_object(answer: AuditPushResponse) -> dict[str, Any]:
+    """The answer for programs; times are milliseconds since 1970 UTC."""
+    return {
+        "msgid": answer.msgid,
+        "appkey": answer.appkey,
+        "kind": answer.kind,
+        "audience": answer.audience,
+        "audience_count": answer.audience_count,
+        "request_json": answer.request_json,
+        "timeline": [_entry_object(entry) for entry in answer.timeline],
+    }
+
+
+def device_object(answer: AuditDeviceResponse) -> dict[str, Any]:
+    """The answer for programs; times are milliseconds since 1970 UTC."""
+    timeline = [_entry_object(entry) for entry in answer.timeline]
+    return {"appkey": answer.appkey, "token": answer.token, "timeline": timeline}
+
+
+def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
+    """The timeline for people, in their zone; an entry of several moments shows the first and the last."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("time", no_wrap=True)
+    table.add_column("until", no_wrap=True)
+    table.add_column("event", no_wrap=True)
+    table.add_column("count", justify="right")
+    table.add_column("detail", overflow="fold")
+    for entry in timeline:
+        last = _clock_time(entry.last_ms, zone) if entry.last_ms != entry.first_ms else ""
+        table.add_row(_time(entry.first_ms, zone), last, entry.event, str(entry.count), Text(entry.detail))
+    return table
+
+
+def _show(facts: Sequence[tuple[str, str]], timeline: Sequence[TimelineEntry]) -> None:
+    console = Console()
+    for name, value in facts:
+        if value:
+            console.print(Text(f"{name:<10}", style="bold").append(value, style="not bold"), soft_wrap=True)
+    console.print()
+    console.print(timeline_table(timeline, load(Settings, environment()).zone()))
+
+
+def _entry_object(entry: TimelineEntry) -> dict[str, Any]:
+    return {
+        "first_ms": entry.first_ms,
+        "last_ms": entry.last_ms,
+        "event": entry.event,
+        "count": entry.count,
+        "detail": entry.detail,
+    }
+
+
+def _time(time_ms: int, zone: ZoneInfo) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, zone).isoformat(" ", "milliseconds")[:23]
+
+
+def _clock_time(time_ms: int, zone: ZoneInfo) -> str:
+    return _time(time_ms, zone)[11:]

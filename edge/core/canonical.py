@@ -1,0 +1,116 @@
+"""The canonical text of a request: what its sender signed.
+
+The request without its sign, keys in dictionary order (by code point) at every level, compact, characters beyond ASCII
+as they are, and every number as it was written: `1.50` stays `1.50`. To keep numbers, the parser turns each into a
+string that begins with half of a surrogate pair, which no accepted text contains; at the end its quotes are taken off.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from services.runtime.errors import InputError
+
+MAX_DEPTH = 32
+_NUMBER = "\udc80"
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_unquote_numbers = re.compile(f'"{_NUMBER}([^"]*)"').sub
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A body that is a JSON object. `text` is its canonical text, `sign` what its sender says the sign is."""
+
+    raw: bytes
+    fields: Mapping[str, Any]
+    text: str
+    sign: str
+
+
+def read(raw: bytes) -> SignedRequest:
+    """Parse a signed body. InputError: no JSON object, a key twice, NaN, nested too deep, no sign, ..."""
+    fields = parse(raw)
+    if fields.get("sign") is None:
+        raise InputError("sign is missing")
+    sign = fields.pop("sign")
+    if not isinstance(sign, str) or sign.startswith(_NUMBER):
+        raise InputError("sign must be a string")
+    return SignedRequest(raw, fields, text_of(fields), sign)
+
+
+def canonical_text(raw: bytes) -> str:
+    """What is signed of a body, with or without a sign in it."""
+    fields = parse(raw)
+    fields.pop("sign", None)
+    return text_of(fields)
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """The object in the body, with numbers that only `text_of` and `number_or_text` understand."""
+    try:
+        if _SURROGATE_ESCAPE.search(raw):
+            _refuse_lone_surrogates(raw)
+        value = _decoder.decode(raw.decode())
+    except UnicodeDecodeError:
+        raise InputError("the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"the body is not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise InputError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
+    if not isinstance(value, dict):
+        raise InputError("the body is not a JSON object")
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
+        _refuse_depth(value)
+    return value
+
+
+def text_of(fields: Mapping[str, Any]) -> str:
+    return _unquote_numbers(r"\1", _encoder.encode(fields))
+
+
+def number_or_text(value: object) -> str | None:
+    """A string as it is, a number as it was written; None for anything else."""
+    return value.removeprefix(_NUMBER) if isinstance(value, str) else None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{twice} is given twice")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise InputError(f"the body is not JSON: {name} is no number")
+
+
+def _refuse_lone_surrogates(raw: bytes) -> None:
+    try:
+        json.dumps(_plain_decoder.decode(raw.decode()), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError("the body contains half of a surrogate pair") from None
+
+
+def _refuse_depth(value: object) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for container in level for child in _containers(container)]
+        if not level:
+            return
+    raise InputError(f"the body is nested deeper than {MAX_DEPTH} levels")
+
+
+def _containers(container: Any) -> list[Any]:
+    children = container.values() if isinstance(container, dict) else container
+    return [child for child in children if isinstance(child, dict | list)]
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__, parse_constant=_no_number
+)
+_plain_decoder = json.JSONDecoder(parse_int=str, parse_float=str)
+_encoder = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False)

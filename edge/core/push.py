@@ -1,0 +1,165 @@
+"""Pushes into the log: what every generation of the interface comes down to."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge.core.finder import Finder
+from edge.core.sign import AppRef
+from edge.core.writer import Writer
+from protos.push.v1.push_pb2 import Aliases, Audience, Devices, Kind, Message, PushCommand, SendPush
+from protos.runtime.v1.log_pb2 import Meta, Origin
+from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
+from services.runtime.clock import Clock
+from services.runtime.ids import MessageIds, event_id
+from services.runtime.log import Draft
+from services.runtime.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One message to one app. `audience` is unresolved where it names tokens or aliases.
+
+    `must_exist`: nothing is sent, and no id taken, when the token it names is unknown.
+    """
+
+    app: AppRef
+    kind: "Kind.ValueType"
+    audience: Audience
+    message: Message
+    period_s: int
+    qps: int
+    must_exist: bool = False
+
+
+MAX_AUDIT_CHARACTERS = 256 * 1024
+"""A request longer than this is not kept for the audit."""
+
+
+class Receipt(NamedTuple):
+    """What became of one push: its first id (0: not sent), positions of unknown tokens, aliases without a device."""
+
+    msgid: int
+    unknown: Sequence[int] = ()
+    not_found: Sequence[str] = ()
+
+
+class Resolved(NamedTuple):
+    """An audience as the log takes it, and how many ids its push needs."""
+
+    audience: Audience
+    id_count: int = 1
+    unknown: Sequence[int] = ()
+    not_found: Sequence[str] = ()
+
+
+class Pushes:
+    """Writes pushes and timed tasks to the log and answers once they are durable there."""
+
+    def __init__(self, writer: Writer, finder: Finder, ids: MessageIds, clock: Clock, partitions: int) -> None:
+        self._writer = writer
+        self._finder = finder
+        self._ids = ids
+        self._clock = clock
+        self._partitions = partitions
+
+    async def send(self, pushes: Sequence[Push], origin: Origin, request_json: str) -> list[Receipt]:
+        """Send now; one receipt a push. All targets are looked up before anything is written."""
+        if len(pushes) == 1:
+            resolved = [await self._resolve(pushes[0])]
+        else:
+            resolved = list(await asyncio.gather(*(self._resolve(push) for push in pushes)))
+        receipts: list[Receipt] = []
+        drafts: list[Draft] = []
+        for push, found in zip(pushes, resolved, strict=True):
+            if push.must_exist and found.unknown:
+                receipts.append(Receipt(0, found.unknown))
+                continue
+            command = self._command(push, found, "" if drafts else request_json)
+            receipts.append(Receipt(command.msgid, found.unknown, found.not_found))
+            value = PushCommand(meta=self._meta(origin), send=command).SerializeToString()
+            drafts.append(Draft(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), value))
+        await self._writer.append(drafts)
+        return receipts
+
+    async def schedule(
+        self, pushes: Sequence[Push], due_ms: int, origin: Origin, request_json: str
+    ) -> tuple[str, list[Receipt]]:
+        """Send at `due_ms`, to those the targets name by then; returns the task's key and a receipt a push."""
+        key = secrets.token_hex(16)
+        commands = [
+            self._command(push, Resolved(push.audience, _id_count(push.audience)), "" if index else request_json, key)
+            for index, push in enumerate(pushes)
+        ]
+        task = TaskCommand(
+            meta=self._meta(origin), task_key=key, create=CreateTask(pushes=commands, due_ms=due_ms)
+        ).SerializeToString()
+        partition = partition_of(key.encode(), self._partitions)
+        await self._writer.settle(Draft(TASK_COMMANDS.name, partition, key.encode(), task))
+        return key, [Receipt(command.msgid) for command in commands]
+
+    def _meta(self, origin: Origin) -> Meta:
+        return Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin)
+
+    def _command(self, push: Push, found: Resolved, request_json: str, task_key: str = "") -> SendPush:
+        return SendPush(
+            msgid=self._ids.take(found.id_count),
+            id_count=found.id_count,
+            appkey=push.app.appkey,
+            platform=push.app.platform,
+            kind=push.kind,
+            audience=found.audience,
+            message=push.message,
+            period_s=push.period_s,
+            qps=push.qps,
+            task_key=task_key,
+            request_json=request_json if len(request_json) <= MAX_AUDIT_CHARACTERS else "",
+        )
+
+    async def _resolve(self, push: Push) -> Resolved:
+        match push.audience.WhichOneof("audience"):
+            case "tokens":
+                return await self._tokens(push.app.appkey, list(push.audience.tokens.tokens))
+            case "aliases":
+                return await self._aliases(push.app.appkey, push.audience.aliases)
+            case _:
+                return Resolved(push.audience)
+
+    async def _tokens(self, appkey: str, tokens: list[str]) -> Resolved:
+        partitions = self._finder.partitions_of(appkey, tokens)
+        plus_one = np.array(await self._finder.numbers(appkey, tokens, partitions), dtype=np.int64)
+        known = plus_one.nonzero()[0]
+        devices = _columns(np.array(partitions)[known], plus_one[known] - 1, known)
+        unknown = () if len(known) == len(tokens) else (plus_one == 0).nonzero()[0].tolist()
+        return Resolved(devices, len(tokens), unknown)
+
+    async def _aliases(self, appkey: str, aliases: Aliases) -> Resolved:
+        names = list(dict.fromkeys(aliases.aliases))
+        answers = await self._finder.devices(appkey, names)
+        devices = {
+            (device.partition, device.number)
+            for answer in answers
+            for device in (answer.devices if aliases.all_devices else answer.devices[:1])
+        }
+        not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
+        places = np.array(sorted(devices), dtype=np.int64).reshape(-1, 2)
+        return Resolved(_columns(places[:, 0], places[:, 1], np.zeros(len(places))), not_found=not_found)
+
+
+def _columns(partitions: "NDArray[Any]", numbers: "NDArray[Any]", id_offsets: "NDArray[Any]") -> Audience:
+    return Audience(
+        devices=Devices(
+            partitions=partitions.astype("<u2").tobytes(),
+            numbers=numbers.astype("<u4").tobytes(),
+            id_offsets=id_offsets.astype("<u4").tobytes(),
+        )
+    )
+
+
+def _id_count(audience: Audience) -> int:
+    return len(audience.tokens.tokens) if audience.WhichOneof("audience") == "tokens" else 1

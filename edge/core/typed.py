@@ -1,0 +1,70 @@
+"""JSON into types, with errors that name the field by its path."""
+
+import functools
+import re
+from typing import Any
+
+import msgspec
+
+from services.runtime.errors import InputError
+
+ABSENT = msgspec.Raw(b"null")
+"""The default of a field that is decoded later, or not at all."""
+
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_SHAPES = [
+    (re.compile(r"Object missing required field `(.+)`"), ".{0} is missing"),
+    (re.compile(r"Object contains unknown field `(.+)`"), ".{0} is not known"),
+    (re.compile(r"Expected `\w+` >= (-?\d+)"), " must be at least {0}"),
+    (re.compile(r"Expected `\w+` <= (-?\d+)"), " must be at most {0}"),
+    (re.compile(r"Expected `str` of length >= 1"), " must not be empty"),
+    (re.compile(r"Expected `str` of length <= (\d+)"), " must have at most {0} characters"),
+    (re.compile(r"Expected `(?:array|object)` of length >= 1"), " must not be empty"),
+    (re.compile(r"Expected `(?:array|object)` of length >= (\d+)"), " must have at least {0} entries"),
+    (re.compile(r"Expected `(?:array|object)` of length <= (\d+)"), " must have at most {0} entries"),
+    (re.compile(r"Invalid enum value (.+)"), " must not be {0}"),
+]
+_EXPECTED = re.compile(r"Expected `([^`]+)`")
+
+
+def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
+    """Decode JSON; `at` is where it stood in the request. InputError names the first field that does not fit."""
+    try:
+        return _decoder(kind).decode(raw)
+    except msgspec.ValidationError as error:
+        raise InputError(problem(error, at)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InputError(f"{at or 'the body'} is not JSON that can be read") from None
+
+
+def convert(kind: Any, value: object, at: str) -> Any:
+    """As `decode`, for what is decoded already."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(problem(error, at)) from None
+
+
+def problem(error: msgspec.ValidationError, at: str = "") -> str:
+    """One sentence that begins with the field's path."""
+    text, _, path = str(error).partition(" - at `$")
+    place = (at + path.rstrip("`")).lstrip(".")
+    for pattern, sentence in _SHAPES:
+        if found := pattern.fullmatch(text):
+            return (place + sentence.format(*found.groups())).lstrip(".")
+    if found := _EXPECTED.match(text):
+        kinds = [word for word in found[1].split(" | ") if word != "null"]
+        return f"{place or 'the body'} must be {' or '.join(_WORDS.get(word, word) for word in kinds)}"
+    return f"{place}: {text}"
+
+
+@functools.cache
+def _decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind)

@@ -1,0 +1,35 @@
+"""Commands and facts of the edge into the log."""
+
+from collections.abc import Sequence
+
+from protos.runtime.v1.log_pb2 import Position
+from services.runtime.errors import InputError
+from services.runtime.log import MAX_RECORD_BYTES, Draft, Log, Partition
+from services.runtime.metrics import APPENDED
+from services.runtime.peers import Peers
+
+
+class Writer:
+    """Appends, and waits where the caller of a request must see what it changed."""
+
+    def __init__(self, log: Log, peers: Peers) -> None:
+        self._log = log
+        self._peers = peers
+
+    async def append(self, drafts: Sequence[Draft]) -> list[int]:
+        """Their offsets, once they are durable. InputError: a record is larger than the log takes."""
+        for draft in drafts:
+            if len(draft.key) + len(draft.value) > MAX_RECORD_BYTES:
+                raise InputError(f"the request is too large: it makes a record of {len(draft.value)} bytes")
+        offsets = await self._log.append(drafts)
+        for draft in drafts:
+            APPENDED.labels(draft.topic).inc()
+        return offsets
+
+    async def settle(self, draft: Draft) -> None:
+        """Append one, and return when every role that answers for it has applied it; DeadlineError as for Peers."""
+        (offset,) = await self.append([draft])
+        partition = Partition(draft.topic, draft.partition)
+        if offset < 0:
+            offset = (await self._log.ends([partition]))[partition] - 1
+        await self._peers.settle([Position(topic=draft.topic, partition=draft.partition, offset=offset)])

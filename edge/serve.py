@@ -1,0 +1,121 @@
+"""The edge as processes of its own: gunicorn with uvicorn workers, each with all doors."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from gunicorn.app.base import BaseApplication
+from uvicorn_worker import UvicornWorker
+
+from edge.main import Doors, EdgeSettings
+from services.runtime.config import load
+from services.runtime.errors import CarillonError
+from services.runtime.http import GRACE_S, KEEP_ALIVE_S
+from services.runtime.logs import configure, logger
+from services.runtime.operations import Operations
+from services.runtime.surroundings import connected_peers, surroundings
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+_START_S = 20.0
+
+
+def run(env: Mapping[str, str]) -> None:
+    """Serve the edge until SIGTERM. SettingsError before anything is started."""
+    _Gunicorn(load(EdgeSettings, env), env).run()
+
+
+class EdgeWorker(UvicornWorker):  # type: ignore[misc]
+    """uvicorn's own settings: gunicorn's do not reach it."""
+
+    CONFIG_KWARGS = {  # noqa: RUF012
+        "loop": "uvloop",
+        "http": "httptools",
+        "ws": "none",
+        "lifespan": "on",
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": GRACE_S,
+    }
+
+
+class EdgeProcess:
+    """One worker's ASGI application: finds the door by the port that was called.
+
+    It opens the log and the channels after the fork. While that is under way, /healthz says so and pushes wait.
+    """
+
+    def __init__(self, settings: EdgeSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+        self._operations = Operations(settings.host, settings.console_port)
+        self._doors: dict[int, Application] = {settings.console_port: self._operations.application}
+        self._stop = asyncio.Event()
+        self._started: asyncio.Future[None]
+        self._living: asyncio.Task[None]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        port = scope["server"][1]
+        if port != self._settings.console_port:
+            async with asyncio.timeout(_START_S):
+                await asyncio.shield(self._started)
+        await self._doors[port](scope, receive, send)
+
+    async def _lifespan(self, receive: Any, send: Any) -> None:
+        await receive()
+        self._started = asyncio.get_running_loop().create_future()
+        self._living = asyncio.create_task(self._live())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._stop.set()
+        await asyncio.wait([self._living])
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _live(self) -> None:
+        try:
+            async with surroundings(self._settings, connected_peers(self._env, self._settings.tls())) as around:
+                with contextlib.closing(Doors(self._settings, around)) as doors:
+                    self._doors[self._settings.v2_port] = cast(Application, doors.v2)
+                    self._operations.set_ready()
+                    self._started.set_result(None)
+                    await self._stop.wait()
+        except CarillonError as error:
+            logger.critical("the edge ends: it cannot start or go on", error=str(error))
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Exception as error:
+            logger.critical("the edge ends: it cannot start or go on", exc_info=error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Gunicorn(BaseApplication):  # type: ignore[misc]
+    def __init__(self, settings: EdgeSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings = self._settings
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        options = {
+            "bind": [f"{host}:{port}" for port in (settings.v2_port, settings.console_port)],
+            "workers": settings.edge_workers,
+            "worker_class": EdgeWorker,
+            "backlog": 4096,
+            "keepalive": KEEP_ALIVE_S,
+            "timeout": 60,
+            "graceful_timeout": GRACE_S + 5,
+            "control_socket_disable": True,
+            "proc_name": "carillon edge",
+            "loglevel": settings.log_level.lower(),
+        }
+        for name, value in options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> EdgeProcess:
+        configure(self._settings.log_level)
+        return EdgeProcess(self._settings, self._env)

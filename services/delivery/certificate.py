@@ -1,0 +1,61 @@
+"""A certificate that vouches for itself, for a server on this machine."""
+
+import datetime
+import ipaddress
+import ssl
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_VALID = datetime.timedelta(days=3650)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSigned:
+    """PEM text of a certificate and its key."""
+
+    certificate_pem: str
+    key_pem: str = field(repr=False)
+
+    @classmethod
+    def make(cls, host: str, now_ms: int) -> "SelfSigned":
+        """For one IP address, and for localhost."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Carillon, on this machine only")])
+        made = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+        places = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))])
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(made - datetime.timedelta(days=1))
+            .not_valid_after(made + _VALID)
+            .add_extension(places, critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(
+            certificate.public_bytes(serialization.Encoding.PEM).decode(),
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ).decode(),
+        )
+
+    def server_context(self, protocols: Sequence[str]) -> ssl.SSLContext:
+        """TLS 1.2 or newer for a server that speaks one of the protocols (ALPN)."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(list(protocols))
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write(self.key_pem + self.certificate_pem)
+            file.flush()
+            context.load_cert_chain(file.name)
+        return context

@@ -1,0 +1,162 @@
+"""How devices are met: the greeting, and what follows from each frame they send."""
+
+from functools import partial
+from random import Random
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from services.gateway.connection import Connection
+from services.gateway.decide import judge, retry_after_ms
+from services.gateway.requests import Requests
+from services.gateway.sessions import Journal
+from services.gateway.state import ConnectionIds, Connections, Session
+from services.gateway.uplink import Outbox
+from services.runtime.device_protocol import (
+    Ack,
+    Activity,
+    Change,
+    Error,
+    Frame,
+    GetDeviceRequest,
+    Hello,
+    MalformedError,
+    Report,
+    Welcome,
+    activity_kind,
+    command,
+    decode,
+    report_kind,
+    request_id,
+)
+from services.runtime.errors import InputError
+from services.runtime.logs import logger
+from services.runtime.metrics import CONNECTIONS
+from services.runtime.role import Surroundings
+
+
+class Reception:
+    """Knows who is connected; tells delivery and the journal."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        requests: Requests,
+        journal: Journal,
+        outboxes: list[Outbox],
+        connections: Connections[Connection],
+        connection_ids: ConnectionIds,
+        random: Random,
+        heartbeat_s: int,
+    ) -> None:
+        self._apps = around.apps
+        self._keys = around.keys
+        self._now_ms = around.clock.now_ms
+        self._requests = requests
+        self._journal = journal
+        self._outboxes = outboxes
+        self._connections = connections
+        self._ids = connection_ids
+        self._random = random
+        self._heartbeat_s = heartbeat_s
+
+    def leaving(self, connection: Connection, reason: str) -> None:
+        """No frame goes to the device any more."""
+        session = connection.session
+        if session is not None and self._connections.leave(session):
+            CONNECTIONS.dec()
+            self._outbox(session).disconnected(session)
+            self._journal.record(session, SessionEventKind.SESSION_EVENT_KIND_CLOSED, reason)
+
+    def received(self, connection: Connection, payload: bytes) -> None:
+        try:
+            frame = decode(payload)
+        except InputError as error:
+            if isinstance(error, MalformedError) or not connection.greeted:
+                connection.goodbye("protocol", str(error))
+            else:
+                connection.send(Error(code=error.result, desc=str(error), id=request_id(payload)))
+            return
+        if isinstance(frame, Hello) == connection.greeted:
+            connection.goodbye("protocol", "hello is the first frame, and comes once")
+        elif isinstance(frame, Hello):
+            self._greet(connection, frame)
+        elif connection.session is not None:
+            self._handle(connection, connection.session, frame)
+        else:
+            connection.submit(partial(self._handle_later, connection, frame))
+
+    def _greet(self, connection: Connection, hello: Hello) -> None:
+        connection.greeted = True
+        number = self._number(hello)
+        match judge(hello, self._apps.get(hello.app), number):
+            case "welcome":
+                self._welcome(connection, hello, str(hello.token), number or 0, new=False)
+            case _:
+                connection.submit(partial(self._greet_slowly, connection, hello))
+
+    async def _greet_slowly(self, connection: Connection, hello: Hello) -> None:
+        """Greet a new device, or one whose app is not known: it may have been created a moment ago."""
+        await self._apps.refresh()
+        number = self._number(hello)
+        match judge(hello, self._apps.get(hello.app), number):
+            case "refuse":
+                connection.goodbye("unauthorized")
+            case "welcome":
+                self._welcome(connection, hello, str(hello.token), number or 0, new=False)
+            case "register":
+                await self._register(connection, hello)
+
+    async def _register(self, connection: Connection, hello: Hello) -> None:
+        try:
+            token, number = await self._requests.register(hello, connection.address)
+        except Exception as error:
+            logger.error("a device could not be registered", appkey=hello.app, error=str(error))
+            later_ms = retry_after_ms(len(self._connections), self._random)
+            connection.goodbye("draining", "try again", retry_after_ms=later_ms)
+        else:
+            self._welcome(connection, hello, token, number, new=True)
+
+    def _number(self, hello: Hello) -> int | None:
+        return self._keys.device_number(hello.app, hello.token or "", hello.key or "")
+
+    def _welcome(self, connection: Connection, hello: Hello, token: str, number: int, *, new: bool) -> None:
+        if connection.closing_ms is not None:
+            return
+        appkey = hello.app
+        partition = self._requests.partition(appkey, token)
+        session = Session(self._ids.take(self._now_ms()), appkey, token, partition, number)
+        connection.session = session
+        older = self._connections.admit(session, connection)
+        CONNECTIONS.inc()
+        if older is not None:
+            older.goodbye("replaced")
+        key = hello.key or self._keys.device_key(appkey, token, number)
+        connection.send(Welcome(token=token, key=key, heartbeat=self._heartbeat_s, new=new))
+        self._outbox(session).connected(session)
+        self._journal.record(session, SessionEventKind.SESSION_EVENT_KIND_OPENED)
+        if not new and (made := command(hello, self._requests.meta(connection.address), appkey, token)):
+            self._journal.command(made)
+
+    def _handle(self, connection: Connection, session: Session, frame: Frame) -> None:
+        match frame:
+            case Ack(msgids=msgids):
+                kind = OutcomeKind.OUTCOME_KIND_RECEIVED
+                self._outbox(session).report(session, msgids, kind, self._now_ms())
+            case Report(event=event, msgid=msgid):
+                self._outbox(session).report(session, [msgid], report_kind(event), self._now_ms())
+            case Activity(event=event):
+                self._journal.record(session, activity_kind(event))
+            case Hello():
+                connection.goodbye("protocol", "hello is the first frame, and comes once")
+            case _:
+                connection.submit(partial(self._answer, connection, session, frame))
+
+    async def _handle_later(self, connection: Connection, frame: Frame) -> None:
+        if connection.session is not None:
+            self._handle(connection, connection.session, frame)
+
+    async def _answer(self, connection: Connection, session: Session, request: Change | GetDeviceRequest) -> None:
+        connection.send(await self._requests.answer(request, session, connection.address))
+
+    def _outbox(self, session: Session) -> Outbox:
+        return self._outboxes[session.partition % len(self._outboxes)]

@@ -1,0 +1,92 @@
+"""What devices ask for, done through the log and the registry."""
+
+from typing import TYPE_CHECKING
+
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from services.gateway.state import Session
+from services.runtime import ids
+from services.runtime.device_protocol import (
+    Answer,
+    Change,
+    GetDeviceRequest,
+    Hello,
+    Ok,
+    command,
+    device_answer,
+    error_answer,
+    registration,
+)
+from services.runtime.errors import CarillonError, DeadlineError, InputError, NotFoundError
+from services.runtime.log import Draft
+from services.runtime.logs import logger
+from services.runtime.metrics import APPENDED
+from services.runtime.role import Surroundings
+from services.runtime.topics import DEVICE_COMMANDS, device_key, partition_of
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+
+class Requests:
+    """Answers one request at a time for a device; many devices ask at once, and the log takes them together."""
+
+    def __init__(self, around: Surroundings, partitions: int) -> None:
+        self._around = around
+        self._partitions = partitions
+        self._registries = [RegistryServiceStub(channel) for channel in around.peers.all("registry")]
+
+    def partition(self, appkey: str, token: str) -> int:
+        return partition_of(device_key(appkey, token), self._partitions)
+
+    def meta(self, address: str) -> Meta:
+        origin = Origin(door="gateway", address=address, request_id=ids.event_id().hex())
+        return Meta(event_id=ids.event_id(), time_ms=self._around.clock.now_ms(), writer="gateway", origin=origin)
+
+    async def register(self, hello: Hello, address: str) -> tuple[str, int]:
+        """A new device's token and number. CarillonError: it may exist now, but its number is not known yet."""
+        token = ids.new_token()
+        made = registration(self.meta(address), hello.app, token, Platform.PLATFORM_ANDROID, hello)
+        await self._settled(made)
+        registry = self._registry(self.partition(hello.app, token))
+        found = await registry.FindDevices(FindDevicesRequest(appkey=hello.app, tokens=[token]))
+        if found.numbers_plus_one[0] == 0:
+            raise DeadlineError("the device was registered, but has no number yet")
+        return token, found.numbers_plus_one[0] - 1
+
+    async def answer(self, request: Change | GetDeviceRequest, session: Session, address: str) -> Answer:
+        """Do what is asked; every trouble becomes an error answer."""
+        try:
+            if request.id is None:
+                raise InputError("input error: id is missing")
+            if isinstance(request, GetDeviceRequest):
+                return await self._device(request.id, session)
+            made = command(request, self.meta(address), session.appkey, session.token)
+            assert made is not None
+            await self._settled(made)
+            return Ok(id=request.id)
+        except CarillonError as error:
+            if error.result >= 500:
+                logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
+            return error_answer(request.id, error)
+
+    async def _device(self, request: int, session: Session) -> Answer:
+        asked = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
+        found = await self._registry(session.partition).GetDevices(asked)
+        if not found.devices:
+            raise NotFoundError("input error: token: this device is not registered")
+        return device_answer(request, found.devices[0])
+
+    async def _settled(self, made: DeviceCommand) -> None:
+        key = device_key(made.appkey, made.token)
+        partition = partition_of(key, self._partitions)
+        draft = Draft(DEVICE_COMMANDS.name, partition, key, made.SerializeToString())
+        offset = (await self._around.log.append([draft]))[0]
+        APPENDED.labels(DEVICE_COMMANDS.name).inc()
+        await self._around.peers.settle([Position(topic=draft.topic, partition=partition, offset=offset)])
+
+    def _registry(self, partition: int) -> "RegistryServiceAsyncStub":
+        return self._registries[partition % len(self._registries)]

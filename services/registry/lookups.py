@@ -1,0 +1,101 @@
+"""What the registry is asked, answered from disk in a thread of its own: a list at a time, beside the followers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices
+from services.runtime.errors import BusyError
+from services.runtime.store import SqliteStore
+
+MAX_WAITING = 1_000
+"""Questions that may wait; more are refused with BusyError."""
+
+Answer = TypeVar("Answer")
+
+
+class Lookups:
+    """Reads what the followers have committed. Removed devices are not found. BusyError: too much is waiting."""
+
+    def __init__(self, devices: SqliteStore, aliases: SqliteStore) -> None:
+        self._devices = devices.reading()
+        self._aliases = aliases.reading()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry-lookups")
+        self._waiting = 0
+
+    async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int | None]:
+        """The devices' numbers, in the order of the tokens."""
+        return await self._ask(self._numbers, appkey, tokens)
+
+    async def devices(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
+        """The records of the tokens that exist, in their order."""
+        return await self._ask(self._records, appkey, tokens)
+
+    async def tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[str]:
+        """The tokens of numbers of one partition, in their order, "" for none."""
+        return await self._ask(self._tokens, appkey, partition, numbers)
+
+    async def aliases(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
+        """The devices of each alias, in the order asked, most recently active first."""
+        return await self._ask(self._members, appkey, aliases)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+        self._devices.close()
+        self._aliases.close()
+
+    async def _ask(self, question: Callable[..., Answer], *arguments: object) -> Answer:
+        if self._waiting >= MAX_WAITING:
+            raise BusyError("too many look-ups are waiting; try again")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, question, *arguments)
+        finally:
+            self._waiting -= 1
+
+    def _numbers(self, appkey: str, tokens: Sequence[str]) -> list[int | None]:
+        rows = self._devices.execute(
+            "SELECT token, number FROM json_each(?) AS asked CROSS JOIN devices"
+            " ON appkey = ? AND token = asked.value WHERE removed_ms = 0",
+            (_json(tokens), appkey),
+        )
+        found = dict(rows.fetchall())
+        return [found.get(token) for token in tokens]
+
+    def _records(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
+        rows = self._devices.execute(
+            "SELECT record FROM json_each(?) AS asked CROSS JOIN devices"
+            " ON appkey = ? AND token = asked.value WHERE removed_ms = 0 ORDER BY asked.key",
+            (_json(tokens), appkey),
+        )
+        return [Device.FromString(record) for (record,) in rows]
+
+    def _tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[str]:
+        rows = self._devices.execute(
+            "SELECT number, token FROM json_each(?) AS asked CROSS JOIN devices"
+            " ON appkey = ? AND partition = ? AND number = asked.value WHERE removed_ms = 0",
+            (_json(numbers), appkey, partition),
+        )
+        found = dict(rows.fetchall())
+        return [found.get(number, "") for number in numbers]
+
+    def _members(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
+        rows = self._aliases.execute(
+            "SELECT asked.key, token, partition, number, max(seen_ms, since_ms) AS active_ms"
+            " FROM json_each(?) AS asked CROSS JOIN members ON appkey = ? AND alias = asked.value"
+            " WHERE dropped_by IS NULL ORDER BY asked.key, active_ms DESC, partition, number",
+            (_json(aliases), appkey),
+        )
+        found = [AliasDevices() for _ in aliases]
+        for index, token, partition, number, active_ms in rows:
+            device = AliasDevice(token=token, partition=partition, number=number, last_active_ms=active_ms)
+            found[index].devices.append(device)
+        return found
+
+
+def _json(values: Sequence[str] | Sequence[int]) -> str:
+    return msgspec.json.encode(list(values)).decode()

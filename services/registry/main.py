@@ -1,0 +1,127 @@
+"""Wires the registry: two followers with a store each, their look-ups, and the servicers."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.registry.lookups import Lookups
+from services.registry.rules import AliasRules, DeviceRules, FindApp, KnownApps
+from services.registry.server import RegistryServicer
+from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
+from services.runtime.config import Settings
+from services.runtime.follower import Follower
+from services.runtime.log import Log, Partition
+from services.runtime.parking import Parking
+from services.runtime.progress import PositionsServicer
+from services.runtime.replay import State
+from services.runtime.role import Role, Surroundings
+from services.runtime.store import SqliteStore
+from services.runtime.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, Topic, owned
+
+ROLE = "registry"
+
+
+class RegistrySettings(Settings, frozen=True, kw_only=True):
+    """The registry needs no settings of its own."""
+
+
+class RegistryState:
+    """Both stores and what folds into them."""
+
+    def __init__(self, settings: RegistrySettings, directory: Path, log: Log, find_app: FindApp) -> None:
+        self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
+        self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
+        self._mine = owned(settings.partitions, settings.shard, settings.shards)
+        self._all = list(range(settings.partitions))
+        self._parked = settings.data / "parked" / f"{ROLE}.jsonl"
+        self.device_follower = self._device_follower(settings, log, find_app)
+        self.alias_follower = self._alias_follower(settings, log)
+
+    @property
+    def followers(self) -> Sequence[Follower]:
+        return (self.device_follower, self.alias_follower)
+
+    def digest(self) -> str:
+        return hashlib.sha256(f"{self.devices.digest()} {self.aliases.digest()}".encode()).hexdigest()
+
+    def close(self) -> None:
+        self.devices.close()
+        self.aliases.close()
+
+    def _device_follower(self, settings: RegistrySettings, log: Log, find_app: FindApp) -> Follower:
+        return Follower(
+            ROLE,
+            log,
+            DeviceRules(DeviceTable(self.devices), find_app, settings.partitions),
+            self.devices,
+            Parking(self._parked, ROLE),
+            folds=_partitions(SESSIONS, self._mine),
+            decides=_partitions(DEVICE_COMMANDS, self._mine),
+            own=_partitions(DEVICES, self._mine),
+        )
+
+    def _alias_follower(self, settings: RegistrySettings, log: Log) -> Follower:
+        role = f"{ROLE}-aliases"
+        return Follower(
+            role,
+            log,
+            AliasRules(AliasTable(self.aliases), settings.shard, settings.shards),
+            self.aliases,
+            Parking(self._parked, role),
+            folds=[*_partitions(DEVICES, self._all), *_partitions(SESSIONS, self._all)],
+            decides=_partitions(DEVICES, self._all),
+        )
+
+
+class Projection:
+    """Runs one follower, and lets go of what it alone uses when it stops."""
+
+    def __init__(self, follower: Follower, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self.name = follower.name
+        self._follower = follower
+        self._before = before
+        self._after = after
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self._before()
+        try:
+            await self._follower.run(ready)
+        finally:
+            self._after()
+
+
+def build(settings: RegistrySettings, around: Surroundings) -> Role:
+    """The registry over its state in the settings' directory."""
+    apps = KnownApps(around.apps)
+    state = RegistryState(settings, settings.state_dir(ROLE), around.log, apps.find)
+    lookups = Lookups(state.devices, state.aliases)
+    servicer = RegistryServicer(around, lookups, owns_apps=settings.shard == 0)
+    positions = PositionsServicer(*(follower.progress for follower in state.followers))
+
+    def let_go() -> None:
+        lookups.close()
+        state.close()
+
+    return Role(
+        ROLE,
+        services=[
+            Projection(state.device_follower, apps.attach, let_go),
+            Projection(state.alias_follower, lambda: None, lambda: None),
+        ],
+        servicers=[
+            lambda server: add_RegistryServiceServicer_to_server(servicer, server),
+            lambda server: add_PositionsServiceServicer_to_server(positions, server),
+        ],
+    )
+
+
+def open_state(settings: RegistrySettings, directory: Path, log: Log) -> State:
+    """Both stores in a directory, to be folded forward by a replay."""
+    return RegistryState(settings, directory, log, lambda appkey: None)
+
+
+def _partitions(topic: Topic, numbers: Sequence[int]) -> list[Partition]:
+    return [Partition(topic.name, number) for number in numbers]

@@ -1,0 +1,98 @@
+"""The rules of the registry's two followers: what they fold, and what follows from each record."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.devices_pb2 import ClearAlias, Device, DeviceCommand, DeviceFact
+from services.registry.decide import Place, decide
+from services.registry.state import AliasState, DeviceState, origin
+from services.registry.store import AliasTable, DeviceTable
+from services.runtime.apps import AppDirectory
+from services.runtime.follower import Fact
+from services.runtime.log import Record
+from services.runtime.topics import DEVICE_COMMANDS, DEVICES, device_key, partition_of
+
+_REMEMBERED_COMMANDS = 50_000
+_OVERDUE_MS = 60_000
+_REFRESH_S = 3.0
+
+FindApp = Callable[[str], App | None]
+
+
+class DeviceRules:
+    """Commands become device records. A command that its writer sent twice counts once, unless a restart is between."""
+
+    def __init__(self, devices: DeviceTable, find_app: FindApp, partitions: int) -> None:
+        self._devices = devices
+        self._find_app = find_app
+        self._partitions = partitions
+        self._seen: dict[bytes, None] = {}
+        self.apply = DeviceState(devices).apply
+
+    def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
+        """One device record or none. ValueError: the command lies in another device's partition."""
+        key = device_key(command.appkey, command.token)
+        if partition_of(key, self._partitions) != record.partition:
+            raise ValueError("the command lies in a partition that is not its device's")
+        if self._repeated(command.meta.event_id):
+            return ()
+        known = self._devices.find(command.appkey, command.token)
+        number = known.number if known else self._devices.next_number(command.appkey, record.partition)
+        device = decide(command, known, self._find_app(command.appkey), Place(record.partition, number))
+        return () if device is None else (Fact(DEVICES, record.partition, key, DeviceFact(device=device)),)
+
+    def _repeated(self, event_id: bytes) -> bool:
+        if event_id in self._seen:
+            return True
+        if event_id:
+            self._seen[event_id] = None
+        if len(self._seen) > _REMEMBERED_COMMANDS:
+            del self._seen[next(iter(self._seen))]
+        return False
+
+
+class AliasRules:
+    """Device records become the alias index; an alias with too many devices becomes a command to clear one."""
+
+    def __init__(self, aliases: AliasTable, shard: int, shards: int) -> None:
+        self._aliases = aliases
+        self._state = AliasState(aliases, shard, shards)
+        self.apply = self._state.apply
+
+    def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
+        """A ClearAlias for each device that this record dropped, and again where one came to nothing for a minute."""
+        alias = self._state.alias_of(fact.device)
+        if alias is None:
+            return ()
+        appkey, overdue_ms = fact.device.appkey, fact.meta.time_ms - _OVERDUE_MS
+        return [
+            _clear_alias(Device(appkey=appkey, token=member.token, partition=member.partition), alias)
+            for member in self._aliases.dropped(appkey, alias, origin(record), overdue_ms)
+        ]
+
+
+def _clear_alias(device: Device, alias: str) -> Fact:
+    command = DeviceCommand(appkey=device.appkey, token=device.token, clear_alias=ClearAlias(only_alias=alias))
+    return Fact(DEVICE_COMMANDS, device.partition, device_key(device.appkey, device.token), command)
+
+
+class KnownApps:
+    """Looks apps up from a follower's thread. One that is not known yet may have been made a moment ago elsewhere."""
+
+    def __init__(self, apps: AppDirectory) -> None:
+        self._apps = apps
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self) -> None:
+        """Called in the event loop that runs the directory."""
+        self._loop = asyncio.get_running_loop()
+
+    def find(self, appkey: str) -> App | None:
+        app = self._apps.get(appkey)
+        if app is None and self._loop is not None:
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self._apps.refresh(), self._loop).result(_REFRESH_S)
+            app = self._apps.get(appkey)
+        return app

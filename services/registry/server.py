@@ -1,0 +1,180 @@
+"""RegistryService: apps, decided here and written to the log at once, and look-ups of devices and aliases."""
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppFact
+from protos.registry.v1.registry_pb2 import (
+    CreateAppRequest,
+    CreateAppResponse,
+    FindAliasesRequest,
+    FindAliasesResponse,
+    FindDevicesRequest,
+    FindDevicesResponse,
+    GetAppRequest,
+    GetAppResponse,
+    GetDevicesRequest,
+    GetDevicesResponse,
+    GetTokensRequest,
+    GetTokensResponse,
+    ListAppsRequest,
+    ListAppsResponse,
+    RotateSecretRequest,
+    RotateSecretResponse,
+    UpdateAppRequest,
+    UpdateAppResponse,
+)
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer
+from protos.runtime.v1.log_pb2 import Meta
+from services.registry.lookups import Lookups
+from services.runtime import ids
+from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
+from services.runtime.log import Draft, Partition
+from services.runtime.role import Surroundings
+from services.runtime.rpc import Context
+from services.runtime.topics import APPS
+
+DEFAULT_PERIOD_S = 86_400
+_PERIODS_S = range(60, 604_801)
+_TEXT_LENGTH = 64
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_APPLY_S = 5.0
+_PARTITION = Partition(APPS.name, 0)
+
+
+class RegistryServicer(RegistryServiceServicer):
+    """Apps are changed by instance 0 only, one after the other; everything else is read."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        lookups: Lookups,
+        *,
+        owns_apps: bool,
+        new_appkey: Callable[[], str] = ids.new_appkey,
+        new_secret: Callable[[], str] = ids.new_secret,
+    ) -> None:
+        self._around = around
+        self._lookups = lookups
+        self._owns_apps = owns_apps
+        self._new_appkey = new_appkey
+        self._new_secret = new_secret
+        self._changing = asyncio.Lock()
+
+    async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
+        _check_platform(request.platform)
+        app = App(
+            platform=request.platform,
+            name=_checked_text("name", request.name),
+            package=_checked_package(request.package),
+            account=_checked_text("account", request.account, required=False),
+            created_ms=self._around.clock.now_ms(),
+            default_period_s=DEFAULT_PERIOD_S,
+        )
+        async with self._changing:
+            app.appkey = self._free_appkey()
+            secret = self._seal_new_secret(app)
+            await self._write(app)
+        return CreateAppResponse(app=app, secret_key=secret)
+
+    async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
+        return ListAppsResponse(apps=self._around.apps.all())
+
+    async def GetApp(self, request: GetAppRequest, context: Context) -> GetAppResponse:
+        return GetAppResponse(app=self._app(request.appkey))
+
+    async def UpdateApp(self, request: UpdateAppRequest, context: Context) -> UpdateAppResponse:
+        async with self._changing:
+            app = self._app(request.appkey)
+            if request.HasField("ack_info_enabled"):
+                app.ack_info_enabled = request.ack_info_enabled
+            if request.HasField("default_period_s"):
+                app.default_period_s = _checked_period(request.default_period_s)
+            if request.HasField("name"):
+                app.name = _checked_text("name", request.name)
+            if app != self._around.apps.get(app.appkey):
+                await self._write(app)
+        return UpdateAppResponse(app=app)
+
+    async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
+        async with self._changing:
+            app = self._app(request.appkey)
+            secret = self._seal_new_secret(app)
+            await self._write(app)
+        return RotateSecretResponse(app=app, secret_key=secret)
+
+    async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
+        numbers = await self._lookups.numbers(request.appkey, list(request.tokens))
+        return FindDevicesResponse(numbers_plus_one=[0 if number is None else number + 1 for number in numbers])
+
+    async def FindAliases(self, request: FindAliasesRequest, context: Context) -> FindAliasesResponse:
+        return FindAliasesResponse(aliases=await self._lookups.aliases(request.appkey, list(request.aliases)))
+
+    async def GetDevices(self, request: GetDevicesRequest, context: Context) -> GetDevicesResponse:
+        return GetDevicesResponse(devices=await self._lookups.devices(request.appkey, list(request.tokens)))
+
+    async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
+        tokens = await self._lookups.tokens(request.appkey, request.partition, list(request.numbers))
+        return GetTokensResponse(tokens=tokens)
+
+    def _app(self, appkey: str) -> App:
+        """A copy of the app. NotFoundError."""
+        known = self._around.apps.get(appkey)
+        if known is None:
+            raise NotFoundError(f"there is no app with appkey {appkey!r}")
+        app = App()
+        app.CopyFrom(known)
+        return app
+
+    def _free_appkey(self) -> str:
+        while self._around.apps.get(appkey := self._new_appkey()) is not None:
+            pass
+        return appkey
+
+    def _seal_new_secret(self, app: App) -> str:
+        secret = self._new_secret()
+        app.sealed_secret = self._around.keys.seal(secret, app.appkey)
+        return secret
+
+    async def _write(self, app: App) -> None:
+        """Append the app's record; returns once this process knows it."""
+        if not self._owns_apps:
+            raise ConflictError("apps are kept by the registry's instance 0; ask that one")
+        meta = Meta(event_id=ids.event_id(), time_ms=self._around.clock.now_ms(), writer="registry")
+        value = AppFact(meta=meta, app=app).SerializeToString()
+        (offset,) = await self._around.log.append([Draft(APPS.name, 0, app.appkey.encode(), value)])
+        if offset < 0:
+            offset = (await self._around.log.ends([_PARTITION]))[_PARTITION] - 1
+        try:
+            async with asyncio.timeout(_APPLY_S):
+                await self._around.apps.progress.wait([(_PARTITION, offset)])
+        except TimeoutError:
+            raise DeadlineError(f"app {app.appkey} is in the log, but not known here yet; list the apps") from None
+
+
+def _check_platform(platform: int) -> None:
+    if platform not in (PLATFORM_ANDROID, PLATFORM_IOS):
+        raise InputError("platform must be android or ios")
+
+
+def _checked_text(field: str, text: str, *, required: bool = True) -> str:
+    if not text and not required:
+        return text
+    if not text.strip() or len(text) > _TEXT_LENGTH or not text.isprintable():
+        raise InputError(f"{field} must have 1 to {_TEXT_LENGTH} printable characters")
+    return text
+
+
+def _checked_package(package: str) -> str:
+    if not _PACKAGE.fullmatch(package):
+        raise InputError(
+            "package must have 1 to 128 letters, digits, dots, dashes or underscores, like com.example.app"
+        )
+    return package
+
+
+def _checked_period(period_s: int) -> int:
+    if period_s not in _PERIODS_S:
+        raise InputError(f"default_period_s must be from {_PERIODS_S.start} to {_PERIODS_S.stop - 1} seconds")
+    return period_s

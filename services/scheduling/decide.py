@@ -1,0 +1,70 @@
+"""Which facts follow from commands about tasks, and which records from a task's moment."""
+
+import hashlib
+from typing import assert_never
+
+from protos.push.v1.push_pb2 import PushCommand, SendPush
+from protos.runtime.v1.log_pb2 import Meta
+from protos.scheduling.v1.scheduling_pb2 import (
+    TaskCancelled,
+    TaskCommand,
+    TaskFact,
+    TaskFellDue,
+    TaskScheduled,
+    TaskSent,
+)
+from services.scheduling.state import Status, StoredTask
+
+WRITER = "scheduling"
+
+
+def decide(command: TaskCommand, task: StoredTask | None) -> TaskFact | None:
+    """The fact that follows from a command, without its meta; `task` is what is known under its key.
+
+    None: the task exists already (the command is a repeat), or cannot be cancelled. ValueError: it makes no task.
+    """
+    match command.WhichOneof("command"):
+        case "create":
+            return _scheduled(command) if task is None else None
+        case "cancel":
+            if task is None or task.status != Status.WAITING or not task.is_of(command.cancel.appkeys):
+                return None
+            return TaskFact(task_key=task.task_key, cancelled=TaskCancelled(by_event_id=command.meta.event_id))
+        case None:
+            return None
+        case other:
+            assert_never(other)
+
+
+def fell_due(task_key: str, now_ms: int) -> TaskFact:
+    return TaskFact(meta=_meta(f"{task_key}/fell_due", now_ms), task_key=task_key, fell_due=TaskFellDue())
+
+
+def sent(task_key: str, now_ms: int) -> TaskFact:
+    return TaskFact(meta=_meta(f"{task_key}/sent", now_ms), task_key=task_key, sent=TaskSent())
+
+
+def push_command(task: StoredTask, push: SendPush, now_ms: int) -> PushCommand:
+    """The record that sends one resolved push of the task; made again, it has the same event id and message ids."""
+    command = PushCommand(meta=_meta(f"{task.task_key}/{push.msgid}", now_ms), send=push)
+    command.meta.writer = WRITER
+    if task.scheduled.meta.HasField("origin"):
+        command.meta.origin.CopyFrom(task.scheduled.meta.origin)
+    command.send.task_key = task.task_key
+    return command
+
+
+def _scheduled(command: TaskCommand) -> TaskFact:
+    create = command.create
+    if not command.task_key or not create.pushes:
+        raise ValueError("a task needs a key and at least one push")
+    for push in create.pushes:
+        if push.audience.WhichOneof("audience") is None:
+            raise ValueError(f"push {push.msgid} of task {command.task_key} has no audience")
+    scheduled = TaskScheduled(pushes=create.pushes, due_ms=create.due_ms, created_ms=command.meta.time_ms)
+    return TaskFact(task_key=command.task_key, scheduled=scheduled)
+
+
+def _meta(identity: str, now_ms: int) -> Meta:
+    event_id = hashlib.blake2b(f"{WRITER}/{identity}".encode(), digest_size=16).digest()
+    return Meta(event_id=event_id, time_ms=now_ms)

@@ -1,0 +1,57 @@
+"""Answers for timed tasks from what is committed."""
+
+from protos.scheduling.v1.scheduling_pb2 import (
+    GetTaskRequest,
+    GetTaskResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Task,
+    TaskStatus,
+)
+from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
+from services.runtime.errors import NotFoundError
+from services.runtime.follower import Follower
+from services.runtime.rpc import Context
+from services.scheduling.state import Status, StoredTask
+from services.scheduling.store import TaskTable
+
+_STATUS = {
+    Status.WAITING: TaskStatus.TASK_STATUS_UNSENT,
+    Status.FELL_DUE: TaskStatus.TASK_STATUS_SENT,
+    Status.SENT: TaskStatus.TASK_STATUS_SENT,
+    Status.CANCELLED: TaskStatus.TASK_STATUS_CANCELLED,
+}
+
+
+class SchedulingServicer(SchedulingServiceServicer):
+    """`committed` reads over a connection of its own, in the follower's thread."""
+
+    def __init__(self, follower: Follower, committed: TaskTable) -> None:
+        self._follower = follower
+        self._tasks = committed
+
+    async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
+        task = await self._follower.ask(self._tasks.find, request.task_key)
+        if task is None or not task.is_of(request.appkeys):
+            raise NotFoundError("no such timed task")
+        return GetTaskResponse(task=_answer(task))
+
+    async def ListTasks(self, request: ListTasksRequest, context: Context) -> ListTasksResponse:
+        return await self._follower.ask(self._page, request)
+
+    def _page(self, request: ListTasksRequest) -> ListTasksResponse:
+        appkeys = list(request.appkeys)
+        tasks = self._tasks.of_apps(appkeys, descending=request.descending, offset=request.offset, limit=request.limit)
+        return ListTasksResponse(tasks=map(_answer, tasks), total=self._tasks.count_of_apps(appkeys))
+
+
+def _answer(task: StoredTask) -> Task:
+    scheduled = task.scheduled.scheduled
+    return Task(
+        task_key=task.task_key,
+        created_ms=scheduled.created_ms,
+        due_ms=scheduled.due_ms,
+        status=_STATUS[task.status],
+        pushes=scheduled.pushes,
+        cancelled_by_event_id=task.cancelled_by,
+    )

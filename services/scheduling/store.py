@@ -1,0 +1,112 @@
+"""Timed tasks on disk."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.scheduling.state import Status, StoredTask
+
+DDL = """
+CREATE TABLE tasks (
+  task_key TEXT NOT NULL PRIMARY KEY,
+  partition INTEGER NOT NULL,
+  due_ms INTEGER NOT NULL,
+  status INTEGER NOT NULL,
+  scheduled BLOB NOT NULL,
+  cancelled_by BLOB NOT NULL);
+CREATE INDEX tasks_waiting ON tasks (due_ms, task_key) WHERE status = 1;
+CREATE INDEX tasks_fell_due ON tasks (due_ms, task_key) WHERE status = 2;
+CREATE TABLE task_apps (
+  appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
+  PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
+"""
+_TASK = "task_key, partition, status, scheduled, cancelled_by"
+_PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
+
+
+class Place(NamedTuple):
+    """Where a task stands in the order of firing."""
+
+    due_ms: int
+    task_key: str
+
+
+FIRST = Place(-(2**63), "")
+
+
+class TaskTable:
+    """The tasks of one SqliteStore, over the connection that folds or over one that reads what is committed."""
+
+    def __init__(self, rows: sqlite3.Connection) -> None:
+        self._rows = rows
+
+    def add(self, partition: int, scheduled: TaskFact) -> None:
+        key, task = scheduled.task_key, scheduled.scheduled
+        value = scheduled.SerializeToString(deterministic=True)
+        self._rows.execute(
+            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?)",
+            (key, partition, task.due_ms, Status.WAITING, value, b""),
+        )
+        self._rows.executemany(
+            "INSERT OR IGNORE INTO task_apps VALUES (?, ?, ?)",
+            [(push.appkey, task.created_ms, key) for push in task.pushes],
+        )
+
+    def change(self, task_key: str, before: Status, after: Status, cancelled_by: bytes = b"") -> None:
+        self._rows.execute(
+            "UPDATE tasks SET status = ?, cancelled_by = ? WHERE task_key = ? AND status = ?",
+            (after, cancelled_by, task_key, before),
+        )
+
+    def find(self, task_key: str) -> StoredTask | None:
+        row = self._rows.execute(f"SELECT {_TASK} FROM tasks WHERE task_key = ?", (task_key,)).fetchone()  # noqa: S608
+        return _task(row) if row else None
+
+    def next_due_ms(self) -> int | None:
+        """When the next waiting task falls due."""
+        row = self._rows.execute("SELECT due_ms FROM tasks WHERE status = 1 ORDER BY due_ms LIMIT 1").fetchone()
+        return row[0] if row else None
+
+    def due(self, now_ms: int, limit: int) -> list[tuple[str, int]]:
+        """Keys and partitions of waiting tasks whose moment has come, earliest first."""
+        return self._rows.execute(
+            "SELECT task_key, partition FROM tasks WHERE status = 1 AND due_ms <= ? ORDER BY due_ms, task_key LIMIT ?",
+            (now_ms, limit),
+        ).fetchall()
+
+    def fell_due(self, after: Place, limit: int) -> list[StoredTask]:
+        """Tasks that fell due and are not known to be sent, earliest first."""
+        rows = self._rows.execute(
+            f"SELECT {_TASK} FROM tasks WHERE status = 2 AND (due_ms, task_key) > (?, ?)"  # noqa: S608
+            " ORDER BY due_ms, task_key LIMIT ?",
+            (*after, limit),
+        )
+        return [_task(row) for row in rows]
+
+    def of_apps(self, appkeys: Sequence[str], *, descending: bool, offset: int, limit: int) -> list[StoredTask]:
+        """One page of the apps' tasks by creation time, then key."""
+        order = "DESC" if descending else "ASC"
+        page = f"{_pages(appkeys)} ORDER BY created_ms {order}, task_key {order} LIMIT ? OFFSET ?"
+        keys = self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
+        return [task for _, key in keys if (task := self.find(key))]
+
+    def count_of_apps(self, appkeys: Sequence[str]) -> int:
+        row = self._rows.execute(f"SELECT count(*) FROM ({_pages(appkeys)})", tuple(appkeys)).fetchone()  # noqa: S608
+        return int(row[0])
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def place(task: StoredTask) -> Place:
+    return Place(task.scheduled.scheduled.due_ms, task.task_key)
+
+
+def _pages(appkeys: Sequence[str]) -> str:
+    return _PAGE.format(", ".join("?" * len(appkeys)))
+
+
+def _task(row: tuple[str, int, int, bytes, bytes]) -> StoredTask:
+    task_key, partition, status, scheduled, cancelled_by = row
+    return StoredTask(task_key, partition, Status(status), TaskFact.FromString(scheduled), cancelled_by)

@@ -1,0 +1,121 @@
+"""Sends tasks when their moment has come, exactly once over crashes.
+
+First TaskFellDue goes into the log through the follower, in one order with the cancels; then the pushes, with the
+message ids they were given at creation; then TaskSent. A crash in between sends the pushes again, and delivery drops
+message ids it has seen.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from protos.push.v1.push_pb2 import SendPush
+from services.runtime.clock import Clock
+from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError
+from services.runtime.follower import Fact, Follower
+from services.runtime.log import Draft, Log
+from services.runtime.logs import logger
+from services.runtime.metrics import TASKS_FIRED
+from services.runtime.topics import PUSH_COMMANDS, TASKS
+from services.scheduling import decide
+from services.scheduling.audience import Audiences
+from services.scheduling.state import StoredTask
+from services.scheduling.store import FIRST, TaskTable, place
+
+RETRY_MS = 1000
+"""How long after a failed attempt the next one comes."""
+
+_PAGE = 500
+_AT_ONCE = 32
+
+
+class Timer:
+    """A service; run it after the follower, so that cancels that were waiting are decided before anything is sent."""
+
+    name = "scheduling-timer"
+
+    def __init__(self, follower: Follower, tasks: TaskTable, audiences: Audiences, log: Log, clock: Clock) -> None:
+        self._follower = follower
+        self._tasks = tasks
+        self._audiences = audiences
+        self._log = log
+        self._clock = clock
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            change = self._follower.progress.change
+            failed = await self._fire()
+            await self._until_next(change, failed)
+
+    async def _fire(self) -> int:
+        """Send all that is due; returns how many tasks could not be sent for now."""
+        noted = _PAGE
+        while noted == _PAGE:
+            noted = await self._note_due()
+        failed = 0
+        after = FIRST
+        while page := await self._follower.ask(self._tasks.fell_due, after, _PAGE):
+            done = await asyncio.gather(*(self._send(task) for task in page))
+            sent = [task for task, was_sent in zip(page, done, strict=True) if was_sent]
+            await self._note_sent(sent)
+            failed += len(page) - len(sent)
+            after = place(page[-1])
+        return failed
+
+    async def _until_next(self, change: asyncio.Event, failed: int) -> None:
+        """Wait until a task falls due, a failed one is to be tried again, or the tasks change."""
+        due_ms = await self._follower.ask(self._tasks.next_due_ms)
+        moments = [due_ms] if due_ms is not None else []
+        if failed:
+            moments.append(self._clock.now_ms() + RETRY_MS)
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(change.wait())]
+        if moments:
+            waits.append(asyncio.create_task(self._clock.sleep_until(min(moments))))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _note_due(self) -> int:
+        """Decide which waiting tasks are due now; a cancel that was decided before has won, a later one is too late."""
+        count = 0
+
+        def choose() -> Sequence[Fact]:
+            nonlocal count
+            now_ms = self._clock.now_ms()
+            due = self._tasks.due(now_ms, _PAGE)
+            count = len(due)
+            return [Fact(TASKS, partition, key.encode(), decide.fell_due(key, now_ms)) for key, partition in due]
+
+        await self._follower.note(choose)
+        return count
+
+    async def _note_sent(self, tasks: Sequence[StoredTask]) -> None:
+        now_ms = self._clock.now_ms()
+        await self._follower.note(
+            lambda: [
+                Fact(TASKS, task.partition, task.task_key.encode(), decide.sent(task.task_key, now_ms))
+                for task in tasks
+            ]
+        )
+        TASKS_FIRED.inc(len(tasks))
+
+    async def _send(self, task: StoredTask) -> bool:
+        """Append the task's pushes; False when that has to be tried again."""
+        async with self._slots:
+            try:
+                await self._log.append([await self._draft(task, push) for push in task.scheduled.scheduled.pushes])
+            except (InputError, NotFoundError, ConflictError) as error:
+                logger.error("a timed task cannot be sent", task=task.task_key, error=str(error))
+            except CarillonError as error:
+                logger.warning("a timed task is not sent yet; trying again", task=task.task_key, error=str(error))
+                return False
+            return True
+
+    async def _draft(self, task: StoredTask, push: SendPush) -> Draft:
+        resolved = await self._audiences.resolved(push)
+        command = decide.push_command(task, resolved, self._clock.now_ms())
+        return Draft(PUSH_COMMANDS.name, 0, str(push.msgid).encode(), command.SerializeToString())

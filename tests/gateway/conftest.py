@@ -1,0 +1,127 @@
+"""A gateway on real sockets, an embedded log and a clock that stands still."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
+from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
+from protos.registry.v1.apps_pb2 import App, AppFact, Platform
+from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.gateway.main import GatewaySettings, build
+from services.gateway.server import Door
+from services.runtime.apps import AppDirectory
+from services.runtime.clock import ManualClock
+from services.runtime.follower import decode
+from services.runtime.keys import Keyring
+from services.runtime.log import Draft, Partition
+from services.runtime.peers import Peers
+from services.runtime.progress import PositionsServicer, Progress
+from services.runtime.role import Surroundings
+from services.runtime.rpc import LocalServer
+from services.runtime.runner import Service
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import APPS, SESSIONS
+from tests.gateway.registry import SmallRegistry
+from tests.gateway.scripted import BOUND_S, ScriptedDelivery
+
+ANDROID = "1000000001"
+IOS = "1000000002"
+PARTITIONS = 4
+NOON_MS = 1_800_000_000_000
+
+
+@pytest.fixture(scope="session")
+def event_loop_policy() -> Iterator[asyncio.AbstractEventLoopPolicy]:
+    yield uvloop.EventLoopPolicy()
+
+
+async def start(service: Service) -> "asyncio.Task[None]":
+    ready = asyncio.Event()
+    task = asyncio.create_task(service.run(ready))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([task, waiting], timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED)
+    assert ready.is_set(), task
+    return task
+
+
+async def stop(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in reversed(tasks):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class House:
+    """The gateway under test and all it stands on."""
+
+    def __init__(self, directory: Path, settings: GatewaySettings | None = None) -> None:
+        self.settings = settings or GatewaySettings(partitions=PARTITIONS, gateway_port=0)
+        self.log = SqliteLog(directory / "log.db")
+        self.clock = ManualClock(NOON_MS)
+        self.apps = AppDirectory(self.log)
+        self.keys = Keyring(bytes(32))
+        self.delivery = ScriptedDelivery()
+        self.registry = SmallRegistry(self.log, PARTITIONS)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._gateway: list[asyncio.Task[None]] = []
+        self.port = 0
+
+    def _peers(self) -> Peers:
+        registry, targeting, delivery = LocalServer(), LocalServer(), LocalServer()
+        add_RegistryServiceServicer_to_server(self.registry, registry)
+        add_PositionsServiceServicer_to_server(PositionsServicer(self.registry.progress), registry)
+        add_PositionsServiceServicer_to_server(PositionsServicer(Progress()), targeting)
+        add_DeliveryServiceServicer_to_server(self.delivery, delivery)
+        servers = {"registry": registry, "targeting": targeting, "delivery": delivery}
+        return Peers({role: [server.channel()] for role, server in servers.items()})
+
+    async def open(self) -> None:
+        await self.create_app(ANDROID, Platform.PLATFORM_ANDROID)
+        await self.create_app(IOS, Platform.PLATFORM_IOS)
+        self._tasks = [await start(self.apps), await start(self.registry)]
+        role = build(self.settings, Surroundings(self.log, self.clock, self._peers(), self.keys, self.apps))
+        self._gateway = [await start(service) for service in role.services]
+        door = role.services[-1]
+        assert isinstance(door, Door)
+        self.port = door.port
+
+    async def create_app(self, appkey: str, platform: "Platform.ValueType") -> None:
+        fact = AppFact(app=App(appkey=appkey, platform=platform))
+        await self.log.append([Draft(APPS.name, 0, appkey.encode(), fact.SerializeToString())])
+
+    async def stop_gateway(self) -> None:
+        await stop(self._gateway)
+        self._gateway = []
+
+    async def close(self) -> None:
+        await self.stop_gateway()
+        await stop(self._tasks)
+        await self.log.close()
+
+    async def session_facts(self, enough: int = 0) -> tuple[list[SessionEvent], list[ConnectionCounts]]:
+        """All session facts in the log, once there are that many events and counts."""
+        reader = await self.log.open({Partition(SESSIONS.name, number): 0 for number in range(PARTITIONS)})
+        events: list[SessionEvent] = []
+        counts: list[ConnectionCounts] = []
+        async with asyncio.timeout(BOUND_S):
+            while len(events) + len(counts) < enough:
+                for record in await reader.read():
+                    fact = decode(record)
+                    events += fact.batch.events
+                    counts += [fact.counts] if fact.HasField("counts") else []
+        await reader.close()
+        return events, counts
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House(tmp_path)
+    await house.open()
+    yield house
+    await house.close()

@@ -1,0 +1,181 @@
+"""A whole service under test: real processes, reached as its users reach it."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+CARILLON = str(Path(sys.executable).parent / "carillon")
+SERVED = ("registry", "targeting", "scheduling", "delivery", "analytics", "gateway", "edge")
+_START_S = 90
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@dataclass(frozen=True)
+class TestApp:
+    """An app as its owner has it."""
+
+    __test__ = False
+    appkey: str
+    secret_key: str
+
+
+class Installation:
+    """The processes of one service. `embedded`: one, `carillon up`; else one a role over Kafka, `carillon serve`."""
+
+    def __init__(self, data: Path, kafka_bootstrap: str | None) -> None:
+        self.data = data
+        self.embedded = kafka_bootstrap is None
+        v2, gateway, console, *rest = free_ports(3 + len(SERVED) + 5)
+        self.v2_url = f"http://127.0.0.1:{v2}"
+        self.gateway_url = f"ws://127.0.0.1:{gateway}/device/v1"
+        self._console_ports = dict(zip(SERVED, rest, strict=False)) if kafka_bootstrap else {"up": console}
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")},
+            "CARILLON_DATA_DIR": str(data),
+            "CARILLON_HOST": "127.0.0.1",
+            "CARILLON_V2_PORT": str(v2),
+            "CARILLON_GATEWAY_PORT": str(gateway),
+            "CARILLON_PARTITIONS": "8",
+            "CARILLON_TIMEZONE": "Asia/Shanghai",
+            "CARILLON_LOG_LEVEL": "INFO",
+        }
+        if kafka_bootstrap:
+            self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
+            for role, port in zip(SERVED[:5], rest[len(SERVED) :], strict=True):
+                self.env[f"CARILLON_{role.upper()}_ADDR"] = f"127.0.0.1:{port}"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start every process and return once all are ready."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        for name, port in self._console_ports.items():
+            arguments = ["up"] if name == "up" else ["serve", name]
+            env = {**self.env, "CARILLON_CONSOLE_PORT": str(port)}
+            with self.output(name).open("ab") as output:
+                self._processes[name] = subprocess.Popen(
+                    [CARILLON, *arguments], env=env, stdout=output, stderr=subprocess.STDOUT, cwd=self.data
+                )
+        for name in self._console_ports:
+            self._wait_ready(name)
+
+    def output(self, name: str = "up") -> Path:
+        """What a process has printed."""
+        return self.data / f"{name}.out"
+
+    def stop(self) -> None:
+        """SIGTERM, doors first; every process must end well and in time."""
+        for name in reversed(list(self._processes)):
+            process = self._processes.pop(name)
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=40)
+            assert code == 0, f"{name} ended with {code}: {self._tail(name)}"
+
+    def kill(self, name: str = "up") -> None:
+        """SIGKILL."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait(timeout=20)
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait(timeout=20)
+
+    def carillon(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run an operators' command to its end; returns what it printed."""
+        done = subprocess.run(
+            [CARILLON, *arguments],
+            env=self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=self.data,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def create_app(self, platform: str = "android") -> TestApp:
+        made = json.loads(
+            self.carillon("app", "create", "--platform", platform, "--name", "T", "--package", "org.t", "--json")
+        )
+        return TestApp(made["appkey"], made["secret_key"])
+
+    def _wait_ready(self, name: str) -> None:
+        url = f"http://127.0.0.1:{self._console_ports[name]}/healthz"
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            assert self._processes[name].poll() is None, f"{name} ended: {self._tail(name)}"
+            try:
+                answer = httpx.get(url, timeout=2)
+            except httpx.TransportError:
+                time.sleep(0.05)
+                continue
+            if answer.status_code == 200:
+                assert answer.json() == {"status": "ready"}
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{name} is not ready after {_START_S} s: {self._tail(name)}")
+
+    def _tail(self, name: str) -> str:
+        return self.output(name).read_text(errors="replace")[-4000:]
+
+
+class AppServer:
+    """An app's own server: signs requests as the interface says, written apart from the service's own code."""
+
+    def __init__(self, v2_url: str) -> None:
+        self._client = httpx.AsyncClient(base_url=v2_url, timeout=30)
+
+    async def push(self, body: Mapping[str, Any], *secrets: str) -> dict[str, Any]:
+        """POST /v2/push; returns the answer."""
+        canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        sign = hashlib.md5((canonical + "".join(secrets)).encode()).hexdigest()
+        response = await self._client.post("/v2/push", json={**body, "sign": sign})
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"].replace(" ", "").lower() == "application/json;charset=utf-8"
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def device_request(self, frame: Mapping[str, Any]) -> dict[str, Any]:
+        """POST /device/v1; returns the answer frame."""
+        response = await self._client.post("/device/v1", json=frame)
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+async def until(condition: Any, seconds: float = 20) -> Any:
+    """The first true value of an async condition; AssertionError when there is none in time."""
+    async with asyncio.timeout(seconds):
+        while not (value := await condition()):
+            await asyncio.sleep(0.05)
+        return value

@@ -1,0 +1,220 @@
+"""A push's whole way: signed request in, frame on the device, acknowledgement, audit."""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from edge.device_client import VirtualDevice
+from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
+
+Connect = Callable[..., Awaitable[VirtualDevice]]
+
+
+@pytest.fixture
+async def connect(carillon: Installation, app: TestApp) -> AsyncIterator[Connect]:
+    """Makes connected devices of the app; they are closed at the end."""
+    devices: list[VirtualDevice] = []
+
+    async def make(
+        alias: str | None = None, tags: list[int] | None = None, stags: list[str] | None = None, **attributes: str
+    ) -> VirtualDevice:
+        device = VirtualDevice(carillon.gateway_url, app.appkey, attributes=attributes)
+        devices.append(device)
+        await device.connect()
+        assert (await device.events.get())["type"] == "welcome"
+        if alias:
+            assert (await device.request({"type": "set_alias", "alias": alias}))["type"] == "ok"
+        if tags:
+            assert (await device.request({"type": "add_tags", "tags": tags}))["type"] == "ok"
+        if stags:
+            assert (await device.request({"type": "add_stags", "stags": stags}))["type"] == "ok"
+        return device
+
+    yield make
+    for device in devices:
+        await device.close()
+
+
+def message(app: TestApp, scope: int, content: str, option: dict[str, Any] | None = None, **target: Any) -> Any:
+    return {
+        "sendTo": {"appkey": {"android": app.appkey}, "userScope": scope, **target},
+        "msgStyle": {"basic": {"content": content, "is_notif": 1}, "android": {"title": "T", "sound": True}},
+        "option": {"period": 600, **(option or {})},
+    }
+
+
+async def shown(device: VirtualDevice, seconds: float = 20) -> dict[str, Any]:
+    """The next push on the device."""
+    async with asyncio.timeout(seconds):
+        while (event := await device.events.get())["type"] != "push":
+            pass
+    return event
+
+
+async def shows_nothing_but(device: VirtualDevice, server: AppServer, app: TestApp) -> None:
+    """A push to this device's token comes next: whatever was sent before has not reached it."""
+    marker = f"marker {device.token}"
+    await server.push(message(app, 5, marker, token={"android": device.token}), app.secret_key)
+    assert (await shown(device))["content"] == marker
+
+
+async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str, Any]:
+    """The audit of a push once its timeline has all these events."""
+
+    async def complete() -> dict[str, Any] | None:
+        text = await asyncio.to_thread(carillon.carillon, "audit", "push", str(msgid), "--json", check=False)
+        report: dict[str, Any] = json.loads(text) if text.strip() else {"timeline": []}
+        return report if {entry["event"] for entry in report["timeline"]} >= set(events) else None
+
+    found: dict[str, Any] = await until(complete, 40)
+    return found
+
+
+async def test_a_push_arrives_is_acknowledged_and_can_be_explained(
+    carillon: Installation, app: TestApp, server: AppServer, connect: Connect
+) -> None:
+    device = await connect(alias="alice", stags=["news"])
+    answer = await server.push(message(app, 6, "Guten Tag", stag=[["news"]]), app.secret_key)
+    assert answer["result"] == 0
+    push = await shown(device)
+    assert push["msgid"] == answer["id"]
+    assert (push["content"], push["title"], push["sound"], push["is_notif"]) == ("Guten Tag", "T", True, 1)
+    report = await audited(carillon, answer["id"], "command", "audience", "sent", "received", "shown")
+    counts = {entry["event"]: int(entry["count"]) for entry in report["timeline"]}
+    assert (counts["audience"], counts["sent"], counts["received"]) == (1, 1, 1)
+    assert app.secret_key not in json.dumps(report)
+
+
+async def test_each_scope_reaches_exactly_its_devices(app: TestApp, server: AppServer, connect: Connect) -> None:
+    alice, bob, carol = await asyncio.gather(
+        connect(alias="alice", tags=[1, 2], region="北京市", os_version="14"),
+        connect(alias="bob", tags=[1], stags=["news"], region="上海市", os_version="14"),
+        connect(stags=["news", "sport"], region="北京市", os_version="13"),
+    )
+    everyone = [alice, bob, carol]
+    pushes: list[tuple[Any, list[VirtualDevice]]] = [
+        (message(app, 1, "all Android"), everyone),
+        (message(app, 3, "alias, most active", alias=["alice"]), [alice]),
+        (message(app, 4, "alias, all", alias=["alice", "bob"]), [alice, bob]),
+        (message(app, 5, "token", token={"android": carol.token}), [carol]),
+        (message(app, 5, "tokens", token={"android": [alice.token, carol.token]}), [alice, carol]),
+        (message(app, 6, "tags", tag=[[1, 2], [7]]), [alice]),
+        (message(app, 6, "tags but not", tag=[[1]], not_tag=[[2]]), [bob]),
+        (message(app, 6, "stags", stag=[["news", "sport"]]), [carol]),
+        (message(app, 7, "region", optfilter={"android": {"locate": ["北京市"]}}), [alice, carol]),
+        (message(app, 8, "tag in region", tag=[[1]], optfilter={"android": {"locate": ["北京市"]}}), [alice]),
+        (message(app, 7, "version not", optfilter={"android": {"osversion_not": ["14"]}}), [carol]),
+    ]
+    for body, audience in pushes:
+        answer = await server.push(body, app.secret_key)
+        assert answer["result"] == 0, answer
+        for device in everyone:
+            if device in audience:
+                assert (await shown(device))["content"] == body["msgStyle"]["basic"]["content"]
+            else:
+                await shows_nothing_but(device, server, app)
+
+
+async def test_an_offline_device_gets_its_messages_in_order_when_it_returns(
+    carillon: Installation, app: TestApp, server: AppServer, connect: Connect
+) -> None:
+    device = await connect(alias="zoe")
+    token, key = device.token, device.key
+    await device.close()
+    sent = [
+        await server.push(message(app, 3, "first", alias="zoe"), app.secret_key),
+        await server.push(message(app, 1, "second"), app.secret_key),
+        await server.push(message(app, 5, "third", token={"android": token}), app.secret_key),
+    ]
+    assert [answer["result"] for answer in sent] == [0, 0, 0]
+    back = VirtualDevice(carillon.gateway_url, app.appkey, token=token, key=key)
+    await back.connect()
+    try:
+        assert [(await shown(back))["content"] for _ in sent] == ["first", "second", "third"]
+    finally:
+        await back.close()
+
+
+async def test_whoever_registers_after_a_broadcast_does_not_get_it(
+    app: TestApp, server: AppServer, connect: Connect
+) -> None:
+    before = await connect()
+    await server.push(message(app, 1, "old news"), app.secret_key)
+    assert (await shown(before))["content"] == "old news"
+    after = await connect()
+    await shows_nothing_but(after, server, app)
+
+
+async def test_aliases_and_tokens_that_are_unknown_are_told(app: TestApp, server: AppServer, connect: Connect) -> None:
+    device = await connect(alias="known")
+    by_alias = await server.push(message(app, 4, "a", alias=["known", "unknown"]), app.secret_key)
+    assert (by_alias["result"], by_alias["not_found"]) == (0, ["unknown"])
+    by_token = await server.push(message(app, 5, "t", token={"android": ["nobody", device.token]}), app.secret_key)
+    assert by_token["result"] == 0
+    assert [(entry["result"], entry["pos"], entry["token"]) for entry in by_token["details"]] == [(401, 0, "nobody")]
+    assert [(await shown(device))["content"] for _ in range(2)] == ["a", "t"]
+
+
+async def test_a_wrong_sign_and_an_unknown_app_get_the_same_answer(app: TestApp, server: AppServer) -> None:
+    wrong = await server.push(message(app, 1, "x"), "not the secret")
+    unknown = await server.push(message(TestApp("1999999999", ""), 1, "x"), app.secret_key)
+    assert wrong == unknown == {"result": 401, "desc": "sign not correct"}
+
+
+async def test_timed_messages_are_sent_when_due(app: TestApp, server: AppServer, connect: Connect) -> None:
+    device = await connect(alias="timed")
+    option = {"timed": 2, "send_time_interval": 1}
+    answer = await server.push(message(app, 3, "later", option, alias="timed"), app.secret_key)
+    assert answer["result"] == 0
+    assert answer["task_key"]
+    assert (await shown(device))["content"] == "later"
+
+
+async def test_an_ios_message_goes_to_the_push_service(carillon: Installation, server: AppServer) -> None:
+    app = carillon.create_app("ios")
+    token = "ab" * 32
+    welcome = await server.device_request({"type": "hello", "appkey": app.appkey, "token": token})
+    assert (welcome["type"], welcome["token"], welcome["new"]) == ("welcome", token, True)
+    body = {
+        "sendTo": {"appkey": {"ios": app.appkey}, "userScope": 2},
+        "msgStyle": {"basic": {"content": "Hello iPhone", "is_notif": 1}, "ios": {"badge": 3, "sound": "a.caf"}},
+    }
+    answer = await server.push(body, app.secret_key)
+    assert answer["result"] == 0
+    report = await audited(carillon, answer["id"], "command", "audience", "sent")
+    assert {entry["event"]: int(entry["count"]) for entry in report["timeline"]}["sent"] == 1
+
+
+async def test_the_commands_of_the_first_push(carillon: Installation, app: TestApp) -> None:
+    """`carillon device run`, `carillon send` and `carillon audit` as a person uses them."""
+    run = [CARILLON, "device", "run", "--appkey", app.appkey, "--alias", "a", "--stag", "s", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *run, env={**os.environ, **carillon.env}, stdout=subprocess.PIPE, cwd=carillon.data
+    )
+    assert process.stdout is not None
+    try:
+        seen: dict[str, Any] = {}
+        while seen.get("type") not in ("ready", "welcome"):
+            seen = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        body = json.dumps(message(app, 4, "from the command line", alias="a"))
+        url = f"{carillon.v2_url}/v2/push"
+
+        async def sent() -> dict[str, Any] | None:
+            arguments = ("send", "--secret", app.secret_key, "--url", url, "-")
+            answer: dict[str, Any] = json.loads(await asyncio.to_thread(carillon.carillon, *arguments, stdin=body))
+            assert answer["result"] == 0
+            return answer if not answer["not_found"] else None
+
+        answer = await until(sent)
+        while seen["type"] != "push":
+            seen = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        assert (seen["msgid"], seen["content"]) == (answer["id"], "from the command line")
+        await audited(carillon, answer["id"], "received")
+    finally:
+        process.terminate()
+        await process.wait()

@@ -1,0 +1,199 @@
+"""The scheduling role on an embedded log, started and stopped as a process would, and killed at chosen points."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.push.v1.push_pb2 import Audience, Everyone, Message, PushCommand, SendPush
+from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from protos.scheduling.v1.scheduling_pb2 import (
+    CancelTask,
+    CreateTask,
+    GetTaskRequest,
+    Task,
+    TaskCommand,
+    TaskFact,
+    TaskStatus,
+)
+from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
+from services.runtime.apps import AppDirectory
+from services.runtime.clock import ManualClock
+from services.runtime.follower import decode
+from services.runtime.ids import event_id
+from services.runtime.keys import Keyring
+from services.runtime.log import Draft, Log, Partition, Reader, Record
+from services.runtime.peers import Peers
+from services.runtime.role import Role, Surroundings
+from services.runtime.rpc import LocalServer
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import TASK_COMMANDS, TOPICS, partition_of
+from services.scheduling.main import SchedulingSettings, build
+
+START_MS = 1_800_000_000_000
+PARTITIONS = 4
+APP = "1000000001"
+OTHER_APP = "1000000002"
+ROLES = Callable[[Surroundings], Sequence[Role]]
+
+
+class KilledError(Exception):
+    """The process ended here."""
+
+
+class MortalLog:
+    """A log whose process dies at the first append of a record that `when` picks: before it, or right after it."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.when: Callable[[Any], bool] = lambda message: False
+        self.after = False
+        self.died = asyncio.Event()
+
+    async def append(self, drafts: Sequence[Draft]) -> list[int]:
+        if not any(self.when(_message(draft)) for draft in drafts):
+            return await self._log.append(drafts)
+        self.when = lambda message: False
+        if self.after:
+            await self._log.append(drafts)
+        self.died.set()
+        raise KilledError
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        return await self._log.open(starts)
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.ends(partitions)
+
+    async def last(self, partition: Partition) -> Record | None:
+        return await self._log.last(partition)
+
+    async def close(self) -> None:
+        await self._log.close()
+
+
+def _message(draft: Draft) -> Any:
+    return TOPICS[draft.topic].envelope().FromString(draft.value)
+
+
+@dataclass
+class House:
+    """A directory, a log and a clock; what runs on them comes and goes."""
+
+    directory: Path
+    log: MortalLog
+    clock: ManualClock
+    settings: SchedulingSettings
+    peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}))
+
+    @contextlib.asynccontextmanager
+    async def running(self, others: ROLES | None = None) -> AsyncIterator[None]:
+        """Scheduling, after the roles that `others` builds; with none, no registry answers."""
+        servers = {"scheduling": LocalServer(), "registry": LocalServer()}
+        self.peers = Peers({role: [server.channel()] for role, server in servers.items()})
+        keys = Keyring(bytes(32))
+        around = Surroundings(self.log, self.clock, self.peers, keys, AppDirectory(self.log))
+        roles = [*(others(around) if others else ()), build(self.settings, around)]
+        for role in roles:
+            for add in role.servicers:
+                add(servers[role.name])  # type: ignore[arg-type]
+        async with started([service for role in roles for service in role.services]):
+            yield
+
+    async def command(self, command: TaskCommand, settle: bool = True) -> bytes:
+        """Append as a door does and wait until it is decided; returns its event id."""
+        key = command.task_key.encode()
+        partition = partition_of(key, self.settings.partitions)
+        command.meta.CopyFrom(
+            Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="edge", origin=Origin(door="v2"))
+        )
+        draft = Draft(TASK_COMMANDS.name, partition, key, command.SerializeToString())
+        (offset,) = await self.log.append([draft])
+        if settle:
+            await self.peers.settle([Position(topic=TASK_COMMANDS.name, partition=partition, offset=offset)])
+        return command.meta.event_id
+
+    async def create(self, key: str, *pushes: SendPush, in_s: float = 60, settle: bool = True) -> None:
+        create = CreateTask(pushes=pushes or [push(1)], due_ms=self.clock.now_ms() + int(in_s * 1000))
+        await self.command(TaskCommand(task_key=key, create=create), settle)
+
+    async def cancel(self, key: str, appkey: str = APP, settle: bool = True) -> bytes:
+        return await self.command(TaskCommand(task_key=key, cancel=CancelTask(appkeys=[appkey])), settle)
+
+    @property
+    def stub(self) -> Any:
+        return SchedulingServiceStub(self.peers.owner("scheduling", 0))
+
+    async def task(self, key: str, appkey: str = APP) -> Task:
+        answer = await self.stub.GetTask(GetTaskRequest(task_key=key, appkeys=[appkey]))
+        return answer.task  # type: ignore[no-any-return]
+
+    async def status(self, key: str) -> str:
+        return TaskStatus.Name((await self.task(key)).status).removeprefix("TASK_STATUS_")
+
+    async def sent_pushes(self) -> list[PushCommand]:
+        return [decode(record) for record in await self.records(Partition("push-commands", 0))]
+
+    async def facts(self, kind: str) -> list[TaskFact]:
+        """The facts of that kind in `tasks`, partition by partition."""
+        partitions = [Partition("tasks", number) for number in range(self.settings.partitions)]
+        facts = [decode(record) for partition in partitions for record in await self.records(partition)]
+        return [fact for fact in facts if fact.WhichOneof("fact") == kind]
+
+    async def records(self, partition: Partition) -> list[Record]:
+        end = (await self.log.ends([partition]))[partition]
+        records: list[Record] = []
+        if end:
+            reader = await self.log.open({partition: 0})
+            while not records or records[-1].offset < end - 1:
+                records += await reader.read()
+            await reader.close()
+        return records
+
+    async def until_sent(self, count: int) -> None:
+        """Wait until that many tasks in all are known to be sent."""
+        async with asyncio.timeout(10):
+            reader = await self.log.open({Partition("tasks", n): 0 for n in range(self.settings.partitions)})
+            while count > 0:
+                count -= sum(decode(record).WhichOneof("fact") == "sent" for record in await reader.read())
+            await reader.close()
+
+
+def push(msgid: int, appkey: str = APP, audience: Audience | None = None, id_count: int = 1) -> SendPush:
+    everyone = Audience(everyone=Everyone())
+    message = Message(content=f"message {msgid}")
+    return SendPush(
+        msgid=msgid, id_count=id_count, appkey=appkey, audience=audience or everyone, message=message, period_s=60
+    )
+
+
+@contextlib.asynccontextmanager
+async def started(services: Sequence[Any]) -> AsyncIterator[None]:
+    """Run services in order; at the end cancel them in reverse. A service may die of KilledError."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        for service in services:
+            ready = asyncio.Event()
+            tasks.append(asyncio.create_task(service.run(ready)))
+            waits = [asyncio.create_task(ready.wait()), tasks[-1]]
+            await asyncio.wait(waits, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.is_set() and not tasks[-1].done():
+                raise TimeoutError(f"{service.name} was not ready")
+        yield
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, KilledError):
+                await task
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    log = SqliteLog(tmp_path / "log.sqlite")
+    settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS)
+    yield House(tmp_path, MortalLog(log), ManualClock(START_MS), settings)
+    await log.close()

@@ -1,0 +1,137 @@
+"""Devices, updates, removals and opens in any order, and any filter, against the naive model."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protos.push.v1.push_pb2 import Filter, TagGroup
+from protos.registry.v1.devices_pb2 import Attributes, Device
+from services.runtime.clock import ManualClock
+from services.runtime.follower import decode
+from services.runtime.log import Draft, Record
+from services.targeting.decide import matching
+from services.targeting.state import TargetingState
+from tests.targeting.model import (
+    APP,
+    DAY_MS,
+    NOON_MS,
+    PARTITIONS,
+    ZONE,
+    Open,
+    device_draft,
+    devices,
+    expected,
+    filters,
+    opens,
+    opens_draft,
+)
+
+_devices = st.lists(devices, max_size=60)
+
+
+def fold(state: TargetingState, drafts: list[Draft]) -> None:
+    """Give the records to the state as a follower does."""
+    offsets = state.offsets()
+    for draft in drafts:
+        offset = offsets.get((draft.topic, draft.partition), 0)  # type: ignore[call-overload]
+        offsets[draft.topic, draft.partition] = offset + 1  # type: ignore[index]
+        record = Record(draft.topic, draft.partition, offset, draft.key, draft.value)
+        state.apply(record, decode(record))
+
+
+def found(state: TargetingState, wanted: Filter) -> set[tuple[int, int]]:
+    return {
+        (number, device)
+        for number, partition in state.partitions.items()
+        if APP in partition.apps
+        for device in matching(partition.apps[APP], wanted, state.today())
+    }
+
+
+def _state(clock: ManualClock | None = None) -> TargetingState:
+    return TargetingState(range(PARTITIONS), ZONE, clock or ManualClock(NOON_MS))
+
+
+@settings(max_examples=300, deadline=None)
+@given(_devices, st.lists(opens, max_size=40), st.lists(filters, min_size=1, max_size=6), st.randoms())
+def test_answers_as_the_naive_model(known: list[Device], opened: list[Open], wanted: list[Filter], random) -> None:  # type: ignore[no-untyped-def]
+    drafts = [device_draft(device) for device in known]
+    for partition, number, time_ms in opened:
+        drafts.insert(random.randrange(len(drafts) + 1), opens_draft(partition, [(number, time_ms)]))
+    clock = ManualClock(NOON_MS)
+    state = _state(clock)
+    fold(state, drafts)
+    for wants in wanted:
+        assert found(state, wants) == expected(_in_order(drafts, known), opened, wants, clock.now_ms())
+        clock.move(random.choice([0, 0, 3_600, 86_400, 7 * 86_400]))
+
+
+def _in_order(drafts: list[Draft], known: list[Device]) -> list[Device]:
+    """Records of devices keep their order among the opens."""
+    assert sum(draft.topic == "devices" for draft in drafts) == len(known)
+    return known
+
+
+@settings(max_examples=100, deadline=None)
+@given(_devices, st.lists(opens, max_size=20))
+def test_only_the_last_record_of_each_device_matters(known: list[Device], opened: list[Open]) -> None:
+    """Compaction may leave any of the earlier ones out."""
+    last = {(device.partition, device.number): device for device in known}
+    all_of_them, compacted = _state(), _state()
+    opening = [opens_draft(partition, [(number, time_ms)]) for partition, number, time_ms in opened]
+    fold(all_of_them, [device_draft(device) for device in known] + opening)
+    fold(compacted, opening + [device_draft(device) for device in reversed(last.values())])
+    assert all_of_them.digest() == compacted.digest()
+
+
+def test_different_states_have_different_digests() -> None:
+    device = Device(appkey=APP, number=1, tags=[1], attributes=Attributes(region="r"))
+    states = [_state() for _ in range(5)]
+    fold(states[1], [device_draft(device)])
+    fold(states[2], [device_draft(Device(appkey=APP, number=1, tags=[2], attributes=Attributes(region="r")))])
+    fold(states[3], [device_draft(device), opens_draft(0, [(1, NOON_MS)])])
+    fold(states[4], [device_draft(device), opens_draft(0, [(1, NOON_MS), (1, NOON_MS)])])
+    assert len({state.digest() for state in states}) == 5
+
+
+def test_tags_that_change_again_and_again_leave_nothing_behind() -> None:
+    state = _state()
+    for step in range(3000):
+        fold(state, [device_draft(Device(appkey=APP, number=step % 5, tags=range(step % 7), stags=[f"s{step}"]))])
+    column = state.partitions[0].apps[APP].tags
+    assert len(dict(column.values.items())) == 6 + 5
+    assert column.nbytes() < 4 * 5 + 2 * (2 * 5 * 9 + 1024 + 10)
+
+
+def test_more_values_than_two_bytes_can_tell() -> None:
+    state = _state()
+    drafts = [
+        device_draft(Device(appkey=APP, number=n, stags=[f"s{n}"], attributes=Attributes(channel=f"c{n}")))
+        for n in range(66_000)
+    ]
+    fold(state, drafts)
+    fold(state, [device_draft(Device(appkey=APP, number=65_999, stags=["other"])), *drafts[:3]])
+    index = state.partitions[0].apps[APP]
+    assert index.tags.values.find("s65999") is None
+    assert index.channels.values.find("c65999") is None
+    assert [list(index.tags.values.find(f"s{n}") or ()) for n in (0, 65_534, 65_536)] == [[0], [65_534], [65_536]]
+
+
+def test_an_open_of_the_day_after_tomorrow_is_a_wrong_clock_and_not_counted() -> None:
+    state = _state()
+    fold(state, [opens_draft(0, [(1, NOON_MS), (1, NOON_MS + 2 * DAY_MS), (1, NOON_MS + 12 * 3_600_000)])])
+    assert sorted(state.partitions[0].apps[APP].activity.days) == [state.today(), state.today() + 1]
+
+
+def test_a_batch_that_was_sent_again_counts_once() -> None:
+    state = _state()
+    fold(state, [device_draft(Device(appkey=APP, number=1))])
+    fold(state, [opens_draft(0, [(1, NOON_MS)], b"once"), opens_draft(0, [(1, NOON_MS)], b"once")])
+    assert len(state.partitions[0].apps[APP].activity.days[state.today()].slices) == 1
+
+
+def test_unknown_tags_match_nothing_and_exclude_nothing() -> None:
+    state = _state()
+    fold(state, [device_draft(Device(appkey=APP, number=1, tags=[1]))])
+    assert found(state, Filter(tags=[TagGroup(tags=[1, 9])])) == set()
+    assert found(state, Filter(tags=[TagGroup(tags=[9]), TagGroup(tags=[1])])) == {(0, 1)}
+    assert found(state, Filter(not_tags=[TagGroup(tags=[1, 9])])) == {(0, 1)}
