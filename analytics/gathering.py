@@ -76,5 +76,5 @@ class Gathering:
 
     def _started(self) -> asyncio.Task[list[Record]]:
         if self._reading is None:
-            self._reading = asyncio.create_task(self._reader.read())
+            self._reading = asyncio.create_task(self._reader.read(self._pace.max_records))
         return self._reading

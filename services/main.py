@@ -75,6 +75,8 @@ ROLES: dict[str, RoleEntry] = {
 }
 """In the order of starting: what stands behind a door is there before the door opens."""
 
+Ends = Mapping[Partition, int]
+OnBatch = Callable[[int], None]
 REPLAYED = [*(name for name, entry in ROLES.items() if entry.open_state), "analytics"]
 
 
@@ -267,20 +269,31 @@ async def _replayed(role: str, settings: Settings, log: Log, verify: bool) -> di
         for number in range(topic.partitions(settings.partitions))
     ]
     ends = await log.ends(everything)
-    open_state = ROLES[role].open_state
     with _progress(f"replaying {role}") as on_batch:
-        if open_state is None:
-            return await analytics.main.replay(settings, log, verify, on_batch)
-        opened = functools.partial(open_state, settings)
-        directory = settings.state_dir(role)
         if verify:
-            verdict = await replay.verify(opened, directory, log, ends, on_batch)
+            verdict = await _verify(role, settings, log, ends, on_batch)
             return {"role": role, "equal": verdict.equal, **verdict._asdict()}
-        return {"role": role, "digest": await replay.rebuild(opened, directory, log, ends, on_batch)}
+        return {"role": role, "digest": await _rebuild(role, settings, log, ends, on_batch)}
+
+
+async def _rebuild(role: str, settings: Any, log: Log, ends: Ends, on_batch: OnBatch) -> str:
+    open_state = ROLES[role].open_state
+    if open_state is None:
+        return await analytics.main.rebuild(settings, log, ends, on_batch)
+    opened = functools.partial(open_state, settings)
+    return await replay.rebuild(opened, settings.state_dir(role), log, ends, on_batch)
+
+
+async def _verify(role: str, settings: Any, log: Log, ends: Ends, on_batch: OnBatch) -> replay.Verdict:
+    open_state = ROLES[role].open_state
+    if open_state is None:
+        return await analytics.main.verify(settings, log, ends, on_batch)
+    opened = functools.partial(open_state, settings)
+    return await replay.verify(opened, settings.state_dir(role), log, ends, on_batch)
 
 
 @contextlib.contextmanager
-def _progress(title: str) -> Iterator[Callable[[int], None]]:
+def _progress(title: str) -> Iterator[OnBatch]:
     """A running count of records on standard error, when a person looks."""
     columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
@@ -18,8 +18,11 @@ from protos.registry.v1.registry_pb2 import (
     RotateSecretRequest,
     UpdateAppRequest,
 )
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub, RegistryServiceStub
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc import Channel
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
 _NAMES = {number: name for name, number in PLATFORMS.items()}

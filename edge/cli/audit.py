@@ -48,7 +48,7 @@ def push(msgid: int, as_json: bool) -> None:
         ("push", str(answer.msgid)),
         ("app", answer.appkey),
         ("kind", answer.kind),
-        ("audience", f"{answer.audience} ({answer.audience_count} devices)"),
+        ("audience", f"{answer.audience} ({answer.audience_count} {_devices(answer.audience_count)})"),
         ("request", answer.request_json),
     ]
     _show(facts, answer.timeline)
@@ -122,6 +122,10 @@ def _entry_object(entry: TimelineEntry) -> dict[str, Any]:
         "count": entry.count,
         "detail": entry.detail,
     }
+
+
+def _devices(count: int) -> str:
+    return "device" if count == 1 else "devices"
 
 
 def _time(time_ms: int, zone: ZoneInfo) -> str:

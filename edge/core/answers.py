@@ -7,6 +7,7 @@ import falcon
 import falcon.asgi
 import msgspec
 from falcon.asgi import Request, Response
+from prometheus_client import Counter, Histogram
 
 from services.runtime.errors import CarillonError
 from services.runtime.logs import logger
@@ -67,11 +68,22 @@ class _Measured:
 
     def __init__(self, door: str) -> None:
         self._door = door
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     async def process_request(self, request: Request, response: Response) -> None:
         request.context.started = time.perf_counter()
+        response.context.result = 0
 
     async def process_response(self, request: Request, response: Response, resource: object, succeeded: bool) -> None:
-        path = request.uri_template or "other"
-        REQUESTS.labels(self._door, path, getattr(response.context, "result", response.status_code)).inc()
-        REQUEST_SECONDS.labels(self._door, path).observe(time.perf_counter() - request.context.started)
+        seconds = time.perf_counter() - request.context.started
+        count, duration = self._metrics(request.uri_template or "other", response.context.result)
+        count.inc()
+        duration.observe(seconds)
+
+    def _metrics(self, path: str, result: int) -> tuple[Counter, Histogram]:
+        """Looking labels up costs more than counting."""
+        found = self._known.get((path, result))
+        if found is None:
+            pair = REQUESTS.labels(self._door, path, result), REQUEST_SECONDS.labels(self._door, path)
+            found = self._known[path, result] = pair
+        return found

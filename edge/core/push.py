@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge.core.finder import Finder
 from edge.core.sign import AppRef
@@ -132,31 +131,35 @@ class Pushes:
 
     async def _tokens(self, appkey: str, tokens: list[str]) -> Resolved:
         partitions = self._finder.partitions_of(appkey, tokens)
-        plus_one = np.array(await self._finder.numbers(appkey, tokens, partitions), dtype=np.int64)
-        known = plus_one.nonzero()[0]
-        devices = _columns(np.array(partitions)[known], plus_one[known] - 1, known)
-        unknown = () if len(known) == len(tokens) else (plus_one == 0).nonzero()[0].tolist()
-        return Resolved(devices, len(tokens), unknown)
+        numbers = await self._finder.numbers(appkey, tokens, partitions)
+        known = [
+            (partition, plus_one - 1, place)
+            for place, (partition, plus_one) in enumerate(zip(partitions, numbers, strict=True))
+            if plus_one
+        ]
+        unknown = [place for place, plus_one in enumerate(numbers) if not plus_one]
+        return Resolved(_columns(known), len(tokens), unknown)
 
     async def _aliases(self, appkey: str, aliases: Aliases) -> Resolved:
         names = list(dict.fromkeys(aliases.aliases))
         answers = await self._finder.devices(appkey, names)
         devices = {
-            (device.partition, device.number)
+            (device.partition, device.number, 0)
             for answer in answers
             for device in (answer.devices if aliases.all_devices else answer.devices[:1])
         }
         not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
-        places = np.array(sorted(devices), dtype=np.int64).reshape(-1, 2)
-        return Resolved(_columns(places[:, 0], places[:, 1], np.zeros(len(places))), not_found=not_found)
+        return Resolved(_columns(sorted(devices)), not_found=not_found)
 
 
-def _columns(partitions: "NDArray[Any]", numbers: "NDArray[Any]", id_offsets: "NDArray[Any]") -> Audience:
+def _columns(targets: Sequence[tuple[int, int, int]]) -> Audience:
+    """Targets as partition, device number and id offset."""
+    partitions, numbers, id_offsets = zip(*targets, strict=True) if targets else ((), (), ())
     return Audience(
         devices=Devices(
-            partitions=partitions.astype("<u2").tobytes(),
-            numbers=numbers.astype("<u4").tobytes(),
-            id_offsets=id_offsets.astype("<u4").tobytes(),
+            partitions=np.array(partitions, "<u2").tobytes(),
+            numbers=np.array(numbers, "<u4").tobytes(),
+            id_offsets=np.array(id_offsets, "<u4").tobytes(),
         )
     )
 

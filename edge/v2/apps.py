@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from edge.core.canonical import number_or_text
 from edge.core.sign import AppRef, Signers
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from services.runtime.errors import InputError
 
 _ANDROID_ONLY = ("1", "7", "8")
@@ -30,8 +30,8 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
     send_to = _object(fields, "sendTo", "sendTo")
     appkeys = _object(send_to, "appkey", "sendTo.appkey")
     scope = number_or_text(send_to.get("userScope"))
-    android = _apps(appkeys.get("android"), "sendTo.appkey.android", Platform.PLATFORM_ANDROID, scope in _IOS_ONLY)
-    ios = _apps(appkeys.get("ios"), "sendTo.appkey.ios", Platform.PLATFORM_IOS, scope in _ANDROID_ONLY)
+    android = _apps(appkeys.get("android"), "sendTo.appkey.android", PLATFORM_ANDROID, scope in _IOS_ONLY)
+    ios = _apps(appkeys.get("ios"), "sendTo.appkey.ios", PLATFORM_IOS, scope in _ANDROID_ONLY)
     if not android and (scope in ("0", *_ANDROID_ONLY) or not ios):
         raise InputError("sendTo.appkey.android is missing")
     if not ios and scope in ("0", *_IOS_ONLY):
@@ -59,12 +59,12 @@ def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any
 
 def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: bool) -> tuple[AppRef, ...]:
     """The apps of one platform; only iOS may have a list."""
-    listed = isinstance(value, list) and platform == Platform.PLATFORM_IOS
+    listed = isinstance(value, list) and platform == PLATFORM_IOS
     keys = [number_or_text(key) for key in (value if listed else [value])]  # type: ignore[attr-defined]
     if value is None or (ignored and (None in keys or "" in keys)):
         return ()
     if not keys or None in keys or "" in keys:
-        raise InputError(f"{path} must be a string{' or a list of strings' * (platform == Platform.PLATFORM_IOS)}")
+        raise InputError(f"{path} must be a string{' or a list of strings' * (platform == PLATFORM_IOS)}")
     if len(set(keys)) < len(keys):
         raise InputError(f"{path} names an app twice")
     return tuple(AppRef(key, platform) for key in keys if key is not None)

@@ -5,7 +5,7 @@ from typing import Any
 
 from edge.core.push import Push, Receipt
 from edge.v2.requests import PushOrder
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 
 Content = dict[str, Any]
 _BY_ALIAS = (3, 4)
@@ -27,7 +27,7 @@ def push_reply(order: PushOrder, receipts: Sequence[Receipt], task_key: str | No
 
 
 def _is_android(push: Push) -> bool:
-    return push.app.platform == Platform.PLATFORM_ANDROID
+    return push.app.platform == PLATFORM_ANDROID
 
 
 def _entry(order: PushOrder, push: Push, receipt: Receipt) -> Content:

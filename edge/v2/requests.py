@@ -15,8 +15,8 @@ from edge.core.typed import decode
 from edge.v2.apps import PushApps
 from edge.v2.style import MsgStyle, android_message, ios_message
 from edge.v2.targets import SendTo, Target, targets
-from protos.push.v1.push_pb2 import Kind, Message
-from protos.registry.v1.apps_pb2 import Platform
+from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from services.runtime.errors import InputError
 
 MAX_PERIOD_S = 604_800
@@ -74,18 +74,18 @@ def push_order(
 
 
 def _message(platform: "Platform.ValueType", body: PushBody) -> Message:
-    make = android_message if platform == Platform.PLATFORM_ANDROID else ios_message
+    make = android_message if platform == PLATFORM_ANDROID else ios_message
     return make(body.style, body.extra)
 
 
 def _kind(scope: int) -> "Kind.ValueType":
     if scope <= 2:
-        return Kind.KIND_BROADCAST
-    return Kind.KIND_UNICAST if scope <= 5 else Kind.KIND_MULTICAST
+        return KIND_BROADCAST
+    return KIND_UNICAST if scope <= 5 else KIND_MULTICAST
 
 
 def _must_exist(target: Target) -> bool:
-    return target.lone and target.app.platform == Platform.PLATFORM_IOS
+    return target.lone and target.app.platform == PLATFORM_IOS
 
 
 def _due_ms(option: Option, now_ms: int, zone: ZoneInfo) -> int | None:

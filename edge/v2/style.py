@@ -51,9 +51,13 @@ class Ios(msgspec.Struct, frozen=True):
     badge: Badge | None = None
 
 
+AndroidOrNone = Android | None
+IosOrNone = Ios | None
+
+
 def android_message(style: MsgStyle, extra: str | None) -> Message:
     """The message for Android devices. `unremovable`: false is not removable, true is removable."""
-    given: Android = decode(Android | None, style.android, "msgStyle.android") or Android()
+    given: Android = decode(AndroidOrNone, style.android, "msgStyle.android") or Android()
     action = given.click_action or 0
     return Message(
         is_notif=bool(_is_notif(style.basic, "android")),
@@ -73,7 +77,7 @@ def android_message(style: MsgStyle, extra: str | None) -> Message:
 
 def ios_message(style: MsgStyle, extra: str | None) -> Message:
     """The message for iOS devices. A notification that names no sound has the default one."""
-    given: Ios = decode(Ios | None, style.ios, "msgStyle.ios") or Ios()
+    given: Ios = decode(IosOrNone, style.ios, "msgStyle.ios") or Ios()
     is_notif = bool(_is_notif(style.basic, "ios"))
     return Message(
         is_notif=is_notif,

@@ -43,6 +43,14 @@ class OptFilters(msgspec.Struct, frozen=True):
     android: msgspec.Raw = ABSENT
 
 
+_SomeNames = Name | Names
+_NamesOrNone = Name | Names | None
+_TagListsOrNone = TagLists | None
+_StagListsOrNone = StagLists | None
+_TokensOrNone = TokenTargets | None
+_OptFiltersOrNone = OptFilters | None
+
+
 class Target(msgspec.Struct, frozen=True):
     """Whom one app's push goes to; `lone`: a single token was named, not a list."""
 
@@ -58,7 +66,7 @@ def targets(send_to: SendTo, apps: PushApps) -> list[Target]:
     ):
         raise InputError("sendTo: token or alias cannot be combined with a filter")
     if send_to.user_scope == 5:
-        return _by_token(decode(TokenTargets | None, send_to.token, "sendTo.token"), apps)
+        return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
     audience = _audience(send_to)
     every_app = (apps.android, *apps.ios) if apps.android else apps.ios
     return [Target(app, audience) for app in every_app]
@@ -85,7 +93,7 @@ def _is_given(*fields: msgspec.Raw) -> bool:
 
 
 def _aliases(raw: msgspec.Raw) -> list[str]:
-    given: str | list[str] | None = decode(Name | Names | None, raw, "sendTo.alias")
+    given: str | list[str] | None = decode(_NamesOrNone, raw, "sendTo.alias")
     if given is None:
         raise InputError("sendTo.alias is missing")
     aliases = [given] if isinstance(given, str) else given
@@ -110,11 +118,11 @@ def _tag_filter(send_to: SendTo) -> Filter:
 
 
 def _tag_groups(raw: msgspec.Raw, path: str) -> list[TagGroup]:
-    return [TagGroup(tags=group) for group in _groups(decode(TagLists | None, raw, path) or [], path)]
+    return [TagGroup(tags=group) for group in _groups(decode(_TagListsOrNone, raw, path) or [], path)]
 
 
 def _stag_groups(raw: msgspec.Raw, path: str) -> list[StagGroup]:
-    groups = _groups(decode(StagLists | None, raw, path) or [], path)
+    groups = _groups(decode(_StagListsOrNone, raw, path) or [], path)
     for group in groups:
         for stag in group:
             _check_bytes(stag, path)
@@ -132,7 +140,7 @@ def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:
 
 
 def _opt_filter(raw: msgspec.Raw) -> Filter:
-    by_platform: OptFilters | None = decode(OptFilters | None, raw, "sendTo.optfilter")
+    by_platform: OptFilters | None = decode(_OptFiltersOrNone, raw, "sendTo.optfilter")
     if by_platform is None:
         raise InputError("sendTo.optfilter is missing")
     if by_platform.android == ABSENT:
@@ -160,7 +168,7 @@ def _by_token(given: TokenTargets | None, apps: PushApps) -> list[Target]:
 def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[Target]:
     path = "sendTo.token.ios"
     if not apps.ios_listed:
-        return [_token_target(apps.ios[0], decode(Name | Names, raw, path))]
+        return [_token_target(apps.ios[0], decode(_SomeNames, raw, path))]
     by_app: dict[str, Any] = decode(dict[str, Any], raw, path)
     of_request = {app.appkey: app for app in apps.ios}
     if not by_app:
@@ -169,7 +177,7 @@ def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[Target]:
         if appkey not in of_request:
             raise InputError(f"{path}.{appkey} is not one of sendTo.appkey.ios")
     return [
-        _token_target(app, convert(Name | Names, by_app[app.appkey], f"{path}.{app.appkey}"))
+        _token_target(app, convert(_SomeNames, by_app[app.appkey], f"{path}.{app.appkey}"))
         for app in apps.ios
         if app.appkey in by_app
     ]

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_VALID = datetime.timedelta(days=3650)
+_FROM = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+_UNTIL = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,10 @@ class SelfSigned:
     key_pem: str = field(repr=False)
 
     @classmethod
-    def make(cls, host: str, now_ms: int) -> "SelfSigned":
-        """For one IP address, and for localhost."""
+    def make(cls, host: str) -> "SelfSigned":
+        """For one IP address, and for localhost; it never expires."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Carillon, on this machine only")])
-        made = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         places = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))])
         certificate = (
             x509.CertificateBuilder()
@@ -35,8 +35,8 @@ class SelfSigned:
             .issuer_name(name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(made - datetime.timedelta(days=1))
-            .not_valid_after(made + _VALID)
+            .not_valid_before(_FROM)
+            .not_valid_after(_UNTIL)
             .add_extension(places, critical=False)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

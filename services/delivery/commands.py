@@ -11,7 +11,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.runtime.v1.log_pb2 import Meta
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
-from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceAsyncStub, TargetingServiceStub
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.delivery import decide
 from services.delivery.fanout import Fanout
 from services.delivery.ios import IosDelivery
@@ -64,7 +64,7 @@ class Commands:
         self._parking = parking
         self._owned = frozenset(owned)
         channels = peers.all("targeting")
-        self._targeting: list[TargetingServiceAsyncStub] = [TargetingServiceStub(channel) for channel in channels]
+        self._targeting = [TargetingServiceStub(channel) for channel in channels]
 
     async def run(self, ready: asyncio.Event) -> None:
         start = self._journal.offsets.get(_SOURCE, 0)

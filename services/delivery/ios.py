@@ -1,7 +1,7 @@
 """Sends pushes for iOS apps through Apple's service: there is no connection to wait for, and no acknowledgement."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
@@ -37,7 +37,7 @@ class IosDelivery:
         log: Log,
         state: DeliveryState,
         recorder: Recorder,
-        sender: ApnsSender,
+        open_sender: Callable[[], ApnsSender],
         peers: Peers,
         apps: AppDirectory,
         clock: Clock,
@@ -45,7 +45,8 @@ class IosDelivery:
         self._log = log
         self._state = state
         self._recorder = recorder
-        self._sender = sender
+        self._open_sender = open_sender
+        self._sender: ApnsSender | None = None
         self._peers = peers
         self._apps = apps
         self._clock = clock
@@ -59,7 +60,8 @@ class IosDelivery:
             task.add_done_callback(lambda task: self._ended(push, task))
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Take up what an earlier process left; at the end, stop sending."""
+        """Take up what an earlier process left; at the end, stop sending. Nothing is started before it runs."""
+        self._sender = self._open_sender()
         for push in list(self._state.pushes.values()):
             if push.send.platform == PLATFORM_IOS:
                 self.start(push)
@@ -122,6 +124,7 @@ class IosDelivery:
         app = self._apps.get(push.send.appkey)
         body = payload(push.send.message)
         background = not push.send.message.is_notif
+        assert self._sender is not None
         results = await self._sender.send(
             [
                 ApnsPush(

@@ -15,6 +15,7 @@ from services.delivery.presence import Presence
 from services.delivery.recorder import Recorder
 from services.delivery.server import DeliveryServicer
 from services.delivery.snapshots import DeliveryFold, Snapshots
+from services.delivery.standin import ApnsStandIn
 from services.runtime.config import Settings
 from services.runtime.log import Log
 from services.runtime.parking import Parking
@@ -24,9 +25,9 @@ from services.runtime.topics import owned
 
 
 class DeliverySettings(Settings, frozen=True, kw_only=True):
-    """`apns_url`: where pushes for iOS devices go."""
+    """`apns_url`: where pushes for iOS devices go; unset, to a stand-in in this process, and nothing leaves it."""
 
-    apns_url: str = "https://127.0.0.1:8450"
+    apns_url: str | None = None
 
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
@@ -43,11 +44,13 @@ def build(settings: DeliverySettings, around: Surroundings) -> Role:
     recorder = Recorder(journal)
     presence = Presence()
     fanout = Fanout(state, presence, recorder, around.clock, settings.shards)
+    url = settings.apns_url
+    standin = ApnsStandIn(around.clock)
     ios = IosDelivery(
         around.log,
         state,
         recorder,
-        ApnsSender(settings.apns_url),
+        (lambda: ApnsSender(url)) if url else (lambda: ApnsSender(standin.url, standin.authority)),
         around.peers,
         around.apps,
         around.clock,
@@ -63,7 +66,14 @@ def build(settings: DeliverySettings, around: Surroundings) -> Role:
     positions = PositionsServicer(commands.progress)
     return Role(
         "delivery",
-        services=[snapshots, recorder, commands, Expiry(state, journal, around.clock), ios],
+        services=[
+            *([] if url else [standin]),
+            snapshots,
+            recorder,
+            ios,
+            commands,
+            Expiry(state, journal, around.clock),
+        ],
         servicers=[
             lambda server: add_DeliveryServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -4,12 +4,9 @@ It speaks HTTP/2 over TLS with a certificate of its own, so that the sender is t
 """
 
 import asyncio
-import re
-import socket
+import contextlib
 import uuid
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import h2.config
 import h2.connection
@@ -19,106 +16,18 @@ import h2.exceptions
 import h2.settings
 import msgspec
 
+from services.delivery.apple import MAX_PAYLOAD_BYTES, Received, RefusedError, Request, checked, is_id
 from services.delivery.certificate import SelfSigned
 from services.runtime.clock import Clock
 
-MAX_PAYLOAD_BYTES = 4096
 KEPT = 10_000
 """How many of the accepted pushes are kept, the newest."""
 
 _STREAMS = 1000
-_PATH = re.compile(r"/3/device/([^/?]*)")
-_TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
-_PUSH_TYPES = frozenset(
-    ("alert", "background", "voip", "location", "complication", "fileprovider", "mdm", "liveactivity", "pushtotalk")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A push that was accepted; `headers` are those whose names start with apns-."""
-
-    token: str
-    headers: Mapping[str, str]
-    payload: bytes
-
-    @property
-    def body(self) -> object:
-        return msgspec.json.decode(self.payload)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Exception):  # noqa: N818
-    status: int
-    reason: str
-    timestamp_ms: int | None = None
-
-
-@dataclass(slots=True)
-class Request:
-    headers: list[tuple[str, str]]
-    body: bytearray = field(default_factory=bytearray)
-
-
-def checked(request: Request, now_ms: int) -> Received:
-    """The push that the request is. Refused: with Apple's status and reason."""
-    headers = dict(request.headers)
-    token = _checked_path(headers)
-    repeated = [name for name, count in Counter(name for name, _ in request.headers).items() if count > 1]
-    if any(name.startswith("apns-") for name in repeated):
-        raise Refused(400, "DuplicateHeaders")
-    _check_headers(headers)
-    if not request.body:
-        raise Refused(400, "PayloadEmpty")
-    if len(request.body) > MAX_PAYLOAD_BYTES:
-        raise Refused(413, "PayloadTooLarge")
-    if not _TOKEN.fullmatch(token):
-        raise Refused(400, "BadDeviceToken")
-    if token.startswith("dead"):
-        raise Refused(410, "Unregistered", now_ms)
-    own = {name: value for name, value in headers.items() if name.startswith("apns-")}
-    return Received(token, own, bytes(request.body))
-
-
-def _checked_path(headers: Mapping[str, str]) -> str:
-    path = _PATH.fullmatch(headers.get(":path", ""))
-    if not path:
-        raise Refused(404, "BadPath")
-    if headers.get(":method") != "POST":
-        raise Refused(405, "MethodNotAllowed")
-    if not path[1]:
-        raise Refused(400, "MissingDeviceToken")
-    return path[1]
-
-
-def _check_headers(headers: Mapping[str, str]) -> None:
-    if not _is_id(headers.get("apns-id")):
-        raise Refused(400, "BadMessageId")
-    if not headers.get("apns-topic"):
-        raise Refused(400, "MissingTopic")
-    push_type = headers.get("apns-push-type", "alert")
-    if push_type not in _PUSH_TYPES:
-        raise Refused(400, "InvalidPushType")
-    priority = headers.get("apns-priority", "5" if push_type == "background" else "10")
-    if priority not in ("1", "5", "10") or (push_type == "background" and priority == "10"):
-        raise Refused(400, "BadPriority")
-    if not re.fullmatch(r"[0-9]{1,18}", headers.get("apns-expiration", "0")):
-        raise Refused(400, "BadExpirationDate")
-    if len(headers.get("apns-collapse-id", "").encode()) > 64:
-        raise Refused(400, "BadCollapseId")
-
-
-def _is_id(text: str | None) -> bool:
-    if text is None:
-        return True
-    try:
-        return str(uuid.UUID(text)) == text.lower()
-    except ValueError:
-        return False
 
 
 class ApnsStandIn:
-    """A service that listens on `port` (0: any free one) from the moment it is made and answers while it runs."""
+    """A service on `port` (0: any free one); `url` is known once it is ready."""
 
     name = "apns-stand-in"
 
@@ -126,14 +35,14 @@ class ApnsStandIn:
         self.received: deque[Received] = deque(maxlen=KEPT)
         self.refused: Counter[str] = Counter()
         self._clock = clock
-        self._certificate = SelfSigned.make(host, clock.now_ms())
-        self._socket = socket.create_server((host, port))
-        self._connections: set[_Connection] = set()
+        self._certificate = SelfSigned.make(host)
+        self._place = (host, port)
+        self.connections: set[_Connection] = set()
         self._news = asyncio.Event()
 
     @property
     def url(self) -> str:
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._place
         return f"https://{host}:{port}"
 
     @property
@@ -144,13 +53,14 @@ class ApnsStandIn:
     async def run(self, ready: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         context = self._certificate.server_context(["h2"])
-        server = await loop.create_server(lambda: _Connection(self), sock=self._socket, ssl=context)
+        server = await loop.create_server(lambda: _Connection(self), *self._place, ssl=context)
+        self._place = server.sockets[0].getsockname()[:2]
         ready.set()
         try:
             await asyncio.Event().wait()
         finally:
             server.close()
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 connection.end()
 
     async def wait_for(self, count: int) -> None:
@@ -158,19 +68,13 @@ class ApnsStandIn:
         while len(self.received) < count:
             await self._news.wait()
 
-    def opened(self, connection: "_Connection") -> None:
-        self._connections.add(connection)
-
-    def closed(self, connection: "_Connection") -> None:
-        self._connections.discard(connection)
-
     def take(self, request: Request) -> tuple[list[tuple[str, str]], bytes]:
         """The answer to a request, as HTTP/2 headers and a body."""
         given = dict(request.headers).get("apns-id")
-        apns_id = given if given and _is_id(given) else str(uuid.uuid4())
+        apns_id = given if given and is_id(given) else str(uuid.uuid4())
         try:
             received = checked(request, self._clock.now_ms())
-        except Refused as refused:
+        except RefusedError as refused:
             self.refused[refused.reason] += 1
             body: dict[str, object] = {"reason": refused.reason}
             if refused.timestamp_ms is not None:
@@ -195,13 +99,13 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._standin.opened(self)
+        self._standin.connections.add(self)
         self._h2.local_settings.max_concurrent_streams = _STREAMS
         self._h2.initiate_connection()
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._standin.closed(self)
+        self._standin.connections.discard(self)
 
     def pause_writing(self) -> None:
         self._transport.pause_reading()
@@ -247,9 +151,10 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, stream: int, request: Request) -> None:
         headers, body = self._standin.take(request)
-        self._h2.send_headers(stream, headers, end_stream=not body)
-        if body:
-            self._waiting[stream] = body
+        with contextlib.suppress(h2.exceptions.StreamClosedError):  # the peer has taken the request back
+            self._h2.send_headers(stream, headers, end_stream=not body)
+            if body:
+                self._waiting[stream] = body
 
     def _send_waiting(self) -> None:
         """Send what the peer's flow-control windows allow of the bodies that wait."""

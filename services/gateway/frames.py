@@ -1,7 +1,5 @@
 """Push frames: the JSON of one message, made once for all connections that get it."""
 
-import json
-
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -69,7 +67,7 @@ def _click(style: AndroidStyle) -> Click:
     if not style.click_param_json:
         return Click(style.click_action)
     try:
-        json.loads(style.click_param_json)
+        msgspec.json.decode(style.click_param_json)
     except (ValueError, RecursionError):
         logger.error("a click_param that is no JSON was left out", action=style.click_action)
         return Click(style.click_action)

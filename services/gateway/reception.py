@@ -23,7 +23,6 @@ from services.runtime.device_protocol import (
     Report,
     Welcome,
     activity_kind,
-    command,
     decode,
     report_kind,
     request_id,
@@ -134,8 +133,8 @@ class Reception:
         connection.send(Welcome(token=token, key=key, heartbeat=self._heartbeat_s, new=new))
         self._outbox(session).connected(session)
         self._journal.record(session, SessionEventKind.SESSION_EVENT_KIND_OPENED)
-        if not new and (made := command(hello, self._requests.meta(connection.address), appkey, token)):
-            self._journal.command(made)
+        if not new and hello.device is not None:
+            connection.submit(partial(self._requests.update, hello, session, connection.address))
 
     def _handle(self, connection: Connection, session: Session, frame: Frame) -> None:
         match frame:

@@ -21,7 +21,7 @@ from services.runtime.device_protocol import (
     registration,
 )
 from services.runtime.errors import CarillonError, DeadlineError, InputError, NotFoundError
-from services.runtime.log import Draft
+from services.runtime.log import Draft, Partition
 from services.runtime.logs import logger
 from services.runtime.metrics import APPENDED
 from services.runtime.role import Surroundings
@@ -37,6 +37,7 @@ class Requests:
     def __init__(self, around: Surroundings, partitions: int) -> None:
         self._around = around
         self._partitions = partitions
+        self._unsettled: dict[int, Position] = {}
         self._registries = [RegistryServiceStub(channel) for channel in around.peers.all("registry")]
 
     def partition(self, appkey: str, token: str) -> int:
@@ -57,6 +58,16 @@ class Requests:
             raise DeadlineError("the device was registered, but has no number yet")
         return token, found.numbers_plus_one[0] - 1
 
+    async def update(self, hello: Hello, session: Session, address: str) -> None:
+        """Take over the attributes that a known device named in its hello; nobody waits until they show."""
+        made = command(hello, self.meta(address), session.appkey, session.token)
+        if made is None:
+            return
+        try:
+            self._unsettled[session.partition] = await self._append(made, session.partition)
+        except CarillonError as error:
+            logger.warning("a device's attributes were not taken over", error=str(error))
+
     async def answer(self, request: Change | GetDeviceRequest, session: Session, address: str) -> Answer:
         """Do what is asked; every trouble becomes an error answer."""
         try:
@@ -74,6 +85,8 @@ class Requests:
             return error_answer(request.id, error)
 
     async def _device(self, request: int, session: Session) -> Answer:
+        if (position := self._unsettled.get(session.partition)) is not None:
+            await self._around.peers.settle([position])
         asked = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
         found = await self._registry(session.partition).GetDevices(asked)
         if not found.devices:
@@ -81,12 +94,17 @@ class Requests:
         return device_answer(request, found.devices[0])
 
     async def _settled(self, made: DeviceCommand) -> None:
+        position = await self._append(made, self.partition(made.appkey, made.token))
+        await self._around.peers.settle([position])
+
+    async def _append(self, made: DeviceCommand, partition: int) -> Position:
         key = device_key(made.appkey, made.token)
-        partition = partition_of(key, self._partitions)
         draft = Draft(DEVICE_COMMANDS.name, partition, key, made.SerializeToString())
         offset = (await self._around.log.append([draft]))[0]
+        if offset < 0:
+            offset = (await self._around.log.ends([Partition(draft.topic, partition)])).popitem()[1] - 1
         APPENDED.labels(DEVICE_COMMANDS.name).inc()
-        await self._around.peers.settle([Position(topic=draft.topic, partition=partition, offset=offset)])
+        return Position(topic=draft.topic, partition=partition, offset=offset)
 
     def _registry(self, partition: int) -> "RegistryServiceAsyncStub":
         return self._registries[partition % len(self._registries)]

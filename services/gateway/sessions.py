@@ -1,7 +1,4 @@
-"""What the gateway writes to the log by itself: session facts, and attributes that came with a hello.
-
-Both wait a moment and go in batches: one session record a partition and flush.
-"""
+"""Session facts: who came and went, what apps did, how many were connected. One record a partition and flush."""
 
 import asyncio
 import contextlib
@@ -9,7 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
-from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.runtime.v1.log_pb2 import Meta
 from services.gateway.state import Session
 from services.runtime import ids
@@ -18,10 +14,10 @@ from services.runtime.errors import CarillonError, InputError
 from services.runtime.log import Draft, Log
 from services.runtime.logs import logger
 from services.runtime.metrics import APPENDED
-from services.runtime.topics import DEVICE_COMMANDS, SESSIONS, device_key, partition_of
+from services.runtime.topics import SESSIONS, partition_of
 
 MAX_WAITING = 200_000
-"""Events and commands that may wait while the log does not answer; the oldest go first."""
+"""Events that may wait while the log does not answer; the oldest go first."""
 
 _EVENTS_A_RECORD = 4000
 _FLUSH_S = 0.2
@@ -43,7 +39,6 @@ class Journal:
         self._partitions = partitions
         self._count = count
         self._events: deque[tuple[int, SessionEvent]] = deque(maxlen=MAX_WAITING)
-        self._commands: deque[DeviceCommand] = deque(maxlen=MAX_WAITING)
         self._counts: deque[SessionFact] = deque(maxlen=_MINUTE_MS)
         self._unsent: list[Draft] = []
         self._news = asyncio.Event()
@@ -63,11 +58,6 @@ class Journal:
         self._news.set()
         if kind == SessionEventKind.SESSION_EVENT_KIND_APP_OPENED:
             self._urgent.set()
-
-    def command(self, command: DeviceCommand) -> None:
-        """Append a command that nobody waits for."""
-        self._commands.append(command)
-        self._news.set()
 
     async def run(self, ready: asyncio.Event) -> None:
         minutes = asyncio.create_task(self._minutes())
@@ -125,7 +115,7 @@ class Journal:
         while self._events:
             partition, event = self._events.popleft()
             by_partition[partition].append(event)
-        drafts = [self._command_draft(self._commands.popleft()) for _ in range(len(self._commands))]
+        drafts: list[Draft] = []
         for partition, events in by_partition.items():
             for start in range(0, len(events), _EVENTS_A_RECORD):
                 batch = SessionBatch(events=events[start : start + _EVENTS_A_RECORD])
@@ -137,10 +127,6 @@ class Journal:
 
     def _fact_draft(self, partition: int, fact: SessionFact) -> Draft:
         return Draft(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString())
-
-    def _command_draft(self, command: DeviceCommand) -> Draft:
-        key = device_key(command.appkey, command.token)
-        return Draft(DEVICE_COMMANDS.name, partition_of(key, self._partitions), key, command.SerializeToString())
 
     def _meta(self) -> Meta:
         return Meta(event_id=ids.event_id(), time_ms=self._clock.now_ms(), writer="gateway")

@@ -77,7 +77,7 @@ class RegistryState:
 
 
 class Projection:
-    """Runs one follower, and lets go of what it alone uses when it stops."""
+    """Runs one follower, and closes what belongs to it when it stops."""
 
     def __init__(self, follower: Follower, before: Callable[[], None], after: Callable[[], None]) -> None:
         self.name = follower.name
@@ -101,15 +101,15 @@ def build(settings: RegistrySettings, around: Surroundings) -> Role:
     servicer = RegistryServicer(around, lookups, owns_apps=settings.shard == 0)
     positions = PositionsServicer(*(follower.progress for follower in state.followers))
 
-    def let_go() -> None:
+    def close_devices() -> None:
         lookups.close()
-        state.close()
+        state.devices.close()
 
     return Role(
         ROLE,
         services=[
-            Projection(state.device_follower, apps.attach, let_go),
-            Projection(state.alias_follower, lambda: None, lambda: None),
+            Projection(state.device_follower, apps.attach, close_devices),
+            Projection(state.alias_follower, lambda: None, state.aliases.close),
         ],
         servicers=[
             lambda server: add_RegistryServiceServicer_to_server(servicer, server),

@@ -144,7 +144,7 @@ class Follower:
         await self._catch_up_where_fresh()
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._folds | self._decides}
-        self.progress.advance(reading, self._own_ends)
+        self.progress.advance({**self._own_ends, **reading}, self._own_ends)
         goal = await self._log.ends(reading)
         reader = await self._log.open(reading)
         try:

@@ -33,6 +33,7 @@ class HttpDoor:
         listener = self._bind()
         config = uvicorn.Config(
             self._application,
+            interface="asgi3",
             loop="none",
             http="httptools",
             ws="none",

@@ -1,7 +1,6 @@
 """What an operator's tools ask every process: is it ready, and what does it measure."""
 
 import asyncio
-import json
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -44,5 +43,6 @@ class Operations:
             return 405, "application/json", b'{"status":"only GET"}'
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest()
-        status = "ready" if self._ready else "starting"
-        return 200 if self._ready else 503, "application/json", json.dumps({"status": status}).encode()
+        if not self._ready:
+            return 503, "application/json", b'{"status":"starting"}'
+        return 200, "application/json", b'{"status":"ready"}'

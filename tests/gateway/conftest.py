@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 import uvloop
@@ -11,10 +12,14 @@ import uvloop
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
-from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
+from services.registry.main import RegistrySettings
+from services.registry.main import build as build_registry
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
@@ -23,11 +28,10 @@ from services.runtime.log import Draft, Partition
 from services.runtime.peers import Peers
 from services.runtime.progress import PositionsServicer, Progress
 from services.runtime.role import Surroundings
-from services.runtime.rpc import LocalServer
+from services.runtime.rpc import LocalServer, Server
 from services.runtime.runner import Service
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import APPS, SESSIONS
-from tests.gateway.registry import SmallRegistry
 from tests.gateway.scripted import BOUND_S, ScriptedDelivery
 
 ANDROID = "1000000001"
@@ -36,9 +40,9 @@ PARTITIONS = 4
 NOON_MS = 1_800_000_000_000
 
 
-@pytest.fixture(scope="session")
-def event_loop_policy() -> Iterator[asyncio.AbstractEventLoopPolicy]:
-    yield uvloop.EventLoopPolicy()
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The gateway runs under uvloop, and so do its tests."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 async def start(service: Service) -> "asyncio.Task[None]":
@@ -62,34 +66,41 @@ class House:
 
     def __init__(self, directory: Path, settings: GatewaySettings | None = None) -> None:
         self.settings = settings or GatewaySettings(partitions=PARTITIONS, gateway_port=0)
+        self._directory = directory
         self.log = SqliteLog(directory / "log.db")
         self.clock = ManualClock(NOON_MS)
         self.apps = AppDirectory(self.log)
         self.keys = Keyring(bytes(32))
         self.delivery = ScriptedDelivery()
-        self.registry = SmallRegistry(self.log, PARTITIONS)
+        self._registry = LocalServer()
         self._tasks: list[asyncio.Task[None]] = []
         self._gateway: list[asyncio.Task[None]] = []
         self.port = 0
 
-    def _peers(self) -> Peers:
-        registry, targeting, delivery = LocalServer(), LocalServer(), LocalServer()
-        add_RegistryServiceServicer_to_server(self.registry, registry)
-        add_PositionsServiceServicer_to_server(PositionsServicer(self.registry.progress), registry)
-        add_PositionsServiceServicer_to_server(PositionsServicer(Progress()), targeting)
-        add_DeliveryServiceServicer_to_server(self.delivery, delivery)
-        servers = {"registry": registry, "targeting": targeting, "delivery": delivery}
-        return Peers({role: [server.channel()] for role, server in servers.items()})
-
     async def open(self) -> None:
         await self.create_app(ANDROID, Platform.PLATFORM_ANDROID)
         await self.create_app(IOS, Platform.PLATFORM_IOS)
-        self._tasks = [await start(self.apps), await start(self.registry)]
-        role = build(self.settings, Surroundings(self.log, self.clock, self._peers(), self.keys, self.apps))
+        targeting, delivery = LocalServer(), LocalServer()
+        add_PositionsServiceServicer_to_server(PositionsServicer(Progress()), cast(Server, targeting))
+        add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
+        servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
+        peers = Peers({role: [server.channel()] for role, server in servers.items()})
+        around = Surroundings(self.log, self.clock, peers, self.keys, self.apps)
+        settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
+        registry = build_registry(settings, around)
+        for add in registry.servicers:
+            add(cast(Server, self._registry))
+        self._tasks = [await start(service) for service in (self.apps, *registry.services)]
+        role = build(self.settings, around)
         self._gateway = [await start(service) for service in role.services]
         door = role.services[-1]
         assert isinstance(door, Door)
         self.port = door.port
+
+    async def device(self, token: str) -> Device:
+        """The registry's record of an Android device."""
+        request = GetDevicesRequest(appkey=ANDROID, tokens=[token])
+        return (await RegistryServiceStub(self._registry.channel()).GetDevices(request)).devices[0]
 
     async def create_app(self, appkey: str, platform: "Platform.ValueType") -> None:
         fact = AppFact(app=App(appkey=appkey, platform=platform))

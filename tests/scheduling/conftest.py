@@ -5,8 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from protos.push.v1.push_pb2 import Audience, Everyone, Message, PushCommand, SendPush
@@ -21,6 +22,8 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskStatus,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
+from services.registry.main import RegistrySettings
+from services.registry.main import build as build_registry
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
@@ -29,7 +32,7 @@ from services.runtime.keys import Keyring
 from services.runtime.log import Draft, Log, Partition, Reader, Record
 from services.runtime.peers import Peers
 from services.runtime.role import Role, Surroundings
-from services.runtime.rpc import LocalServer
+from services.runtime.rpc import LocalServer, Server
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import TASK_COMMANDS, TOPICS, partition_of
 from services.scheduling.main import SchedulingSettings, build
@@ -38,7 +41,6 @@ START_MS = 1_800_000_000_000
 PARTITIONS = 4
 APP = "1000000001"
 OTHER_APP = "1000000002"
-ROLES = Callable[[Surroundings], Sequence[Role]]
 
 
 class KilledError(Exception):
@@ -89,19 +91,33 @@ class House:
     clock: ManualClock
     settings: SchedulingSettings
     peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}))
+    show_registry: Callable[[], None] = field(default=lambda: None)
 
     @contextlib.asynccontextmanager
-    async def running(self, others: ROLES | None = None) -> AsyncIterator[None]:
-        """Scheduling, after the roles that `others` builds; with none, no registry answers."""
-        servers = {"scheduling": LocalServer(), "registry": LocalServer()}
-        self.peers = Peers({role: [server.channel()] for role, server in servers.items()})
-        keys = Keyring(bytes(32))
-        around = Surroundings(self.log, self.clock, self.peers, keys, AppDirectory(self.log))
-        roles = [*(others(around) if others else ()), build(self.settings, around)]
-        for role in roles:
-            for add in role.servicers:
-                add(servers[role.name])  # type: ignore[arg-type]
-        async with started([service for role in roles for service in role.services]):
+    async def running(self, registries: int = 0, hidden: bool = False) -> AsyncIterator[None]:
+        """Scheduling, after so many registry instances; `hidden` ones do not answer until `show_registry`."""
+        server = LocalServer()
+        registry_servers = [LocalServer() for _ in range(max(registries, 1))]
+        channels = {"scheduling": [server.channel()], "registry": [one.channel() for one in registry_servers]}
+        self.peers = Peers({**channels, "targeting": []})
+        apps = AppDirectory(self.log)
+        around = Surroundings(self.log, self.clock, self.peers, Keyring(bytes(32)), apps)
+        settings = RegistrySettings(data_dir=str(self.directory), partitions=PARTITIONS, shards=registries or 1)
+        registry = [
+            build_registry(msgspec.structs.replace(settings, shard=shard), around) for shard in range(registries)
+        ]
+        scheduling = build(self.settings, around)
+        add_servicers(scheduling, server)
+
+        def show_registry() -> None:
+            for role, one in zip(registry, registry_servers, strict=False):
+                add_servicers(role, one)
+
+        self.show_registry = show_registry
+        if not hidden:
+            show_registry()
+        services = [service for role in (*registry, scheduling) for service in role.services]
+        async with started([apps, *services]):
             yield
 
     async def command(self, command: TaskCommand, settle: bool = True) -> bytes:
@@ -132,8 +148,8 @@ class House:
         answer = await self.stub.GetTask(GetTaskRequest(task_key=key, appkeys=[appkey]))
         return answer.task  # type: ignore[no-any-return]
 
-    async def status(self, key: str) -> str:
-        return TaskStatus.Name((await self.task(key)).status).removeprefix("TASK_STATUS_")
+    async def status(self, key: str, appkey: str = APP) -> str:
+        return TaskStatus.Name((await self.task(key, appkey)).status).removeprefix("TASK_STATUS_")
 
     async def sent_pushes(self) -> list[PushCommand]:
         return [decode(record) for record in await self.records(Partition("push-commands", 0))]
@@ -169,6 +185,11 @@ def push(msgid: int, appkey: str = APP, audience: Audience | None = None, id_cou
     return SendPush(
         msgid=msgid, id_count=id_count, appkey=appkey, audience=audience or everyone, message=message, period_s=60
     )
+
+
+def add_servicers(role: Role, server: LocalServer) -> None:
+    for add in role.servicers:
+        add(cast(Server, server))
 
 
 @contextlib.asynccontextmanager

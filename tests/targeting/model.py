@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ _tag = st.integers(-2, 3)
 _stag = st.sampled_from(["1", "news", "体育"])
 
 
-def _sorted_unique(item: st.SearchStrategy) -> st.SearchStrategy[list]:
+def _sorted_unique(item: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(item, unique=True, max_size=4).map(sorted)
 
 

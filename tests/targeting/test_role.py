@@ -7,6 +7,7 @@ import pytest
 
 from protos.push.v1.push_pb2 import (
     ActivityClause,
+    Attribute,
     AttributeClause,
     Audience,
     Comparison,
@@ -42,7 +43,7 @@ def _devices(count: int) -> list[Device]:
 
 _WANTED = Filter(
     tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3])],
-    attributes=[AttributeClause(attribute="ATTRIBUTE_REGION", values=["r0", "r1", "r4"])],
+    attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r0", "r1", "r4"])],
 )
 _ACTIVE = Filter(activity=[ActivityClause(days=7, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=1)])
 

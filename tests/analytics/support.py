@@ -1,0 +1,194 @@
+"""Facts as the other roles write them, and an ingestion that runs."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from analytics.clickhouse import ClickHouse
+from analytics.gathering import Pace
+from analytics.ingestion import Ingestion, sources
+from protos.delivery.v1.delivery_pb2 import (
+    AppOutcomes,
+    DeliveryFact,
+    OutcomeKind,
+    Outcomes,
+    PushCancelled,
+    PushFact,
+    PushFinished,
+    PushStarted,
+)
+from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
+from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Kind, Message, PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.runtime.log import Draft, Log
+from services.runtime.parking import Parking
+from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
+
+APP = "1234567890"
+PARTITIONS = 4
+T0 = 1_790_000_000_000
+FAST = Pace(flush_s=0.01, catch_up_s=20, stop_s=2)
+
+
+def meta(seed: str, time_ms: int = T0, writer: str = "edge", origin: Origin | None = None) -> Meta:
+    event_id = hashlib.blake2b(seed.encode(), digest_size=16).digest()
+    return Meta(event_id=event_id, time_ms=time_ms, writer=writer, origin=origin)
+
+
+def draft(topic: str, partition: int, message: Any) -> Draft:
+    return Draft(topic, partition, b"key", message.SerializeToString())
+
+
+def send(
+    msgid: int,
+    *,
+    time_ms: int = T0,
+    audience: Audience | None = None,
+    id_count: int = 1,
+    task_key: str = "",
+    request_json: str = '{"appkey":1}',
+    request_id: str = "req-1",
+) -> Draft:
+    push = SendPush(
+        msgid=msgid,
+        id_count=id_count,
+        appkey=APP,
+        platform=Platform.PLATFORM_ANDROID,
+        kind=Kind.KIND_BROADCAST,
+        audience=audience or Audience(everyone=Everyone()),
+        message=Message(content="hello"),
+        period_s=3600,
+        qps=100,
+        task_key=task_key,
+        request_json=request_json,
+    )
+    origin = Origin(door="v2", address="10.0.0.1", request_id=request_id)
+    return draft(PUSH_COMMANDS.name, 0, PushCommand(meta=meta(f"send {msgid}", time_ms, "edge", origin), send=push))
+
+
+def cancel(msgid: int, time_ms: int = T0) -> Draft:
+    origin = Origin(door="v2", address="10.0.0.2", request_id="req-2")
+    command = PushCommand(meta=meta(f"cancel {msgid}", time_ms, "edge", origin))
+    command.cancel.CopyFrom(CancelPush(msgid=msgid, appkey=APP))
+    return draft(PUSH_COMMANDS.name, 0, command)
+
+
+def started(msgid: int, partition: int, numbers: Sequence[int], time_ms: int = T0) -> Draft:
+    fact = _push_fact(f"started {msgid} {partition}", msgid, partition, time_ms)
+    audience = BitMap(numbers).serialize()
+    fact.started.CopyFrom(PushStarted(audience=audience, count=len(numbers), expires_ms=time_ms + 3_600_000))
+    return draft(PUSHES.name, partition, fact)
+
+
+def cancelled(msgid: int, partition: int, time_ms: int = T0) -> Draft:
+    fact = _push_fact(f"cancelled {msgid} {partition}", msgid, partition, time_ms)
+    fact.cancelled.CopyFrom(PushCancelled())
+    return draft(PUSHES.name, partition, fact)
+
+
+def finished(msgid: int, partition: int, time_ms: int = T0) -> Draft:
+    fact = _push_fact(f"finished {msgid} {partition}", msgid, partition, time_ms)
+    fact.finished.CopyFrom(PushFinished())
+    return draft(PUSHES.name, partition, fact)
+
+
+def _push_fact(seed: str, msgid: int, partition: int, time_ms: int) -> PushFact:
+    return PushFact(meta=meta(seed, time_ms, "delivery"), msgid=msgid, appkey=APP, partition=partition)
+
+
+def app_outcomes(
+    msgid: int | np.ndarray[Any, Any],
+    numbers: Sequence[int] | np.ndarray[Any, Any],
+    kind: OutcomeKind,
+    time_ms: int = T0,
+    reason: str = "",
+    appkey: str = APP,
+) -> AppOutcomes:
+    count = len(numbers)
+    return AppOutcomes(
+        appkey=appkey,
+        msgids=np.broadcast_to(np.asarray(msgid, "<u8"), count).tobytes(),
+        numbers=np.asarray(numbers, "<u4").tobytes(),
+        kinds=np.full(count, kind, "u1").tobytes(),
+        times_ms=np.full(count, time_ms, "<i8").tobytes(),
+        reason_indexes=np.full(count, 1 if reason else 0, "u1").tobytes(),
+        reasons=[reason] if reason else [],
+    )
+
+
+def outcomes(partition: int, *apps: AppOutcomes, seed: str = "outcomes") -> Draft:
+    fact = DeliveryFact(meta=meta(seed, T0, "delivery"), outcomes=Outcomes(apps=apps))
+    return draft(DELIVERIES.name, partition, fact)
+
+
+def device(number: int, partition: int = 1, *, time_ms: int = T0, token: str = "", **fields: Any) -> Draft:
+    attributes = Attributes(**fields.pop("attributes", {}))
+    state = Device(
+        appkey=APP,
+        token=token or f"token-{partition}-{number}",
+        platform=Platform.PLATFORM_ANDROID,
+        partition=partition,
+        number=number,
+        attributes=attributes,
+        **{"registered_ms": T0, **fields},
+    )
+    fact = DeviceFact(meta=meta(f"device {partition} {number} {time_ms}", time_ms, "registry"), device=state)
+    return Draft(DEVICES.name, partition, f"{APP}/{state.token}".encode(), fact.SerializeToString())
+
+
+def session(number: int, kind: SessionEventKind, time_ms: int, partition: int = 1, reason: str = "") -> Draft:
+    event = SessionEvent(
+        appkey=APP, token=f"token-{partition}-{number}", number=number, kind=kind, time_ms=time_ms, connection=7
+    )
+    event.reason = reason
+    fact = SessionFact(meta=meta(f"session {number} {time_ms}", time_ms, "gateway"), batch=SessionBatch(events=[event]))
+    return draft(SESSIONS.name, partition, fact)
+
+
+def connection_counts(minute_ms: int, counts: dict[str, int], gateway: str = "g1") -> Draft:
+    fact = SessionFact(meta=meta(f"counts {minute_ms} {gateway}", minute_ms, "gateway"))
+    fact.counts.CopyFrom(ConnectionCounts(gateway=gateway, minute_ms=minute_ms, connections_by_app=counts))
+    return draft(SESSIONS.name, 0, fact)
+
+
+def make(log: Log, clickhouse: ClickHouse, directory: Path, pace: Pace = FAST) -> Ingestion:
+    parking = Parking(directory / "parked.jsonl", "analytics")
+    return Ingestion(log, clickhouse, directory / "offsets.db", parking, sources(PARTITIONS), pace=pace)
+
+
+@asynccontextmanager
+async def running(ingestion: Ingestion) -> AsyncIterator[Ingestion]:
+    """The ingestion, ready. A failure of it is raised at the end."""
+    ready = asyncio.Event()
+    task = asyncio.create_task(ingestion.run(ready))
+    waiting = asyncio.create_task(ready.wait())
+    try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+        if task.done():
+            task.result()
+        assert ready.is_set()
+        yield ingestion
+    finally:
+        waiting.cancel()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def ingest(log: Log, clickhouse: ClickHouse, directory: Path, drafts: Sequence[Draft]) -> None:
+    """Append the drafts and return when they are in the store."""
+    await log.append(drafts)
+    async with running(make(log, clickhouse, directory)) as ingestion:
+        assert await ingestion.catch_up() == 0
+
+
+async def value(clickhouse: ClickHouse, sql: str) -> Any:
+    return (await clickhouse.rows(sql))[0][0]

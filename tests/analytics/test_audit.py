@@ -1,0 +1,232 @@
+"""What is told about pushes and devices with a known history."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from analytics.clickhouse import ClickHouse
+from analytics.server import AnalyticsServicer
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditPushRequest, TimelineEntry
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.push.v1.push_pb2 import Audience, Devices, Filter, SendPush, TagGroup
+from protos.runtime.v1.log_pb2 import Origin
+from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFellDue, TaskScheduled, TaskSent
+from services.runtime.errors import InputError, NotFoundError
+from services.runtime.log import Draft
+from services.runtime.rpc import LocalServer
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import TASKS
+from tests.analytics.support import (
+    APP,
+    T0,
+    app_outcomes,
+    cancel,
+    cancelled,
+    device,
+    draft,
+    finished,
+    make,
+    meta,
+    outcomes,
+    running,
+    send,
+    session,
+    started,
+)
+
+Line = tuple[str, int, int, int, str]
+
+
+def lines(timeline: "list[TimelineEntry]") -> list[Line]:
+    """(event, ms after T0 of the first and the last, count, detail) of each entry."""
+    return [(e.event, e.first_ms - T0, e.last_ms - T0, e.count, e.detail) for e in timeline]
+
+
+@asynccontextmanager
+async def served(log: SqliteLog, clickhouse: ClickHouse, directory: Path) -> AsyncIterator[AnalyticsServiceStub]:
+    """The service as others call it."""
+    async with running(make(log, clickhouse, directory)) as ingestion:
+        server = LocalServer()
+        servicer = AnalyticsServicer(ingestion, clickhouse, ZoneInfo("Asia/Shanghai"))
+        add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
+        yield AnalyticsServiceStub(server.channel())
+
+
+async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    audience = Audience(filter=Filter(tags=[TagGroup(tags=[5])]))
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, audience=audience),
+                started(1000, 1, [1, 2, 3], T0 + 5),
+                started(1000, 2, [9], T0 + 6),
+                outcomes(
+                    1,
+                    app_outcomes(1000, [1, 2, 3], Outcome.OUTCOME_KIND_SENT, T0 + 10),
+                    app_outcomes(1000, [2], Outcome.OUTCOME_KIND_SENT, T0 + 40),
+                    app_outcomes(1000, [1], Outcome.OUTCOME_KIND_RECEIVED, T0 + 50),
+                    app_outcomes(1000, [2], Outcome.OUTCOME_KIND_RECEIVED, T0 + 60),
+                    app_outcomes(1000, [3], Outcome.OUTCOME_KIND_FAILED, T0 + 70, "token not found"),
+                    app_outcomes(7777, [3], Outcome.OUTCOME_KIND_SENT, T0 + 70),
+                ),
+                outcomes(2, app_outcomes(1000, [9], Outcome.OUTCOME_KIND_EXPIRED, T0 + 90)),
+                cancel(1000, T0 + 80),
+                cancelled(1000, 1, T0 + 81),
+                finished(1000, 1, T0 + 95),
+                finished(1000, 2, T0 + 96),
+            ]
+        )
+        answer = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+
+    assert (answer.msgid, answer.appkey, answer.kind) == (1000, APP, "broadcast")
+    assert (answer.audience, answer.audience_count) == ("tag 5", 4)
+    assert answer.request_json == '{"appkey":1}'
+    assert lines(list(answer.timeline)) == [
+        ("command", 0, 0, 1, "accepted through v2 from 10.0.0.1, request req-1"),
+        ("audience", 5, 6, 4, "in 2 partitions, until 2026-09-21 23:13:20 CST"),
+        ("sent", 10, 40, 3, ""),
+        ("received", 50, 60, 2, ""),
+        ("failed", 70, 70, 1, "token not found: 1"),
+        ("cancel command", 80, 80, 1, "through v2 from 10.0.0.2, request req-2"),
+        ("push cancelled", 81, 81, 1, "in 1 of 2 partitions"),
+        ("expired", 90, 90, 1, ""),
+        ("finished", 95, 96, 2, "in 2 of 2 partitions"),
+    ]
+
+
+async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    audience = Audience(
+        devices=Devices(
+            partitions=np.array([1, 1], "<u2").tobytes(),
+            numbers=np.array([4, 5], "<u4").tobytes(),
+            id_offsets=np.array([0, 32], "<u4").tobytes(),
+        )
+    )
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, audience=audience, id_count=33),
+                send(1001, request_id="other"),
+                outcomes(
+                    1,
+                    app_outcomes(np.array([1000, 1032]), [4, 5], Outcome.OUTCOME_KIND_SENT, T0 + 10),
+                    app_outcomes(1032, [5], Outcome.OUTCOME_KIND_RECEIVED, T0 + 20),
+                ),
+            ]
+        )
+        whole = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        one = await analytics.AuditPush(AuditPushRequest(msgid=1032))
+        between = await analytics.AuditPush(AuditPushRequest(msgid=1001))
+        with pytest.raises(NotFoundError):
+            await analytics.AuditPush(AuditPushRequest(msgid=1031))
+
+    assert [line[0::3] for line in lines(list(whole.timeline))] == [("command", 1), ("sent", 2), ("received", 1)]
+    assert one.msgid == 1000
+    assert lines(list(one.timeline))[-4:] == [
+        ("sent", 10, 10, 2, ""),
+        ("message sent", 10, 10, 1, "message 1032"),
+        ("received", 20, 20, 1, ""),
+        ("message received", 20, 20, 1, "message 1032"),
+    ]
+    assert between.msgid == 1001
+
+
+async def test_a_plain_id_range_finds_its_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([send(1000, id_count=10), send(2000)])
+        assert (await analytics.AuditPush(AuditPushRequest(msgid=1009))).msgid == 1000
+        with pytest.raises(NotFoundError):
+            await analytics.AuditPush(AuditPushRequest(msgid=1010))
+
+
+def task(time_ms: int, **fact: object) -> Draft:
+    origin = Origin(door="v2", address="10.0.0.9", request_id="req-t")
+    message = TaskFact(meta=meta(f"task {time_ms}", time_ms, "scheduling", origin), task_key="k1", **fact)  # type: ignore[arg-type]
+    return draft(TASKS.name, 2, message)
+
+
+async def test_a_timed_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    push = SendPush(msgid=1000, id_count=1, appkey=APP, audience=Audience(), request_json='{"a":1}', task_key="k1")
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([task(T0, scheduled=TaskScheduled(pushes=[push], due_ms=T0 + 60_000, created_ms=T0))])
+        waiting = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        await log.append(
+            [
+                task(T0 + 60_000, fell_due=TaskFellDue()),
+                send(1000, time_ms=T0 + 60_001, task_key="k1"),
+                task(T0 + 60_002, sent=TaskSent()),
+            ]
+        )
+        sent = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+
+    scheduled = (
+        "task scheduled",
+        0,
+        0,
+        1,
+        "task k1, due 2026-09-21 22:14:20 CST, through v2 from 10.0.0.9, request req-t",
+    )
+    assert lines(list(waiting.timeline)) == [scheduled]
+    assert waiting.request_json == '{"a":1}'
+    assert [line[:2] for line in lines(list(sent.timeline))] == [
+        ("task scheduled", 0),
+        ("task fell due", 60_000),
+        ("command", 60_001),
+        ("task sent", 60_002),
+    ]
+
+
+async def test_the_request_stands_at_its_first_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([send(1000, request_json='{"both":1}'), send(1001, request_json="")])
+        assert (await analytics.AuditPush(AuditPushRequest(msgid=1001))).request_json == '{"both":1}'
+
+
+async def test_unknown_and_impossible_ids(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        with pytest.raises(NotFoundError, match="42"):
+            await analytics.AuditPush(AuditPushRequest(msgid=42))
+        with pytest.raises(InputError, match="msgid"):
+            await analytics.AuditPush(AuditPushRequest())
+        with pytest.raises(NotFoundError, match="no device"):
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="x"))
+        with pytest.raises(InputError, match="token"):
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP))
+
+
+async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                device(3, attributes={"region": "北京市"}),
+                device(4),
+                session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                session(4, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                device(3, time_ms=T0 + 2, attributes={"region": "上海市"}, alias="a", tags=[1, 2], stags=["news"]),
+                device(3, time_ms=T0 + 3, attributes={"region": "上海市"}, alias="b", tags=[2, 7]),
+                outcomes(1, app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_DROPPED, T0 + 11, "mailbox full"), seed="2"),
+                outcomes(2, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 12)),
+                session(3, Session.SESSION_EVENT_KIND_CLOSED, T0 + 20, reason="idle"),
+                device(3, time_ms=T0 + 30, alias="b", tags=[2, 7], removed_ms=T0 + 30, removed_reason="unregistered"),
+            ]
+        )
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+
+    assert (answer.appkey, answer.token) == (APP, "token-1-3")
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android, region 北京市"),
+        ("connected", 1, 1, 1, ""),
+        ("changed", 2, 2, 1, 'alias a, +tag 1, +tag 2, +stag "news", region 上海市'),
+        ("changed", 3, 3, 1, 'alias b, +tag 7, -tag 1, -stag "news"'),
+        ("sent", 10, 10, 1, "message 1000"),
+        ("dropped", 11, 11, 1, "message 1000, mailbox full"),
+        ("disconnected", 20, 20, 1, "idle"),
+        ("removed", 30, 30, 1, "unregistered"),
+    ]

@@ -1,0 +1,224 @@
+"""Exact totals, wherever the ingestion dies."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analytics.clickhouse import ClickHouse
+from analytics.contents import counts, digest
+from analytics.migrate import migrate
+from analytics.store import Offsets
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from services.runtime.errors import UnavailableError
+from services.runtime.log import Draft
+from services.runtime.sqlite_log import SqliteLog
+from tests.analytics.support import (
+    T0,
+    app_outcomes,
+    device,
+    ingest,
+    make,
+    outcomes,
+    running,
+    send,
+    started,
+    value,
+)
+
+MONTH_MS = 31 * 86_400_000
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class Fragile:
+    """The store, with a crash before or after the n-th insert."""
+
+    def __init__(self, clickhouse: ClickHouse, at: int, after: bool) -> None:
+        self._clickhouse = clickhouse
+        self._left = at
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clickhouse, name)
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        self._left -= 1
+        dies = self._left == 0
+        if dies and not self._after:
+            raise CrashError
+        await self._clickhouse.insert(table, rows, token)
+        if dies:
+            raise CrashError
+
+
+def drafts(round_: int) -> list[Draft]:
+    """Rows for four tables, the deliveries over three months and two partitions of the log."""
+    numbers = np.arange(50)
+    return [
+        send(1000 + round_),
+        started(1000 + round_, 1, [1, 2, 3]),
+        device(round_, time_ms=T0 + round_),
+        *(
+            outcomes(
+                partition,
+                *(
+                    app_outcomes(1000 + round_, numbers, Outcome.OUTCOME_KIND_SENT, T0 + month * MONTH_MS)
+                    for month in range(3)
+                ),
+                seed=f"{round_} {partition}",
+            )
+            for partition in (1, 2)
+        ),
+    ]
+
+
+async def crash(log: SqliteLog, clickhouse: Any, directory: Path) -> None:
+    """Run until the crash."""
+    ingestion = make(log, clickhouse, directory)
+    with pytest.raises(CrashError):
+        async with asyncio.timeout(30):
+            await ingestion.run(asyncio.Event())
+
+
+async def assert_exact(log: SqliteLog, clickhouse: ClickHouse, directory: Path, rounds: int) -> None:
+    """A fresh ingestion on the same state brings the totals to what the log says: stored rows, not only merged ones."""
+    await ingest(log, clickhouse, directory, [])
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == rounds * 300
+    assert await value(clickhouse, "SELECT count() FROM pushes") == rounds
+    assert await value(clickhouse, "SELECT count() FROM push_partitions") == rounds
+    assert await value(clickhouse, "SELECT count() FROM devices") == rounds
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+async def test_crash_around_an_insert(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, at: int, after: bool
+) -> None:
+    await log.append(drafts(0))
+    await crash(log, Fragile(clickhouse, at, after), tmp_path)
+    await log.append(drafts(1))
+
+    await assert_exact(log, clickhouse, tmp_path, 2)
+
+
+def failing(method: str, after: bool) -> Callable[..., Any]:
+    """The method of Offsets, with a crash before or after it."""
+    original = getattr(Offsets, method)
+
+    def crashing(*arguments: Any) -> Any:
+        if after:
+            original(*arguments)
+        raise CrashError
+
+    return crashing
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("method", ["begin", "end"])
+async def test_crash_around_the_notes(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
+) -> None:
+    await log.append(drafts(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(Offsets, method, failing(method, after))
+        await crash(log, clickhouse, tmp_path)
+    await log.append(drafts(1))
+
+    await assert_exact(log, clickhouse, tmp_path, 2)
+
+
+async def test_crash_while_healing(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    await log.append(drafts(0))
+    for at in (1, 2, 3):
+        await crash(log, Fragile(clickhouse, at, after=True), tmp_path)
+
+    await assert_exact(log, clickhouse, tmp_path, 1)
+
+
+class Unreliable(Fragile):
+    """Of three inserts one is refused, one is made but its answer is lost, and one works."""
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        self._left += 1
+        turn = self._left % 3
+        if turn == 1:
+            raise UnavailableError("no answer")
+        await self._clickhouse.insert(table, rows, token)
+        if turn == 2:
+            raise UnavailableError("the answer was lost")
+
+
+async def test_inserts_are_tried_until_they_work(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    await log.append(drafts(0))
+    async with running(make(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
+        assert await ingestion.catch_up() == 0
+
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
+    await assert_exact(log, clickhouse, tmp_path, 1)
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from analytics.clickhouse import ClickHouse
+from analytics.migrate import migrate
+from services.runtime.sqlite_log import SqliteLog
+from tests.analytics.support import Pace, make
+
+async def main(directory):
+    clickhouse = ClickHouse(None, directory / "chdb")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    log = SqliteLog(directory / "log" / "events.db", read_only=True)
+    ingestion = make(log, clickhouse, directory, Pace(flush_s=0.001, max_records=3, max_bytes=1000))
+    task = asyncio.create_task(ingestion.run(asyncio.Event()))
+    before = 0
+    while not task.done():
+        await asyncio.wait([task], timeout=0.005)
+        taken = sum(ingestion._next.values())
+        if taken != before:
+            before = taken
+            print(taken, flush=True)
+    task.result()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+async def test_sigkill_again_and_again(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    records = [record for round_ in range(40) for record in drafts(round_)]
+    await log.append(records)
+    await log.close()
+    for kill in range(4):
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CHILD, str(tmp_path), stdout=asyncio.subprocess.PIPE
+        )
+        assert child.stdout
+        for _ in range(2 + kill):
+            assert await asyncio.wait_for(child.stdout.readline(), 30), "the child ended by itself"
+        os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    clickhouse = ClickHouse(None, tmp_path / "chdb")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    try:
+        before = (await counts(clickhouse))["deliveries"]
+        assert 0 < before < 40 * 300
+        await assert_exact(log, clickhouse, tmp_path, 40)
+        assert await digest(clickhouse)
+    finally:
+        await clickhouse.close()
+        await log.close()

@@ -1,0 +1,159 @@
+"""A running edge with a real registry, targeting and scheduling behind it, called over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+import edge.main
+import services.registry.main
+import services.scheduling.main
+import services.targeting.main
+from protos.push.v1.push_pb2 import PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
+from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Position
+from protos.scheduling.v1.scheduling_pb2 import TaskCommand
+from services.runtime.apps import AppDirectory
+from services.runtime.clock import ManualClock
+from services.runtime.follower import decode
+from services.runtime.http import HttpDoor
+from services.runtime.ids import event_id
+from services.runtime.keys import Keyring
+from services.runtime.log import Draft, Partition
+from services.runtime.peers import Peers
+from services.runtime.role import Surroundings
+from services.runtime.rpc import LocalServer, Server
+from services.runtime.runner import Service
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, device_key, partition_of
+from tests.edge.signing import signed
+
+NOW_MS = 1_790_000_010_000
+"""2026-09-21 13:33:30 UTC."""
+
+PARTITIONS = 4
+ZONE = "Asia/Shanghai"
+BACKENDS = {
+    "registry": (services.registry.main.RegistrySettings, services.registry.main.build),
+    "targeting": (services.targeting.main.TargetingSettings, services.targeting.main.build),
+    "scheduling": (services.scheduling.main.SchedulingSettings, services.scheduling.main.build),
+}
+
+
+class Installation:
+    """What tests do to the running service: make apps and devices, push, read what was written."""
+
+    def __init__(self, log: SqliteLog, around: Surroundings, http: httpx.AsyncClient, clock: ManualClock) -> None:
+        self.log = log
+        self.around = around
+        self.http = http
+        self.clock = clock
+        self.secrets: dict[str, str] = {}
+
+    async def app(self, platform: "Platform.ValueType" = PLATFORM_ANDROID) -> App:
+        registry = RegistryServiceStub(self.around.peers.all("registry")[0])
+        made = await registry.CreateApp(CreateAppRequest(platform=platform, name="Test", package="org.example.test"))
+        self.secrets[made.app.appkey] = made.secret_key
+        app: App = made.app
+        return app
+
+    async def device(self, app: App, token: str, alias: str | None = None) -> None:
+        """A registered device; later ones are more recently active."""
+        self.clock.move(1)
+        register = DeviceCommand(register=RegisterDevice(platform=app.platform))
+        await self._command(app.appkey, token, register)
+        if alias is not None:
+            await self._command(app.appkey, token, DeviceCommand(set_alias=SetAlias(alias=alias)))
+
+    async def _command(self, appkey: str, token: str, command: DeviceCommand) -> None:
+        command.appkey, command.token = appkey, token
+        command.meta.CopyFrom(Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="test"))
+        key = device_key(appkey, token)
+        partition = partition_of(key, PARTITIONS)
+        draft = Draft(DEVICE_COMMANDS.name, partition, key, command.SerializeToString())
+        (offset,) = await self.log.append([draft])
+        await self.around.peers.settle([Position(topic=draft.topic, partition=partition, offset=offset)])
+
+    async def push(self, body: dict[str, Any], *appkeys: str) -> dict[str, Any]:
+        """Sign with the apps' secrets in this order, send, return the answer."""
+        return await self.post(signed(body, *(self.secrets[appkey] for appkey in appkeys)))
+
+    async def post(self, content: bytes, path: str = "/v2/push") -> dict[str, Any]:
+        response = await self.http.post(path, content=content)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == "application/json;charset=utf-8"
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def sent(self) -> list[SendPush]:
+        """Every push in the log."""
+        page = await self.log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10_000)
+        commands: list[PushCommand] = [decode(record) for record in page.records]
+        assert [record.key.decode() for record in page.records] == [str(command.send.msgid) for command in commands]
+        return [command.send for command in commands]
+
+    async def tasks(self) -> list[TaskCommand]:
+        """Every command about a task in the log."""
+        starts = {Partition(TASK_COMMANDS.name, number): 0 for number in range(PARTITIONS)}
+        return [decode(record) for record in (await self.log.select(starts, 10_000)).records]
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    clock = ManualClock(NOW_MS)
+    log = SqliteLog(tmp_path / "events.db")
+    servers = {name: LocalServer() for name in BACKENDS}
+    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    apps = AppDirectory(log)
+    around = Surroundings(log=log, clock=clock, peers=peers, keys=Keyring(bytes(32)), apps=apps)
+    common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(log.close)
+        await stack.enter_async_context(running([apps]))
+        for name, (settings, build) in BACKENDS.items():
+            role = build(settings(**common), around)  # type: ignore[operator, arg-type]
+            for add in role.servicers:
+                add(cast(Server, servers[name]))
+            await stack.enter_async_context(running(role.services))
+        doors = edge.main.build(edge.main.EdgeSettings(**common, v2_port=0), around).services  # type: ignore[arg-type]
+        await stack.enter_async_context(running(doors))
+        (door,) = doors
+        assert isinstance(door, HttpDoor)
+        http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20)
+        await stack.enter_async_context(http)
+        yield Installation(log, around, http, clock)
+
+
+@asynccontextmanager
+async def running(services: Sequence[Service]) -> AsyncIterator[None]:
+    """Start in order, each ready before the next; stop in reverse."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        for service in services:
+            ready = asyncio.Event()
+            tasks.append(asyncio.create_task(service.run(ready), name=service.name))
+            waiting = asyncio.create_task(ready.wait())
+            done, _ = await asyncio.wait([waiting, tasks[-1]], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+            assert waiting in done, f"{service.name} is not ready: {tasks[-1]}"
+        yield
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+            await asyncio.wait([task], timeout=20)
+
+
+def broadcast(app: App, **more: Any) -> dict[str, Any]:
+    """The smallest valid body: to every device of an Android app."""
+    return {
+        "sendTo": {"appkey": {"android": app.appkey}, "userScope": 1},
+        "msgStyle": {"basic": {"content": "hello", "is_notif": 1}},
+        **more,
+    }
+

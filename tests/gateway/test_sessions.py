@@ -1,0 +1,121 @@
+"""Session facts: what the log hears about comings and goings."""
+
+from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from protos.registry.v1.apps_pb2 import App, Platform
+from services.gateway.decide import Limits, judge, overdue
+from services.gateway.state import ConnectionIds, Connections, Session
+from services.runtime.device_protocol import Hello
+from services.runtime.topics import device_key, partition_of
+from tests.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House
+from tests.gateway.scripted import Client
+
+Kind = SessionEventKind
+
+
+async def test_a_life_is_told_in_order(house: House) -> None:
+    client = await Client.connect(house.port)
+    welcome = await client.hello(ANDROID)
+    for event in ("login", "logout", "open"):
+        client.send(type="activity", event=event)
+    assert (await client.ask(type="get_device", id=1))["type"] == "ok"
+    house.clock.move(60)
+    client.transport.send_close()
+    events, counts = await house.session_facts(enough=6)
+    assert [Kind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_") for event in events] == [
+        "OPENED",
+        "LOGGED_IN",
+        "LOGGED_OUT",
+        "APP_OPENED",
+        "CLOSED",
+    ]
+    assert {event.token for event in events} == {welcome["token"]}
+    assert len({event.connection for event in events}) == 1
+    assert [event.time_ms - NOON_MS for event in events] == [0, 0, 0, 0, 60_000]
+    assert events[-1].reason == ""
+    assert counts[0].connections_by_app == {ANDROID: 1}
+
+
+async def test_events_lie_in_the_devices_partition_in_few_records(house: House) -> None:
+    tokens = {}
+    clients = [await Client.connect(house.port) for _ in range(12)]
+    for client in clients:
+        client.send(type="hello", appkey=ANDROID)
+    for client in clients:
+        token = (await client.next())["token"]
+        tokens[token] = partition_of(device_key(ANDROID, token), PARTITIONS)
+    await house.stop_gateway()
+    events, _ = await house.session_facts(enough=24)
+    assert {event.token for event in events} == set(tokens)
+    assert sum(event.reason == "draining" for event in events) == 12
+
+
+async def test_connections_are_counted_at_every_full_minute(house: House) -> None:
+    house.clock.move(59)
+    client = await Client.connect(house.port)
+    await client.hello(ANDROID)
+    house.clock.move(1)
+    await house.session_facts(enough=2)
+    client.transport.send_close()
+    await house.session_facts(enough=3)
+    house.clock.move(60)
+    _, counts = await house.session_facts(enough=4)
+    assert [(count.minute_ms, dict(count.connections_by_app)) for count in counts] == [
+        (NOON_MS + 60_000, {ANDROID: 1}),
+        (NOON_MS + 120_000, {}),
+    ]
+    assert len({count.gateway for count in counts}) == 1
+
+
+async def test_a_stop_says_goodbye_to_all_and_spreads_their_return(house: House) -> None:
+    clients = [await Client.connect(house.port) for _ in range(20)]
+    for client in clients:
+        await client.hello(ANDROID)
+    stranger = await Client.connect(house.port)
+    await house.stop_gateway()
+    goodbyes = [await client.next() for client in clients]
+    assert {goodbye["reason"] for goodbye in goodbyes} == {"draining"}
+    assert len({goodbye["retry_after_ms"] for goodbye in goodbyes}) > 5
+    assert await stranger.goodbye() == "draining"
+
+
+def test_ids_grow_and_never_meet() -> None:
+    one, other = ConnectionIds(1), ConnectionIds(2)
+    ids = [one.take(NOON_MS) for _ in range(100)]
+    assert ids == sorted(set(ids))
+    assert one.take(NOON_MS - 5000) > ids[-1]
+    assert one.take(NOON_MS + 1000) > ids[-1]
+    assert other.take(NOON_MS) not in ids
+    assert ids[-1] < 2**63
+
+
+def test_a_connection_that_was_replaced_takes_nothing_along_when_it_goes() -> None:
+    connections: Connections[str] = Connections()
+    old, new = Session(1, ANDROID, "t", 3, 0), Session(2, ANDROID, "t", 3, 0)
+    assert connections.admit(old, "old") is None
+    assert connections.admit(new, "new") == "old"
+    assert connections.leave(old)
+    assert not connections.leave(old)
+    assert (connections.counts(), connections.find(2), len(connections)) == ({ANDROID: 1}, "new", 1)
+    assert (list(connections.sessions(1, 2)), list(connections.sessions(0, 2))) == ([new], [])
+    assert connections.leave(new)
+    assert connections.counts() == {}
+
+
+def test_only_android_apps_have_connections() -> None:
+    android, ios = App(platform=Platform.PLATFORM_ANDROID), App(platform=Platform.PLATFORM_IOS)
+    new, known = Hello(appkey=ANDROID), Hello(appkey=ANDROID, token="t", key="k")
+    assert [judge(new, app, None) for app in (android, ios, None)] == ["register", "refuse", "refuse"]
+    assert [judge(known, app, 0) for app in (android, ios, None)] == ["welcome", "refuse", "refuse"]
+    assert judge(known, android, None) == "refuse"
+
+
+def test_patience_has_its_bounds() -> None:
+    limits = Limits(hello_ms=10, idle_ms=100, slow_ms=50, goodbye_ms=5, frames=1, window_ms=1, buffer_bytes=1)
+
+    def at(now: int, welcomed: bool = True, paused: int | None = None, closing: int | None = None) -> str | None:
+        return overdue(now, 0, welcomed, paused, closing, limits)
+
+    assert [at(now, welcomed=False) for now in (9, 10)] == [None, "idle"]
+    assert [at(now) for now in (99, 100)] == [None, "idle"]
+    assert [at(now, paused=20) for now in (69, 70)] == [None, "slow"]
+    assert [at(now, closing=200) for now in (204, 205)] == [None, "gone"]
