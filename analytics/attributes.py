@@ -16,6 +16,8 @@ from protos.registry.v1.devices_pb2 import Attributes
 
 ATTRIBUTES = ("region", "carrier", "channel", "sdk_version", "brand", "resolution", "os_version", "app_version")
 
+_GREATEST_NUMBER = 2**27
+
 
 class Vocabulary:
     """Codes of strings, in order of appearance; the empty string is 0."""
@@ -50,7 +52,9 @@ class DeviceAttributes:
         self._codes: dict[tuple[str, int], npt.NDArray[Any]] = {}
 
     def note(self, appkey: str, partition: int, number: int, attributes: Attributes) -> None:
-        """Remember one device's attributes."""
+        """Remember one device's attributes. ValueError: no registry gives such a number."""
+        if number > _GREATEST_NUMBER:
+            raise ValueError(f"{number} cannot be a device's number: they are dense")
         codes = [
             vocabulary.code(getattr(attributes, name))
             for name, vocabulary in zip(ATTRIBUTES, self.vocabularies, strict=True)

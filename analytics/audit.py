@@ -39,14 +39,19 @@ SELECT event, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time
 FROM push_partitions FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event
 """
 _OUTCOMES = """
-SELECT kind, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time)),
-  uniqExact(msgid, partition, number)
-FROM deliveries WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY kind
+SELECT kind, toUnixTimestamp64Milli(min(first)), toUnixTimestamp64Milli(max(last)), sum(devices)
+FROM (
+  SELECT kind, min(time) AS first, max(time) AS last, groupBitmap(number) AS devices FROM deliveries
+  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY kind, msgid, partition)
+GROUP BY kind
 """
 _REASONS = """
-SELECT kind, reason, uniqExact(msgid, partition, number) AS devices
-FROM deliveries WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND reason != ''
-GROUP BY kind, reason ORDER BY devices DESC, reason LIMIT 10 BY kind
+SELECT kind, reason, sum(devices) AS total
+FROM (
+  SELECT kind, reason, groupBitmap(number) AS devices FROM deliveries
+  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND reason != ''
+  GROUP BY kind, reason, msgid, partition)
+GROUP BY kind, reason ORDER BY total DESC, reason LIMIT 10 BY kind
 """
 
 

@@ -77,21 +77,27 @@ async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> Audit
 
 
 def state_entries(states: Sequence[State]) -> list[TimelineEntry]:
-    """The first state, then what changed from each to the next."""
-    entries = [entry("registered", states[0].registered_ms, detail=_introduction(states[0]))]
-    for before, after in pairwise(states):
-        if after.removed_ms and not before.removed_ms:
-            entries.append(entry("removed", after.removed_ms, detail=after.removed_reason))
-        elif before.removed_ms and not after.removed_ms:
-            entries.append(entry("registered again", after.time_ms, detail=_difference(before, after)))
-        elif changes := _difference(before, after):
-            entries.append(entry("changed", after.time_ms, detail=changes))
-    return entries
+    """The registration, then what changed from each state to the next.
+
+    The log keeps the latest state of a device for certain, and earlier ones for a while: the first known may be later.
+    """
+    first = states[0]
+    nothing = first._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(_DESCRIPTION))
+    if first.time_ms > first.registered_ms:
+        entries = [entry("registered", first.registered_ms, detail=first.platform)]
+        states = [nothing._replace(removed_ms=0), *states]
+    else:
+        entries = [entry("registered", first.registered_ms, detail=joined(first.platform, _difference(nothing, first)))]
+    return [*entries, *(change for before, after in pairwise(states) for change in _changes(before, after))]
 
 
-def _introduction(state: State) -> str:
-    nothing = state._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(_DESCRIPTION))
-    return joined(state.platform, _difference(nothing, state))
+def _changes(before: State, after: State) -> list[TimelineEntry]:
+    difference = _difference(before, after)
+    if before.removed_ms and not after.removed_ms:
+        return [entry("registered again", after.time_ms, detail=difference)]
+    if after.removed_ms and not before.removed_ms:
+        return [entry("removed", after.removed_ms, detail=after.removed_reason)]
+    return [entry("changed", after.time_ms, detail=difference)] if difference else []
 
 
 def _difference(before: State, after: State) -> str:

@@ -47,6 +47,9 @@ class AnalyticsSettings(Settings, frozen=True, kw_only=True):
         return self.state_dir(ROLE) / "offsets.db"
 
 
+SETTINGS = AnalyticsSettings
+
+
 class Store:
     """A service that holds the analytics store open, with every migration applied."""
 

@@ -53,7 +53,7 @@ class Outcomes(NamedTuple):
 
 
 class Translation:
-    """Records of one batch into tables. `reasons` and `attributes` outlive the batch."""
+    """Records of one batch after another into tables; the attributes outlive a batch."""
 
     def __init__(self, attributes: DeviceAttributes) -> None:
         self._attributes = attributes
@@ -64,6 +64,7 @@ class Translation:
 
         Devices come first, so that what happens in the same batch is stored with their new attributes.
         """
+        self._reasons = Vocabulary()
         rows: dict[str, list[tuple[Any, ...]]] = {}
         outcomes: list[Outcomes] = []
         for record in sorted(records, key=lambda r: (r.topic != DEVICES.name, r.topic, r.partition, r.offset)):
@@ -103,9 +104,9 @@ class Translation:
             case "device":
                 device = message.device
                 known = device.attributes
-                self._attributes.note(device.appkey, device.partition, device.number, known)
+                self._attributes.note(device.appkey, record.partition, device.number, known)
                 values = (
-                    *(device.appkey, device.partition, device.number, device.token, message.meta.time_ms),
+                    *(device.appkey, record.partition, device.number, device.token, message.meta.time_ms),
                     *(_platform(device.platform), device.registered_ms, device.removed_ms, device.removed_reason),
                     *(device.HasField("alias"), device.alias, list(device.tags), list(device.stags), known.model),
                     *(getattr(known, name) for name in ATTRIBUTES),
@@ -241,7 +242,7 @@ def _task(record: Record, message: TaskFact) -> list[Row]:
 
 def _push_partition(record: Record, message: PushFact) -> list[Row]:
     def row(event: str, audience: bytes = b"", count: int = 0, expires_ms: int = 0) -> Row:
-        push = (message.msgid, message.appkey, message.partition, event, message.meta.time_ms)
+        push = (message.msgid, message.appkey, record.partition, event, message.meta.time_ms)
         return Row("push_partitions", (*push, audience, count, expires_ms, *_place(record)))
 
     match message.WhichOneof("fact"):
@@ -261,7 +262,7 @@ def _push_partition(record: Record, message: PushFact) -> list[Row]:
 def _push(push: SendPush, time_ms: int, meta: Meta, place: tuple[Any, ...]) -> tuple[Any, ...]:
     offsets = np.unique(np.frombuffer(push.audience.devices.id_offsets, "<u4")).astype(np.uint64)
     targets = (offsets + np.uint64(push.msgid)).tolist() if push.id_count > 1 else []
-    last = max([push.msgid + max(push.id_count, 1) - 1, *targets[-1:]])
+    last = min(max([push.msgid + max(push.id_count, 1) - 1, *targets[-1:]]), 2**64 - 1)
     return (
         *(
             push.msgid,

@@ -76,11 +76,14 @@ class VirtualDevice:
         self._keeping: asyncio.Task[None] | None = None
 
     async def connect(self, seconds: float = 30) -> None:
-        """Return once welcomed. DeviceEndedError: sent away for good; DeadlineError: not welcomed in time."""
+        """Return once welcomed. DeviceEndedError: sent away for good; DeadlineError: not welcomed in time;
+        UnavailableError: closed meanwhile."""
         self._keeping = self._keeping or asyncio.create_task(self._keep())
         welcomed = asyncio.create_task(self._welcomed.wait())
         await asyncio.wait([welcomed, self._keeping], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         welcomed.cancel()
+        if self._keeping.cancelled():
+            raise UnavailableError("the device was closed")
         if self._keeping.done():
             self._keeping.result()
         if not self._welcomed.is_set():

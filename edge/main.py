@@ -3,7 +3,7 @@
 import asyncio
 from typing import IO
 
-from edge.core.answers import DoorApp
+from edge.core.body import Application, TimedBodies
 from edge.v2.app import v2_app
 from services.runtime.config import Port, Positive, Settings
 from services.runtime.http import HttpDoor
@@ -16,12 +16,15 @@ class EdgeSettings(Settings, frozen=True, kw_only=True):
     edge_workers: Positive = 1
 
 
+SETTINGS = EdgeSettings
+
+
 class Doors:
     """The doors' applications. They share a worker number for message ids, held until `close`."""
 
     def __init__(self, settings: EdgeSettings, around: Surroundings) -> None:
         worker, self._claim = _claimed(settings)
-        self.v2: DoorApp = v2_app(settings, around, MessageIds(around.clock, worker))
+        self.v2: Application = TimedBodies(v2_app(settings, around, MessageIds(around.clock, worker)))
 
     def close(self) -> None:
         self._claim.close()

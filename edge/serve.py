@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from uvicorn_worker import UvicornWorker
 
+from edge.core.body import Application
 from edge.main import Doors, EdgeSettings
 from services.runtime.config import load
 from services.runtime.errors import CarillonError
@@ -18,7 +20,6 @@ from services.runtime.logs import configure, logger
 from services.runtime.operations import Operations
 from services.runtime.surroundings import connected_peers, surroundings
 
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 _START_S = 20.0
 
 
@@ -80,7 +81,8 @@ class EdgeProcess:
         try:
             async with surroundings(self._settings, connected_peers(self._env, self._settings.tls())) as around:
                 with contextlib.closing(Doors(self._settings, around)) as doors:
-                    self._doors[self._settings.v2_port] = cast(Application, doors.v2)
+                    self._doors[self._settings.v2_port] = doors.v2
+                    gc.freeze()
                     self._operations.set_ready()
                     self._started.set_result(None)
                     await self._stop.wait()

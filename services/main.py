@@ -3,31 +3,18 @@
 import asyncio
 import contextlib
 import functools
+import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
-import analytics.main
 import click
-import edge.cli.app
-import edge.cli.audit
-import edge.cli.device
-import edge.cli.send
-import edge.cli.sign
-import edge.main
-import edge.serve
 import uvloop
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-import services.delivery.main
-import services.gateway.main
-import services.registry.main
-import services.scheduling.main
-import services.targeting.main
 from edge.cli.first_push import device_line, first_push
 from edge.cli.reach import SOCKET
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
@@ -40,60 +27,58 @@ from services.runtime.log import Log, Partition
 from services.runtime.logs import configure
 from services.runtime.operations import Operations
 from services.runtime.peers import Peers
-from services.runtime.role import Role, Surroundings
+from services.runtime.role import Surroundings
 from services.runtime.rpc import LocalServer, Server, serve
 from services.runtime.runner import run
 from services.runtime.surroundings import DEFAULT_ADDRESSES, connected_peers, open_log, role_addresses, surroundings
 from services.runtime.topics import TOPICS
 
-
-@dataclass(frozen=True, slots=True)
-class RoleEntry:
-    """How a role is configured and wired, and how its state is opened for a replay."""
-
-    settings: type[Settings]
-    build: Callable[[Any, Surroundings], Role]
-    open_state: Callable[[Any, Any, Log], replay.State] | None = None
-
-
-ROLES: dict[str, RoleEntry] = {
-    "registry": RoleEntry(
-        services.registry.main.RegistrySettings, services.registry.main.build, services.registry.main.open_state
-    ),
-    "targeting": RoleEntry(
-        services.targeting.main.TargetingSettings, services.targeting.main.build, services.targeting.main.open_state
-    ),
-    "delivery": RoleEntry(
-        services.delivery.main.DeliverySettings, services.delivery.main.build, services.delivery.main.open_state
-    ),
-    "scheduling": RoleEntry(
-        services.scheduling.main.SchedulingSettings, services.scheduling.main.build, services.scheduling.main.open_state
-    ),
-    "analytics": RoleEntry(analytics.main.AnalyticsSettings, analytics.main.build),
-    "gateway": RoleEntry(services.gateway.main.GatewaySettings, services.gateway.main.build),
-    "edge": RoleEntry(edge.main.EdgeSettings, edge.main.build),
+ROLES = {
+    "registry": "services.registry.main",
+    "targeting": "services.targeting.main",
+    "delivery": "services.delivery.main",
+    "scheduling": "services.scheduling.main",
+    "analytics": "analytics.main",
+    "gateway": "services.gateway.main",
+    "edge": "edge.main",
 }
-"""In the order of starting: what stands behind a door is there before the door opens."""
+"""Each role's wiring, in the order of starting: what stands behind a door is there before the door opens."""
+
+COMMANDS = {
+    "app": "edge.cli.app",
+    "audit": "edge.cli.audit",
+    "device": "edge.cli.device",
+    "send": "edge.cli.send",
+    "sign": "edge.cli.sign",
+}
 
 Ends = Mapping[Partition, int]
 OnBatch = Callable[[int], None]
-REPLAYED = [*(name for name, entry in ROLES.items() if entry.open_state), "analytics"]
+REPLAYED = ["registry", "targeting", "delivery", "scheduling", "analytics"]
 
 
-@click.group()
+class Commands(click.Group):
+    """Imports a command when it is asked for: a short one need not wait for what every role brings along."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+def wiring(role: str) -> Any:
+    """The role's main module: SETTINGS, `build(settings, around)`, and what a replay needs."""
+    return importlib.import_module(ROLES[role])
+
+
+@click.group(cls=Commands)
 @click.version_option(package_name="carillon")
 def main() -> None:
     """Carillon: self-hosted push messaging. Start with `carillon up`."""
-
-
-for command in (
-    edge.cli.app.app,
-    edge.cli.audit.audit,
-    edge.cli.device.device,
-    edge.cli.send.send,
-    edge.cli.sign.sign,
-):
-    main.add_command(command)
 
 
 @main.command()
@@ -102,7 +87,7 @@ def up() -> None:
     with _plain_errors():
         env = environment()
         settings = load(Settings, env)
-        roles = {name: load(entry.settings, env) for name, entry in ROLES.items()}
+        roles = {name: load(wiring(name).SETTINGS, env) for name in ROLES}
         configure(settings.log_level)
         with datadir.held(settings.data):
             uvloop.run(_up(settings, roles))
@@ -114,12 +99,12 @@ def serve_role(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
     with _plain_errors():
         env = environment()
-        settings = load(ROLES[role].settings, env)
+        settings = load(wiring(role).SETTINGS, env)
         if settings.kafka_bootstrap is None:
             raise CarillonError("set CARILLON_KAFKA_BOOTSTRAP: roles in processes of their own share a Kafka log")
         configure(settings.log_level)
         if role == "edge":
-            edge.serve.run(env)
+            importlib.import_module("edge.serve").run(env)
         else:
             with datadir.held(settings.state_dir(role), "running.lock"):
                 uvloop.run(_serve(role, settings, env))
@@ -133,7 +118,7 @@ def replay_role(role: str, verify: bool, as_json: bool) -> None:
     """Rebuild a role's state from the log; without --verify the service must be stopped. Nothing is ever sent."""
     with _plain_errors():
         env = environment()
-        settings = load(ROLES[role].settings, env)
+        settings = load(wiring(role).SETTINGS, env)
         configure("WARNING")
         answer = uvloop.run(_replay(role, settings, verify))
     click.echo(json.dumps(answer) if as_json else "\n".join(f"{name}: {value}" for name, value in answer.items()))
@@ -146,7 +131,7 @@ async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
     async with surroundings(settings, peers) as around:
         socket = settings.data.absolute() / SOCKET
         outside = serve([f"unix:{socket}"])
-        built = [ROLES[name].build(role_settings, around) for name, role_settings in roles.items()]
+        built = [wiring(name).build(role_settings, around) for name, role_settings in roles.items()]
         for role in built:
             for add in role.servicers:
                 add(cast(Server, servers[role.name]))
@@ -161,7 +146,7 @@ async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
 
 async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
     async with surroundings(settings, connected_peers(env, settings.tls())) as around:
-        built = ROLES[role].build(settings, around)
+        built = wiring(role).build(settings, around)
         operations = Operations(settings.host, settings.console_port)
         doors = []
         if role in DEFAULT_ADDRESSES:
@@ -277,18 +262,18 @@ async def _replayed(role: str, settings: Settings, log: Log, verify: bool) -> di
 
 
 async def _rebuild(role: str, settings: Any, log: Log, ends: Ends, on_batch: OnBatch) -> str:
-    open_state = ROLES[role].open_state
-    if open_state is None:
-        return await analytics.main.rebuild(settings, log, ends, on_batch)
-    opened = functools.partial(open_state, settings)
+    if role == "analytics":
+        digest: str = await wiring(role).rebuild(settings, log, ends, on_batch)
+        return digest
+    opened = functools.partial(wiring(role).open_state, settings)
     return await replay.rebuild(opened, settings.state_dir(role), log, ends, on_batch)
 
 
 async def _verify(role: str, settings: Any, log: Log, ends: Ends, on_batch: OnBatch) -> replay.Verdict:
-    open_state = ROLES[role].open_state
-    if open_state is None:
-        return await analytics.main.verify(settings, log, ends, on_batch)
-    opened = functools.partial(open_state, settings)
+    if role == "analytics":
+        verdict: replay.Verdict = await wiring(role).verify(settings, log, ends, on_batch)
+        return verdict
+    opened = functools.partial(wiring(role).open_state, settings)
     return await replay.verify(opened, settings.state_dir(role), log, ends, on_batch)
 
 

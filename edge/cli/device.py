@@ -15,7 +15,7 @@ import uvloop
 from edge.device_client import FINAL, DeviceEndedError, Event, VirtualDevice
 from services.runtime.config import Port, Settings, environment, load
 from services.runtime.device_protocol import DeviceAttributes
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, UnavailableError
 
 _QUIET = ("type", "key", "time_ms", "device")
 
@@ -92,17 +92,17 @@ async def _run(devices: Sequence[VirtualDevice], wishes: Sequence[Event], as_jso
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     printing = [asyncio.create_task(_print(index, one, as_json)) for index, one in enumerate(devices, 1)]
     living = [asyncio.create_task(_live(one, wishes)) for one in devices]
-    ends: list[asyncio.Future[Any]] = [asyncio.gather(*living), asyncio.create_task(stopping.wait())]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    reasons = [reason for task in living if task.done() and (reason := task.result())]
-    for end in ends:
-        end.cancel()
+    ended = asyncio.create_task(asyncio.wait(living))
+    stop = asyncio.create_task(stopping.wait())
+    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
     await asyncio.gather(*(one.close() for one in devices))
+    await ended
     for index, one in enumerate(devices, 1):
         printing[index - 1].cancel()
         while not one.events.empty():
             _show(index, one.events.get_nowait(), as_json)
-    return reasons
+    return [reason for task in living if (reason := task.result())]
 
 
 async def _live(one: VirtualDevice, wishes: Sequence[Event]) -> str:
@@ -118,6 +118,8 @@ async def _live(one: VirtualDevice, wishes: Sequence[Event]) -> str:
         await one.ended()
     except DeviceEndedError as ended:
         return ended.reason
+    except UnavailableError:
+        return ""
     return ""
 
 

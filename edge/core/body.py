@@ -1,8 +1,11 @@
 """Request bodies, bounded in size and time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import falcon
+import msgspec
 from falcon.asgi import Request
 
 from services.runtime.errors import InputError
@@ -11,32 +14,49 @@ MAX_BODY_BYTES = 1024 * 1024
 BODY_S = 30.0
 """How long a sender may take to hand over a body, seconds."""
 
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Any, Receive, Send], Awaitable[None]]
+
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
-    """The whole body. HTTP 413: larger than `limit` bytes; HTTP 408: too slow; InputError: cut off."""
+    """The whole body. HTTP 413: larger than `limit` bytes; InputError: the sender went away before its end."""
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
-    try:
-        async with asyncio.timeout(BODY_S):
-            body = await _collect(request, limit)
-    except TimeoutError:
-        raise falcon.HTTPError(408, description=f"the body did not arrive within {BODY_S:.0f} s") from None
+    body: bytes = await request.stream.read(limit + 1)
+    if len(body) > limit:
+        raise _too_large(limit)
     if announced is not None and len(body) != announced:
         raise InputError("the body was cut off")
     return body
 
 
-async def _collect(request: Request, limit: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream:
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
 def _too_large(limit: int) -> falcon.HTTPError:
     return falcon.HTTPError(413, description=f"the body is larger than {limit} bytes")
+
+
+class TimedBodies:
+    """An ASGI application around a door's: who does not hand over a body in time is answered HTTP 408."""
+
+    def __init__(self, door: Application, seconds: float = BODY_S) -> None:
+        self._door = door
+        self._seconds = seconds
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        deadline = asyncio.get_running_loop().time() + self._seconds
+
+        async def receive_in_time() -> Any:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await receive()
+            except TimeoutError:
+                raise falcon.HTTPError(408, description=f"no body within {self._seconds:g} s") from None
+
+        try:
+            await self._door(scope, receive_in_time, send)
+        except falcon.HTTPError as error:
+            body = msgspec.json.encode({"result": error.status_code, "desc": error.description})
+            headers = [(b"content-type", b"application/json;charset=utf-8"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": error.status_code, "headers": headers})
+            await send({"type": "http.response.body", "body": body})

@@ -61,10 +61,11 @@ def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: boo
     """The apps of one platform; only iOS may have a list."""
     listed = isinstance(value, list) and platform == PLATFORM_IOS
     keys = [number_or_text(key) for key in (value if listed else [value])]  # type: ignore[attr-defined]
-    if value is None or (ignored and (None in keys or "" in keys)):
+    named = bool(keys) and all(keys)
+    if value is None or (ignored and not named):
         return ()
-    if not keys or None in keys or "" in keys:
+    if not named:
         raise InputError(f"{path} must be a string{' or a list of strings' * (platform == PLATFORM_IOS)}")
     if len(set(keys)) < len(keys):
         raise InputError(f"{path} names an app twice")
-    return tuple(AppRef(key, platform) for key in keys if key is not None)
+    return tuple(AppRef(key, platform) for key in keys if key)

@@ -1,66 +1,78 @@
 """What delivery decides: when a push starts and for whom, and when it ends. Pure; facts come out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinished, PushStarted
-from protos.push.v1.push_pb2 import CancelPush, SendPush
-from services.delivery.state import DeliveryState, Waiting
+from protos.runtime.v1.log_pb2 import Meta, Position
+from services.delivery.state import DeliveryState, Push, Waiting
+from services.runtime.topics import PUSH_COMMANDS
 
 MAILBOX_CAP = 100
-"""Unicast pushes kept for one device; the oldest makes place for the newest."""
+"""Unicast pushes kept for a device that is away; the oldest makes place for the newest."""
+
+UNACKNOWLEDGED_CAP = 1000
+"""The same for a connected device, which was sent them and may be about to acknowledge."""
 
 
 def start(waiting: Waiting, audiences: Mapping[int, BitMap]) -> list[PushFact]:
-    """One fact for each partition that has not started. An empty audience is fixed too, except where the command
-    itself lists its devices."""
-    expires_ms = waiting.accepted_ms + waiting.send.period_s * 1000
+    """One fact for each partition where the push has not started, also for an empty audience."""
     return [
         PushFact(
+            meta=_because_of(waiting.order),
             msgid=waiting.send.msgid,
             appkey=waiting.send.appkey,
             partition=partition,
-            started=PushStarted(audience=audience.serialize(), count=len(audience), expires_ms=expires_ms),
+            started=PushStarted(
+                audience=audiences[partition].serialize(),
+                count=len(audiences[partition]),
+                expires_ms=waiting.expires_ms,
+            ),
         )
-        for partition, audience in sorted(audiences.items())
-        if partition not in waiting.started
+        for partition in sorted(waiting.missing)
     ]
 
 
-def listed_audiences(send: SendPush, partitions: frozenset[int]) -> dict[int, BitMap]:
-    """The audiences of a push that lists its devices, for the partitions given that have any."""
-    of_target = numpy.frombuffer(send.audience.devices.partitions, "<u2")
-    numbers = numpy.frombuffer(send.audience.devices.numbers, "<u4")
-    here = partitions.intersection(numpy.unique(of_target).tolist())
-    return {partition: BitMap(numbers[of_target == partition]) for partition in here}
+def listed_audiences(waiting: Waiting) -> dict[int, BitMap]:
+    """The audiences of a push that lists its devices."""
+    return {partition: BitMap(waiting.targets(partition)) for partition in waiting.missing}
 
 
-def cancel(state: DeliveryState, command: CancelPush) -> list[PushFact]:
-    """Ends the push wherever it is under way; nothing for an unknown one or one of another app."""
-    push = state.pushes.get(command.msgid)
-    if push is None or push.send.appkey != command.appkey:
-        return []
+def cancel(state: DeliveryState) -> list[PushFact]:
+    """Ends each push that was cancelled, wherever it is under way."""
     return [
-        PushFact(msgid=push.msgid, appkey=command.appkey, partition=partition, cancelled=PushCancelled())
-        for partition in sorted(push.parts)
+        PushFact(
+            meta=_because_of(order),
+            msgid=msgid,
+            appkey=state.pushes[msgid].send.appkey,
+            partition=partition,
+            cancelled=PushCancelled(),
+        )
+        for msgid, order in state.cancels.items()
+        if msgid not in state.waiting
+        for partition in sorted(state.pushes[msgid].parts)
     ]
 
 
-def expire(state: DeliveryState, msgid: int, now_ms: int) -> list[PushFact]:
+def finish(push: Push) -> list[PushFact]:
     """Ends a push whose time to live is over; whoever has not got it by now never will."""
-    push = state.pushes.get(msgid)
-    if push is None or push.expires_ms > now_ms:
-        return []
     return [
-        PushFact(msgid=msgid, appkey=push.send.appkey, partition=partition, finished=PushFinished())
+        PushFact(msgid=push.msgid, appkey=push.send.appkey, partition=partition, finished=PushFinished())
         for partition in sorted(push.parts)
     ]
 
 
-def overflow(state: DeliveryState, appkey: str, partition: int, number: int) -> list[int]:
-    """Message ids that a full mailbox gives up, oldest first."""
-    waiting = state.mailbox(appkey, partition, number)
-    given_up = waiting[: max(0, len(waiting) - MAILBOX_CAP)]
-    return [entry for msgid in given_up for entry in state.pushes[msgid].parts[partition].pending_ids(number)]
+def overflow(
+    state: DeliveryState, appkey: str, partition: int, number: int, cap: int = MAILBOX_CAP
+) -> Iterator[tuple[int, Push]]:
+    """(message id, push) of what a full mailbox gives up, oldest first."""
+    box: Sequence[int] = state.mailbox(appkey, partition, number)
+    for first in box[: max(0, len(box) - cap)]:
+        push = state.pushes[first]
+        for msgid in push.parts[partition].pending_ids(number):
+            yield msgid, push
+
+
+def _because_of(order: int) -> Meta:
+    return Meta(cause=Position(topic=PUSH_COMMANDS.name, partition=0, offset=order))

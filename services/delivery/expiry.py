@@ -29,6 +29,5 @@ class Expiry:
 
     async def sweep(self) -> None:
         """Finish everything that has expired by now."""
-        now_ms = self._clock.now_ms()
-        facts = [fact for msgid in self._state.expired(now_ms) for fact in decide.expire(self._state, msgid, now_ms)]
-        await self._journal.write([Entry(PUSHES, fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+        facts = [fact for push in self._state.expired(self._clock.now_ms()) for fact in decide.finish(push)]
+        await self._journal.write(PUSHES, [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])

@@ -2,25 +2,50 @@
 
 import asyncio
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-
-import numpy
-from pyroaring import BitMap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.delivery import decide
+from services.delivery.pace import Pace
 from services.delivery.parts import BitmapPart
-from services.delivery.presence import Link, Presence
+from services.delivery.presence import Presence
 from services.delivery.recorder import Recorder
 from services.delivery.state import DeliveryState, Push
 from services.delivery.stream import GatewayStream
 from services.runtime.clock import Clock
+from services.runtime.logs import logger
 
-_TICK_MS = 20
+_SENT = OutcomeKind.OUTCOME_KIND_SENT
+_SLICE = 1000
+
+
+@dataclass(slots=True)
+class _Pacing:
+    """A push on its way; `served` are (partition, number) of devices that connected meanwhile."""
+
+    push: Push
+    task: "asyncio.Task[None]"
+    served: set[tuple[int, int]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One push for some connections of one gateway."""
+
+    connections: "array[int]" = field(default_factory=lambda: array("Q"))
+    msgids: "array[int]" = field(default_factory=lambda: array("Q"))
+
+    def send(self, stream: GatewayStream, push: Push) -> None:
+        shared = len(push.ids) == 1
+        stream.send(push.send.message, push.expires_ms, self.connections, self.msgids[:1] if shared else self.msgids)
 
 
 class Fanout:
-    """Writes to gateways and records what it sent. Within one connection a message is sent once."""
+    """Writes to gateways and records what it sent. Within one connection a message is sent once.
+
+    That holds because a push starts, and a device connects, without anything else running in between.
+    """
 
     def __init__(self, state: DeliveryState, presence: Presence, recorder: Recorder, clock: Clock, shards: int) -> None:
         self._state = state
@@ -28,105 +53,119 @@ class Fanout:
         self._recorder = recorder
         self._clock = clock
         self._shards = shards
-        self._pacing: dict[int, tuple[asyncio.Task[None], dict[int, BitMap]]] = {}
+        self._pacing: dict[int, _Pacing] = {}
 
-    def start(self, push: Push) -> None:
-        """Send a push that has just started to whoever is connected; at its speed, if it has one."""
-        if push.send.platform == PLATFORM_IOS:
-            return
-        if push.send.qps == 0:
-            for partition in list(push.parts):
+    def start(self, push: Push, partitions: Iterable[int]) -> None:
+        """Send a push that has just started in the partitions to whoever is connected; at its speed, if it has one."""
+        here = [partition for partition in partitions if partition in push.parts]
+        if push.is_listed:
+            self._make_place(push, here)
+        if push.send.qps:
+            task = asyncio.create_task(self._send_paced(push, here))
+            self._pacing[push.msgid] = _Pacing(push, task)
+            task.add_done_callback(lambda task: self._paced(push, task))
+        else:
+            for partition in here:
                 self._send(push, partition, self._ready(push, partition))
-        elif push.msgid not in self._pacing:
-            task = asyncio.create_task(self._pace(push))
-            self._pacing[push.msgid] = (task, {})
-            task.add_done_callback(lambda _: self._pacing.pop(push.msgid, None))
 
     def connected(self, stream: GatewayStream, devices: Iterable[Connected]) -> None:
         """Devices came: send each what it has still to get, pushes that several of them get as one message."""
-        together: dict[int, tuple[Push, array[int], array[int]]] = {}
-        now_ms = self._clock.now_ms()
+        together: dict[int, tuple[Push, _Batch]] = {}
         for device in devices:
-            if not self._presence.connect(stream, device):
-                continue
-            for msgid, push in self._state.pending(device.appkey, device.partition, device.number):
-                if push.expires_ms <= now_ms:
-                    continue
-                _, connections, msgids = together.setdefault(push.msgid, (push, array("Q"), array("Q")))
-                connections.append(device.connection)
-                msgids.append(msgid)
-                self._note_paced(push, device.partition, device.number)
-                self._recorder.add(
-                    device.partition, device.appkey, msgid, device.number, OutcomeKind.OUTCOME_KIND_SENT, now_ms
-                )
-        for push, connections, msgids in sorted(together.values(), key=lambda item: item[0].order):
-            stream.send(push.send.message, push.expires_ms, connections, msgids)
+            if self._presence.connect(stream, device):
+                self._gather(device, together)
+        for push, batch in sorted(together.values(), key=lambda item: item[0].order):
+            batch.send(stream, push)
 
     async def close(self) -> None:
         """Stop pacing; what was not sent is sent after the next start."""
-        tasks = [task for task, _ in self._pacing.values()]
+        tasks = [pacing.task for pacing in self._pacing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ready(self, push: Push, partition: int) -> BitMap:
-        part = push.parts.get(partition)
-        return part.pending_numbers() & self._presence.online(push.send.appkey, partition) if part else BitMap()
-
-    def _send(self, push: Push, partition: int, numbers: BitMap) -> None:
-        part = push.parts[partition]
-        links = [(number, link) for number in numbers if (link := self._link(push, partition, number))]
-        if not links:
-            return
+    def _gather(self, device: Connected, together: dict[int, tuple[Push, _Batch]]) -> None:
         now_ms = self._clock.now_ms()
-        appkey = push.send.appkey
-        if isinstance(part, BitmapPart):
-            for stream, group in _by_stream(links):
-                stream.send(push.send.message, push.expires_ms, group, array("Q", [push.msgid]))
-            sent = numpy.fromiter((number for number, _ in links), numpy.uint32, len(links))
-            self._recorder.add_many(partition, appkey, push.msgid, sent, OutcomeKind.OUTCOME_KIND_SENT, now_ms)
-            return
-        for number, link in links:
-            for msgid in part.pending_ids(number):
-                one = array("Q", [link.connection])
-                link.stream.send(push.send.message, push.expires_ms, one, array("Q", [msgid]))
-                self._recorder.add(partition, appkey, msgid, number, OutcomeKind.OUTCOME_KIND_SENT, now_ms)
+        for msgid, push in self._state.pending(device.appkey, device.partition, device.number):
+            settling = self._recorder.is_settling(device.partition, msgid, device.number)
+            if settling or push.expires_ms <= now_ms:
+                continue
+            if push.msgid not in together:
+                together[push.msgid] = push, _Batch()
+            batch = together[push.msgid][1]
+            batch.connections.append(device.connection)
+            batch.msgids.append(msgid)
+            if push.msgid in self._pacing:
+                self._pacing[push.msgid].served.add((device.partition, device.number))
+            self._recorder.add(device.partition, device.appkey, msgid, device.number, _SENT, now_ms)
 
-    def _link(self, push: Push, partition: int, number: int) -> Link | None:
-        return self._presence.link(push.send.appkey, partition, number)
+    def _make_place(self, push: Push, partitions: Iterable[int]) -> None:
+        """Give up the oldest unicast pushes of devices whose mailbox is full."""
+        appkey, now_ms = push.send.appkey, self._clock.now_ms()
+        for partition in partitions:
+            links = self._presence.links(appkey, partition)
+            for number in push.parts[partition].pending_numbers():
+                cap = decide.UNACKNOWLEDGED_CAP if number in links else decide.MAILBOX_CAP
+                for msgid, _ in decide.overflow(self._state, appkey, partition, number, cap):
+                    dropped = OutcomeKind.OUTCOME_KIND_DROPPED
+                    self._recorder.settle(partition, appkey, msgid, number, dropped, now_ms, "mailbox full")
 
-    def _note_paced(self, push: Push, partition: int, number: int) -> None:
-        if push.msgid in self._pacing:
-            self._pacing[push.msgid][1].setdefault(partition, BitMap()).add(number)
+    def _ready(self, push: Push, partition: int) -> Sequence[int]:
+        """Devices that are connected and have still to get the push."""
+        part = push.parts[partition]
+        if len(part.pending_numbers()) == 0:
+            return []
+        ready: Sequence[int] = (part.pending_numbers() & self._presence.online(push.send.appkey, partition)).to_array()
+        return ready
 
-    async def _pace(self, push: Push) -> None:
-        """Send at qps / shards, in slices of a tick; devices that connect meanwhile were served as they came."""
-        await asyncio.sleep(0)
-        per_ms = push.send.qps / self._shards / 1000
-        sent = self._pacing[push.msgid][1]
-        started_ms = self._clock.now_ms()
-        done = 0
-        for partition, number in self._paced_targets(push, sent):
-            while done >= 1 + (self._clock.now_ms() - started_ms) * per_ms:
-                await self._clock.sleep_until(self._clock.now_ms() + _TICK_MS)
-            if push.expires_ms <= self._clock.now_ms():
-                return
-            part = push.parts.get(partition)
-            if part and part.pending_ids(number) and number not in sent.get(partition, ()):
-                self._send(push, partition, BitMap([number]))
-                done += 1
+    def _send(self, push: Push, partition: int, numbers: Iterable[int]) -> int:
+        """Send to those of the devices that are connected and have not got it; returns how many there were."""
+        part = push.parts.get(partition)
+        if part is None:
+            return 0
+        links = self._presence.links(push.send.appkey, partition)
+        batches: dict[GatewayStream, _Batch] = {}
+        sent: list[tuple[int, int]] = []
+        for number in numbers:
+            link = links.get(number)
+            for msgid in part.pending_ids(number) if link else ():
+                assert link is not None
+                if not self._recorder.is_settling(partition, msgid, number):
+                    batch = batches.setdefault(link.stream, _Batch())
+                    batch.connections.append(link.connection)
+                    batch.msgids.append(msgid)
+                    sent.append((msgid, number))
+        for stream, batch in batches.items():
+            batch.send(stream, push)
+        self._record(push, partition, sent)
+        return len(sent)
 
-    @staticmethod
-    def _paced_targets(push: Push, sent: dict[int, BitMap]) -> Iterator[tuple[int, int]]:
-        for partition in sorted(push.parts):
-            part = push.parts.get(partition)
-            if part is not None:
-                for number in part.pending_numbers() - sent.get(partition, BitMap()):
-                    yield partition, number
+    def _record(self, push: Push, partition: int, sent: Sequence[tuple[int, int]]) -> None:
+        appkey, now_ms = push.send.appkey, self._clock.now_ms()
+        if isinstance(push.parts[partition], BitmapPart):
+            self._recorder.add_many(partition, appkey, push.msgid, [number for _, number in sent], _SENT, now_ms)
+        else:
+            for msgid, number in sent:
+                self._recorder.add(partition, appkey, msgid, number, _SENT, now_ms)
 
+    async def _send_paced(self, push: Push, partitions: Sequence[int]) -> None:
+        """Send at qps / shards; devices that connect meanwhile are served as they come."""
+        pace = Pace(self._clock, push.send.qps / self._shards)
+        served = self._pacing[push.msgid].served
+        for partition in partitions:
+            ready = list(self._ready(push, partition)) if partition in push.parts else []
+            at = 0
+            while at < len(ready):
+                count = await pace.free(_SLICE)
+                await self._recorder.room()
+                if push.expires_ms <= self._clock.now_ms():
+                    return
+                these = ready[at : at + count]
+                pace.went(self._send(push, partition, [n for n in these if (partition, n) not in served]))
+                at += count
 
-def _by_stream(links: Sequence[tuple[int, Link]]) -> Iterator[tuple[GatewayStream, "array[int]"]]:
-    groups: dict[GatewayStream, array[int]] = {}
-    for _, link in links:
-        groups.setdefault(link.stream, array("Q")).append(link.connection)
-    yield from groups.items()
+    def _paced(self, push: Push, task: "asyncio.Task[None]") -> None:
+        if self._pacing.get(push.msgid) and self._pacing[push.msgid].task is task:
+            del self._pacing[push.msgid]
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("a push stopped on its way; who missed it gets it with the next connection", exc_info=error)

@@ -30,6 +30,9 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     apns_url: str | None = None
 
 
+SETTINGS = DeliverySettings
+
+
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
     """The state in a directory, for the role itself and for replays."""
     parking = Parking(settings.data / "parked" / "delivery.jsonl", "delivery")

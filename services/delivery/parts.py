@@ -1,11 +1,16 @@
 """A push's audience in one partition, and who is done with it: a bitmap for many, a list for few."""
 
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-import numpy
-from numpy.typing import NDArray
 from pyroaring import BitMap
+
+from protos.push.v1.push_pb2 import SendPush
+
+Targets = dict[int, list[int]]
+"""Device number -> message ids."""
 
 
 @dataclass(slots=True)
@@ -27,16 +32,12 @@ class BitmapPart:
     def pending_numbers(self) -> BitMap:
         return self.audience - self.settled
 
-    def addresses(self, number: int) -> bool:
-        """Whether the device may have got the message."""
-        return number in self.audience
-
-    def settle(self, msgid: int, numbers: NDArray[numpy.uint32]) -> None:
+    def settle(self, msgid: int, numbers: Iterable[int]) -> None:
         """These devices are done with the message."""
         self.settled |= BitMap(numbers) & self.audience
 
     def dump(self) -> bytes:
-        return msgspec.msgpack.encode((self.audience.serialize(), self.settled.serialize()))
+        return msgspec.msgpack.encode((_packed(self.audience), _packed(self.settled)))
 
     @classmethod
     def load(cls, msgid: int, blob: bytes) -> "BitmapPart":
@@ -48,7 +49,7 @@ class BitmapPart:
 class ListedPart:
     """Named devices; in a token list each entry has its own message id. Only what is pending is kept."""
 
-    targets: dict[int, list[int]]
+    targets: Targets
 
     @property
     def done(self) -> bool:
@@ -60,12 +61,8 @@ class ListedPart:
     def pending_numbers(self) -> BitMap:
         return BitMap(self.targets)
 
-    def addresses(self, number: int) -> bool:
-        """Unknown for devices that are done; they are believed."""
-        return True
-
-    def settle(self, msgid: int, numbers: NDArray[numpy.uint32]) -> None:
-        for number in numbers.tolist():
+    def settle(self, msgid: int, numbers: Iterable[int]) -> None:
+        for number in numbers:
             ids = self.targets.get(number)
             if ids and msgid in ids:
                 ids.remove(msgid)
@@ -81,3 +78,26 @@ class ListedPart:
 
 
 Part = BitmapPart | ListedPart
+
+
+def listed_targets(send: SendPush) -> dict[int, Targets]:
+    """The targets of a push that lists its devices, by partition. ValueError: its columns do not fit together."""
+    devices = send.audience.devices
+    count = len(devices.partitions) // 2
+    try:
+        partitions = struct.unpack(f"<{count}H", devices.partitions)
+        numbers = struct.unpack(f"<{count}I", devices.numbers)
+        offsets = struct.unpack(f"<{count}I", devices.id_offsets)
+    except struct.error as error:
+        raise ValueError(f"the devices of push {send.msgid} are columns of unequal length") from error
+    targets: dict[int, Targets] = {}
+    for partition, number, offset in zip(partitions, numbers, offsets, strict=True):
+        targets.setdefault(partition, {}).setdefault(number, []).append(send.msgid + offset)
+    return targets
+
+
+def _packed(bitmap: BitMap) -> bytes:
+    """The smallest form, which is the same for all equal bitmaps."""
+    copy = bitmap.copy()
+    copy.run_optimize()
+    return copy.serialize()

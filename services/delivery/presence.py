@@ -1,5 +1,6 @@
 """Which devices are connected, through which gateway. Volatile: gateways announce their devices again."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyroaring import BitMap
@@ -24,23 +25,29 @@ class Presence:
         self._devices: dict[int, tuple[str, int, int]] = {}
 
     def connect(self, stream: GatewayStream, connected: Connected) -> bool:
-        """Note a connection; False when the device has a later one already, which then stays."""
+        """Note a connection; False when there is nothing new in it.
+
+        The device may have a later one already, which then stays; whichever is older is closed. A connection that
+        another stream announces again is new: what was under way in the stream before may be lost.
+        """
         place = (connected.appkey, connected.partition)
-        links = self._links.setdefault(place, {})
-        known = links.get(connected.number)
-        if known is not None and known.connection != connected.connection:
-            older = min(known, Link(stream, connected.connection), key=lambda link: link.connection)
-            older.stream.close(older.connection, "replaced")
-            if known.connection > connected.connection:
-                return False
-            self._devices.pop(known.connection, None)
-        links[connected.number] = Link(stream, connected.connection)
+        fresh = Link(stream, connected.connection)
+        known = self._links.setdefault(place, {}).get(connected.number)
+        if known == fresh:
+            return False
+        if known is not None and known.connection > fresh.connection:
+            stream.close(fresh.connection, "replaced")
+            return False
+        if known is not None and known.connection < fresh.connection:
+            known.stream.close(known.connection, "replaced")
+            del self._devices[known.connection]
+        self._links[place][connected.number] = fresh
         self._numbers.setdefault(place, BitMap()).add(connected.number)
-        self._devices[connected.connection] = (*place, connected.number)
+        self._devices[fresh.connection] = (*place, connected.number)
         return True
 
     def disconnect(self, stream: GatewayStream, connection: int) -> None:
-        """Forget a connection, unless the device has another by now."""
+        """Forget a connection, unless the device has another, or another way to it, by now."""
         device = self._devices.get(connection)
         if device is None:
             return
@@ -56,9 +63,10 @@ class Presence:
         for connection in gone:
             self.disconnect(stream, connection)
 
-    def link(self, appkey: str, partition: int, number: int) -> Link | None:
-        return self._links.get((appkey, partition), {}).get(number)
+    def links(self, appkey: str, partition: int) -> Mapping[int, Link]:
+        """The app's connected devices in the partition, by number."""
+        return self._links.get((appkey, partition), {})
 
     def online(self, appkey: str, partition: int) -> BitMap:
-        """Numbers of the app's connected devices in the partition."""
+        """Their numbers."""
         return self._numbers.get((appkey, partition), BitMap())

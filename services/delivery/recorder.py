@@ -2,19 +2,23 @@
 
 import asyncio
 from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy
-from numpy.typing import NDArray
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
 from services.delivery.journal import Entry, Journal
 from services.runtime.metrics import OUTCOMES
 from services.runtime.topics import DELIVERIES
 
+MAX_ROWS = 500_000
+"""Outcomes in memory beyond which whoever brings more has to wait."""
+
 _GATHER_S = 0.005
-_MAX_ROWS = 1_000_000
 _ROWS_A_RECORD = 30_000
+_REASON_CHARS = 200
+_MAX_REASONS = 255
 
 
 @dataclass(slots=True)
@@ -33,21 +37,19 @@ class Columns:
         self.numbers.append(number)
         self.kinds.append(kind)
         self.times_ms.append(time_ms)
-        self.reason_indexes.append(self._index(reason))
+        self.reason_indexes.append(self._index(reason[:_REASON_CHARS]) if reason else 0)
 
-    def add_many(self, msgid: int, numbers: NDArray[numpy.uint32], kind: int, time_ms: int) -> None:
+    def add_many(self, msgid: int, numbers: Sequence[int], kind: int, time_ms: int) -> None:
         count = len(numbers)
-        self.msgids.frombytes(numpy.full(count, msgid, "<u8").tobytes())
-        self.numbers.frombytes(numbers.astype("<u4").tobytes())
-        self.kinds.frombytes(bytes([kind]) * count)
-        self.times_ms.frombytes(numpy.full(count, time_ms, "<i8").tobytes())
-        self.reason_indexes.frombytes(bytes(count))
+        self.msgids.extend(array("Q", [msgid]) * count)
+        self.numbers.extend(numbers)
+        self.kinds.extend(array("B", [kind]) * count)
+        self.times_ms.extend(array("q", [time_ms]) * count)
+        self.reason_indexes.extend(array("B", [0]) * count)
 
     def _index(self, reason: str) -> int:
-        if not reason:
-            return 0
-        if reason not in self.reasons and len(self.reasons) == 255:
-            reason = next(iter(self.reasons))
+        if reason not in self.reasons and len(self.reasons) == _MAX_REASONS - 1:
+            reason = "other"
         return self.reasons.setdefault(reason, len(self.reasons) + 1)
 
     def batches(self, appkey: str) -> list[AppOutcomes]:
@@ -66,6 +68,10 @@ class Columns:
         ]
 
 
+Settlement = tuple[int, int, int]
+"""Message id, partition, number."""
+
+
 class Recorder:
     """A service: what was added before it stops is in the log when it has stopped."""
 
@@ -74,7 +80,11 @@ class Recorder:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._rows: dict[tuple[int, str], Columns] = {}
+        self._settling: set[Settlement] = set()
+        self._flushing: set[Settlement] = set()
         self._count = 0
+        self._turn = asyncio.Lock()
+        self._flushes: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -84,14 +94,25 @@ class Recorder:
     ) -> None:
         """Queue one outcome; times are milliseconds since 1970."""
         self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason)
-        OUTCOMES.labels(_name(kind)).inc()
 
     def add_many(
-        self, partition: int, appkey: str, msgid: int, numbers: NDArray[numpy.uint32], kind: int, time_ms: int
+        self, partition: int, appkey: str, msgid: int, numbers: Sequence[int], kind: int, time_ms: int
     ) -> None:
         """Queue the same outcome for many devices."""
         self._columns(partition, appkey, len(numbers)).add_many(msgid, numbers, kind, time_ms)
-        OUTCOMES.labels(_name(kind)).inc(len(numbers))
+
+    def settle(
+        self, partition: int, appkey: str, msgid: int, number: int, kind: int, time_ms: int, reason: str = ""
+    ) -> None:
+        """Queue the outcome after which the device is done with the message, unless one is under way already."""
+        if not self.is_settling(partition, msgid, number):
+            self._settling.add((msgid, partition, number))
+            self.add(partition, appkey, msgid, number, kind, time_ms, reason)
+
+    def is_settling(self, partition: int, msgid: int, number: int) -> bool:
+        """Whether the device is done with the message, which the state does not know before the log has it."""
+        settlement = (msgid, partition, number)
+        return settlement in self._settling or settlement in self._flushing
 
     async def room(self) -> None:
         """Return once there is room for more; whoever brings outcomes in waits here."""
@@ -108,26 +129,44 @@ class Recorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Return once everything added so far is in the log and in the state."""
-        rows, self._rows = self._rows, {}
-        self._news.clear()
-        entries = [
-            Entry(DELIVERIES, partition, appkey.encode(), DeliveryFact(outcomes=Outcomes(apps=[batch])))
-            for (partition, appkey), columns in rows.items()
-            for batch in columns.batches(appkey)
-        ]
-        await self._journal.write(entries)
-        self._count -= sum(len(columns.msgids) for columns in rows.values())
-        if self._count < _MAX_ROWS:
-            self._room.set()
+        """Return once everything added so far is in the log and in the state; a caller that goes away stops nothing."""
+        task = asyncio.create_task(self._flush())
+        self._flushes.add(task)
+        task.add_done_callback(self._flushes.discard)
+        await asyncio.shield(task)
+
+    async def _flush(self) -> None:
+        async with self._turn:
+            rows, self._rows = self._rows, {}
+            self._flushing, self._settling = self._settling, set()
+            self._news.clear()
+            await self._journal.write(
+                DELIVERIES,
+                [
+                    Entry(partition, appkey.encode(), DeliveryFact(outcomes=Outcomes(apps=[batch])))
+                    for (partition, appkey), columns in rows.items()
+                    for batch in columns.batches(appkey)
+                ],
+            )
+            self._flushing = set()
+            self._count -= sum(len(columns.msgids) for columns in rows.values())
+            if self._count < MAX_ROWS:
+                self._room.set()
+            _count_kinds(rows.values())
 
     def _columns(self, partition: int, appkey: str, adding: int) -> Columns:
         self._count += adding
-        if self._count >= _MAX_ROWS:
+        if self._count >= MAX_ROWS:
             self._room.clear()
         self._news.set()
-        return self._rows.setdefault((partition, appkey), Columns())
+        columns = self._rows.get((partition, appkey))
+        if columns is None:
+            columns = self._rows[partition, appkey] = Columns()
+        return columns
 
 
-def _name(kind: int) -> str:
-    return OutcomeKind.Name(OutcomeKind.ValueType(kind)).removeprefix("OUTCOME_KIND_").lower()
+def _count_kinds(rows: Iterable[Columns]) -> None:
+    counts = sum((numpy.bincount(columns.kinds, minlength=256) for columns in rows), numpy.zeros(256, numpy.int64))
+    for kind in numpy.flatnonzero(counts).tolist():
+        name = OutcomeKind.Name(OutcomeKind.ValueType(kind)).removeprefix("OUTCOME_KIND_").lower()
+        OUTCOMES.labels(name).inc(int(counts[kind]))

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import Counter, deque
+from typing import cast
 
 import h2.config
 import h2.connection
@@ -97,8 +98,7 @@ class _Connection(asyncio.Protocol):
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._standin.connections.add(self)
         self._h2.local_settings.max_concurrent_streams = _STREAMS
         self._h2.initiate_connection()

@@ -38,6 +38,9 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
         )
 
 
+SETTINGS = GatewaySettings
+
+
 def build(settings: GatewaySettings, around: Surroundings) -> Role:
     """Journal, one uplink for each delivery instance, and the door, which stops first."""
     random = SystemRandom()

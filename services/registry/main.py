@@ -28,6 +28,9 @@ class RegistrySettings(Settings, frozen=True, kw_only=True):
     """The registry needs no settings of its own."""
 
 
+SETTINGS = RegistrySettings
+
+
 class RegistryState:
     """Both stores and what folds into them."""
 

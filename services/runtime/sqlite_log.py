@@ -44,10 +44,18 @@ class Page(NamedTuple):
 class SqliteLog:
     """The Log port on one file. Opening it a second time for writing raises ConflictError.
 
-    Opened with `read_only` beside the process that writes it, it sees what that process has answered.
+    Opened with `read_only` beside the process that writes it, it sees what that process has answered. `partitions` is
+    the installation's number, kept in the file: another one later raises ConflictError, because a key must not move.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partitions: int | None = None,
+        read_only: bool = False,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
         self._path = path
         self.read_only = read_only
         self._lock = None if read_only else _lock(path)
@@ -55,6 +63,8 @@ class SqliteLog:
         self._reads = _connect(path, read_only=True)
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="log-write")
         self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="log-read")
+        if partitions is not None:
+            self._check_partitions(partitions)
         self._ends = self._stored_ends()
         self._room = Room(max_waiting_bytes)
         self._lane: Lane[Draft, int] = Lane(self._ship, self._room)
@@ -102,6 +112,16 @@ class SqliteLog:
         for reader in list(self._readers):
             await reader.close()
         await asyncio.to_thread(self._let_go)
+
+    def _check_partitions(self, partitions: int) -> None:
+        kept = self._reads.execute("PRAGMA user_version").fetchone()[0]
+        if kept == 0 and self._writer is not None:
+            self._writer.execute(f"PRAGMA user_version = {partitions}")
+        elif kept not in (0, partitions):
+            self._let_go()
+            raise ConflictError(
+                f"{self._path} was made for {kept} partitions: set CARILLON_PARTITIONS={kept}, or use another directory"
+            )
 
     def forget(self, reader: "_SqliteReader") -> None:
         self._readers.discard(reader)

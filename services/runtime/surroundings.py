@@ -43,7 +43,7 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
         )
     directory = settings.data / "log"
     directory.mkdir(parents=True, exist_ok=True)
-    return SqliteLog(directory / "events.db", read_only=read_only)
+    return SqliteLog(directory / "events.db", partitions=settings.partitions, read_only=read_only)
 
 
 @asynccontextmanager

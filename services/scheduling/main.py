@@ -29,6 +29,9 @@ class SchedulingSettings(Settings, frozen=True, kw_only=True):
     """What every role is told; scheduling needs nothing else."""
 
 
+SETTINGS = SchedulingSettings
+
+
 class TaskRules:
     """Decides commands about tasks; a task's facts stand in the partition of its commands."""
 

@@ -25,6 +25,9 @@ class TargetingSettings(Settings, frozen=True, kw_only=True):
     """Targeting is told nothing that other roles are not told."""
 
 
+SETTINGS = TargetingSettings
+
+
 def build(settings: TargetingSettings, around: Surroundings) -> Role:
     state = _state(settings, around.clock)
     follower = _follower(settings, around.log, state)

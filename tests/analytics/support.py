@@ -107,7 +107,7 @@ def _push_fact(seed: str, msgid: int, partition: int, time_ms: int) -> PushFact:
 def app_outcomes(
     msgid: int | np.ndarray[Any, Any],
     numbers: Sequence[int] | np.ndarray[Any, Any],
-    kind: OutcomeKind,
+    kind: OutcomeKind.ValueType,
     time_ms: int = T0,
     reason: str = "",
     appkey: str = APP,
@@ -144,7 +144,7 @@ def device(number: int, partition: int = 1, *, time_ms: int = T0, token: str = "
     return Draft(DEVICES.name, partition, f"{APP}/{state.token}".encode(), fact.SerializeToString())
 
 
-def session(number: int, kind: SessionEventKind, time_ms: int, partition: int = 1, reason: str = "") -> Draft:
+def session(number: int, kind: SessionEventKind.ValueType, time_ms: int, partition: int = 1, reason: str = "") -> Draft:
     event = SessionEvent(
         appkey=APP, token=f"token-{partition}-{number}", number=number, kind=kind, time_ms=time_ms, connection=7
     )

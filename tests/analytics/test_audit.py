@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -40,6 +41,9 @@ from tests.analytics.support import (
     started,
 )
 
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
+
 Line = tuple[str, int, int, int, str]
 
 
@@ -49,7 +53,7 @@ def lines(timeline: "list[TimelineEntry]") -> list[Line]:
 
 
 @asynccontextmanager
-async def served(log: SqliteLog, clickhouse: ClickHouse, directory: Path) -> AsyncIterator[AnalyticsServiceStub]:
+async def served(log: SqliteLog, clickhouse: ClickHouse, directory: Path) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
     """The service as others call it."""
     async with running(make(log, clickhouse, directory)) as ingestion:
         server = LocalServer()
@@ -201,23 +205,29 @@ async def test_unknown_and_impossible_ids(log: SqliteLog, clickhouse: ClickHouse
 
 
 async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    request = AuditDeviceRequest(appkey=APP, token="token-1-3")
+    shanghai = {"region": "上海市"}
     async with served(log, clickhouse, tmp_path) as analytics:
+        for state in (
+            device(3, attributes={"region": "北京市"}),
+            device(4),
+            device(3, time_ms=T0 + 2, attributes=shanghai, alias="a", tags=[1, 2], stags=["news"]),
+            device(3, time_ms=T0 + 3, attributes=shanghai, alias="b", tags=[2, 7]),
+            device(3, time_ms=T0 + 30, alias="b", tags=[2, 7], removed_ms=T0 + 30, removed_reason="unregistered"),
+        ):
+            await log.append([state])
+            answer = await analytics.AuditDevice(request)
         await log.append(
             [
-                device(3, attributes={"region": "北京市"}),
-                device(4),
                 session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
                 session(4, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
-                device(3, time_ms=T0 + 2, attributes={"region": "上海市"}, alias="a", tags=[1, 2], stags=["news"]),
-                device(3, time_ms=T0 + 3, attributes={"region": "上海市"}, alias="b", tags=[2, 7]),
                 outcomes(1, app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
                 outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_DROPPED, T0 + 11, "mailbox full"), seed="2"),
                 outcomes(2, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 12)),
                 session(3, Session.SESSION_EVENT_KIND_CLOSED, T0 + 20, reason="idle"),
-                device(3, time_ms=T0 + 30, alias="b", tags=[2, 7], removed_ms=T0 + 30, removed_reason="unregistered"),
             ]
         )
-        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+        answer = await analytics.AuditDevice(request)
 
     assert (answer.appkey, answer.token) == (APP, "token-1-3")
     assert lines(list(answer.timeline)) == [
@@ -229,4 +239,15 @@ async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) 
         ("dropped", 11, 11, 1, "message 1000, mailbox full"),
         ("disconnected", 20, 20, 1, "idle"),
         ("removed", 30, 30, 1, "unregistered"),
+    ]
+
+
+async def test_a_device_whose_first_states_are_gone(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([device(3), device(3, time_ms=T0 + 9, alias="a", tags=[1])])
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android"),
+        ("changed", 9, 9, 1, "alias a, +tag 1"),
     ]

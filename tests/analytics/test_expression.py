@@ -23,7 +23,7 @@ from protos.push.v1.push_pb2 import (
 REGION = Attribute.ATTRIBUTE_REGION
 
 
-def clause(*values: str, attribute: Attribute = REGION, negated: bool = False) -> Filter:
+def clause(*values: str, attribute: Attribute.ValueType = REGION, negated: bool = False) -> Filter:
     return Filter(attributes=[AttributeClause(attribute=attribute, values=values, negated=negated)])
 
 

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from analytics.clickhouse import ClickHouse
-from analytics.contents import counts
 from analytics.ingestion import sources
 from analytics.main import AnalyticsSettings, build, connect, rebuild, verify
 from analytics.migrate import migrate, migrations

@@ -116,3 +116,10 @@ async def test_a_page_is_bounded_in_bytes(tmp_path: Path) -> None:
     assert sum(len(record.value) for record in page) < 17 * 1024 * 1024
     assert [r.offset for r in [*page, *await read_count(reader, 50 - len(page))]] == list(range(50))
     await log.close()
+
+
+async def test_the_number_of_partitions_never_changes(tmp_path: Path) -> None:
+    await SqliteLog(tmp_path / "events.db", partitions=8).close()
+    with pytest.raises(ConflictError, match="CARILLON_PARTITIONS=8"):
+        SqliteLog(tmp_path / "events.db", partitions=32)
+    await SqliteLog(tmp_path / "events.db", partitions=8).close()

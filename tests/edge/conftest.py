@@ -156,4 +156,3 @@ def broadcast(app: App, **more: Any) -> dict[str, Any]:
         "msgStyle": {"basic": {"content": "hello", "is_notif": 1}},
         **more,
     }
-

@@ -34,15 +34,13 @@ TYPES = [
     "hello", "ack", "report", "activity", "set_alias", "clear_alias", "add_tags", "remove_tags", "add_stags",
     "remove_stags", "set_attributes", "get_device", "x",
 ]  # fmt: skip
+FIELDS = ["id", "appkey", "token", "key", "device", "msgids", "event", "msgid", "alias", "tags", "stags"]
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner), max_leaves=5
 )
 frames = st.fixed_dictionaries(
     {"type": st.sampled_from(TYPES)},
-    optional={
-        name: values
-        for name in ("id", "appkey", "token", "key", "device", "msgids", "event", "msgid", "alias", "tags", "stags")
-    },
+    optional=dict.fromkeys(FIELDS, values),
 )
 
 

@@ -206,7 +206,7 @@ def session_draft(device: Device, kind: SessionEventKind.ValueType, time_ms: int
 
 async def records(log: Log, topic: str) -> list[Record]:
     """Everything that a topic holds now, partition by partition."""
-    found = []
+    found: list[Record] = []
     for number in range(PARTITIONS):
         partition = Partition(topic, number)
         end = (await log.ends([partition]))[partition]
@@ -232,3 +232,8 @@ async def fact_that(log: Log, holds: Callable[[Device], bool]) -> Position:
                 if holds(decode(record).device):
                     await reader.close()
                     return Position(topic=record.topic, partition=record.partition, offset=record.offset)
+
+
+async def cleared(log: Log, token: str) -> Position:
+    """Waits until the device has no alias any more."""
+    return await fact_that(log, lambda device: device.token == token and not device.alias)

@@ -2,9 +2,11 @@
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +46,9 @@ class Index:
         query = "SELECT count(*) FROM members WHERE alias IS NOT NULL AND dropped_by IS NULL GROUP BY alias"
         return max((int(row[0]) for row in self.store.rows.execute(query)), default=0)
 
+    def overfull(self) -> bool:
+        return bool(self.store.rows.execute("SELECT 1 FROM members WHERE dropped_by IS NOT NULL").fetchone())
+
     def found(self) -> set[str]:
         query = "SELECT token FROM members WHERE alias IS NOT NULL AND dropped_by IS NULL"
         return {row[0] for row in self.store.rows.execute(query)}
@@ -77,40 +82,55 @@ def spread(alias: str, count: int, start: int = 0) -> list[Step]:
     return [device(index % 2, index // 2, index, alias, 100 + index) for index in range(start, start + count)]
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["device", "session"]),
+class Drawn(NamedTuple):
+    topic: str
+    partition: int
+    number: int
+    alias: str | None
+    at_ms: int
+    removed: bool
+
+
+DRAWN = st.lists(
+    st.builds(
+        Drawn,
+        st.sampled_from([DEVICES.name, SESSIONS.name]),
         st.integers(0, 1),
         st.integers(0, 7),
-        st.sampled_from([None, "alice", "bob"]),
+        st.sampled_from([None, "alice", "alice", "bob"]),
         st.integers(2, 60),
-        st.booleans(),
+        st.sampled_from([False, False, False, True]),
     ),
-    max_size=40,
+    max_size=60,
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(STEPS, st.randoms(use_true_random=False))
-def test_the_order_of_reading_does_not_matter(
-    drawn: list[tuple[str, int, int, str | None, int, bool]], random: object
-) -> None:
-    sources: dict[tuple[str, int], list[Step]] = {}
-    for offset, (topic, partition, number, alias, at_ms, removed) in enumerate(drawn):
-        lane = sources.setdefault((topic, partition), [])
-        if topic == "device":
-            lane.append(device(partition, offset, number, alias, at_ms, removed=removed))
+def by_partition(drawn: Sequence[Drawn]) -> list[list[Step]]:
+    """The drawn facts as each partition of each topic holds them."""
+    lanes: dict[tuple[str, int], list[Step]] = {}
+    for offset, one in enumerate(drawn):
+        lane = lanes.setdefault((one.topic, one.partition), [])
+        if one.topic == DEVICES.name:
+            lane.append(device(one.partition, offset, one.number, one.alias, one.at_ms, removed=one.removed))
         else:
-            lane.append(session(partition, offset, number, at_ms))
-    lanes = [iter(lane) for _, lane in sorted(sources.items())]
-    order = [index for index, (_, lane) in enumerate(sorted(sources.items())) for _ in lane]
-    random.shuffle(order)  # type: ignore[attr-defined]
+            lane.append(session(one.partition, offset, one.number, one.at_ms))
+    return list(lanes.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWN, st.randoms(use_true_random=False))
+def test_the_order_of_reading_does_not_matter(drawn: list[Drawn], random: Random) -> None:
+    lanes = by_partition(drawn)
+    order = [index for index, lane in enumerate(lanes) for _ in lane]
+    random.shuffle(order)
+    lanes_left = [iter(lane) for lane in lanes]
     with empty_index() as one, empty_index() as other:
-        one.fold(itertools.chain.from_iterable(lane for _, lane in sorted(sources.items())))
-        other.fold(next(lanes[index]) for index in order)
-        if not one.store.rows.execute("SELECT 1 FROM members WHERE dropped_by IS NOT NULL").fetchone():
-            assert list(one.store.dump()) == list(other.store.dump())
+        one.fold(itertools.chain.from_iterable(lanes))
+        other.fold(next(lanes_left[index]) for index in order)
         assert members(one) == members(other)
+        assert len(one.found()) == len(other.found())
+        if not one.overfull():
+            assert list(one.store.dump()) == list(other.store.dump())
 
 
 def members(index: Index) -> list[tuple[object, ...]]:

@@ -8,10 +8,8 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.devices_pb2 import RemoveDevice
 from protos.registry.v1.registry_pb2 import FindAliasesRequest
-from protos.runtime.v1.log_pb2 import Position
 from services.registry.main import RegistrySettings
 from services.runtime.follower import decode
-from services.runtime.log import Log
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import DEVICE_COMMANDS, device_key, partition_of
 from tests.registry.conftest import (
@@ -19,6 +17,7 @@ from tests.registry.conftest import (
     Running,
     Start,
     clear_alias,
+    cleared,
     command,
     fact_that,
     records,
@@ -37,11 +36,6 @@ async def join(registry: Running, app: App, alias: str, *tokens: str, start_ms: 
 
 async def tokens_of(registry: Running, app: App, alias: str) -> list[str]:
     return [device.token for device in await registry.alias(app.appkey, alias)]
-
-
-async def cleared(log: Log, token: str) -> Position:
-    """Waits until the device has no alias any more."""
-    return await fact_that(log, lambda device: device.token == token and not device.alias)
 
 
 async def test_devices_come_most_recently_active_first(registry: Running) -> None:

@@ -19,6 +19,7 @@ from tests.registry.conftest import (
     PARTITIONS,
     Running,
     Start,
+    cleared,
     command,
     fact_that,
     register,
@@ -118,8 +119,7 @@ async def test_a_crash_of_the_index_clears_each_device_once(
     reopened = SqliteLog(log_path(settings))
     async with start(reopened) as again:
         for token in ("t0", "t1"):
-            gone = await fact_that(reopened, lambda device, token=token: device.token == token and not device.alias)
-            await again.peers.settle([gone])
+            await again.peers.settle([await cleared(reopened, token)])
         found = [device.token for device in await again.alias(app.appkey, "alice")]
         assert found == [f"t{index}" for index in range(11, 1, -1)]
         assert await appended(reopened, DEVICES.name) == 12 + 12 + 2

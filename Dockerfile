@@ -1,0 +1,27 @@
+# One image for every role: `docker run carillon serve ROLE`, or `up` for all of them in one process.
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+COPY pyproject.toml README.md ./
+COPY protos protos
+COPY services services
+COPY edge edge
+COPY analytics analytics
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN python -m venv /opt/carillon && /opt/carillon/bin/pip install --no-cache-dir /wheels/*.whl
+
+FROM python:3.11-slim-bookworm
+RUN groupadd --gid 10001 carillon \
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin carillon \
+ && install -d -o carillon -g carillon -m 0700 /data /keys
+COPY --from=build /opt/carillon /opt/carillon
+ENV PATH=/opt/carillon/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    CARILLON_DATA_DIR=/data \
+    CARILLON_HOST=0.0.0.0
+USER carillon
+WORKDIR /data
+VOLUME ["/data"]
+EXPOSE 8080 8300 8400
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["carillon"]
+CMD ["up"]

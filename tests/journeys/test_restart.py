@@ -1,0 +1,125 @@
+"""The one process is stopped, started again, and killed, and nothing that was answered is lost or shown twice."""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from edge.device_client import VirtualDevice
+from tests.journeys.installation import AppServer, Installation, TestApp
+from tests.journeys.test_push import message, shown
+
+DEVICES = 4
+KILLS = 3
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    installation = Installation(tmp_path / "data", None)
+    installation.start()
+    yield installation
+    installation.close()
+
+
+async def test_a_second_start_knows_everything(installation: Installation) -> None:
+    app = installation.create_app()
+    server = AppServer(installation.v2_url)
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    await device.request({"type": "set_alias", "alias": "alice"})
+    await device.request({"type": "add_stags", "stags": ["news"]})
+    await device.close()
+    before = await server.push(message(app, 4, "kept while it was down", alias="alice"), app.secret_key)
+    option = {"timed": 2, "send_time_interval": 1}
+    timed = await server.push(message(app, 6, "due while it was down", option, stag=[["news"]]), app.secret_key)
+    installation.stop()
+    installation.start()
+    assert app.appkey in [listed["appkey"] for listed in json.loads(installation.carillon("app", "list", "--json"))]
+    back = VirtualDevice(installation.gateway_url, app.appkey, token=device.token, key=device.key)
+    await back.connect()
+    after = await server.push(message(app, 6, "after the start", stag=[["news"]]), app.secret_key)
+    try:
+        contents = {(await shown(back))["content"] for _ in range(3)}
+    finally:
+        await back.close()
+        await server.close()
+    assert contents == {"kept while it was down", "due while it was down", "after the start"}
+    assert [answer["result"] for answer in (before, timed, after)] == [0, 0, 0]
+    for role in ("registry", "targeting", "scheduling", "delivery"):
+        assert json.loads(installation.carillon("replay", role, "--verify", "--json"))["equal"], role
+    installation.stop()
+
+
+async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
+    """Every push that was answered with 0 is shown on its device exactly once."""
+    app = installation.create_app()
+    devices = [VirtualDevice(installation.gateway_url, app.appkey) for _ in range(DEVICES)]
+    for device in devices:
+        await device.connect()
+    answered: list[tuple[int, str]] = []
+    sending = asyncio.create_task(_send_on_and_on(installation, app, devices, answered))
+    for _ in range(KILLS):
+        enough = len(answered) + 60
+        while len(answered) < enough and not sending.done():
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(installation.kill)
+        await asyncio.to_thread(installation.start)
+    enough = len(answered) + 60
+    while len(answered) < enough and not sending.done():
+        await asyncio.sleep(0.01)
+    sending.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sending
+    expected = [{content for number, content in answered if number == index} for index in range(DEVICES)]
+    for device, contents in zip(devices, expected, strict=True):
+        counts = await _shown_at_least(device, contents)
+        assert not {content: count for content, count in counts.items() if count > 1}
+        await device.close()
+    assert len(answered) >= 60 * (KILLS + 1)
+    installation.stop()
+
+
+async def _send_on_and_on(
+    installation: Installation, app: TestApp, devices: list[VirtualDevice], answered: list[tuple[int, str]]
+) -> None:
+    """Unicasts and broadcasts, several at a time; a request without an answer counts as not accepted."""
+    server = AppServer(installation.v2_url)
+    serial = 0
+
+    async def one(number: int) -> None:
+        index = number % DEVICES
+        token = devices[index].token
+        everyone = number % 10 == 0
+        content = f"push {number}"
+        body = message(app, 1, content) if everyone else message(app, 5, content, token={"android": token})
+        try:
+            answer = await server.push(body, app.secret_key)
+        except httpx.TransportError:
+            await asyncio.sleep(0.02)
+            return
+        if answer["result"] == 0:
+            answered.extend((each, content) for each in (range(DEVICES) if everyone else [index]))
+
+    while True:
+        await asyncio.gather(*(one(serial + offset) for offset in range(8)))
+        serial += 8
+
+
+async def _shown_at_least(device: VirtualDevice, contents: set[str]) -> Counter[str]:
+    """What the device has shown once it has shown all of these."""
+    counts: Counter[str] = Counter()
+    async with asyncio.timeout(60):
+        while not contents <= counts.keys():
+            event = await device.events.get()
+            if event["type"] == "push":
+                counts[event["content"]] += 1
+    while not device.events.empty():
+        event = device.events.get_nowait()
+        if event["type"] == "push":
+            counts[event["content"]] += 1
+    return counts
