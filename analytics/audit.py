@@ -9,16 +9,15 @@ from analytics.timeline import entry, in_order, joined, moment, source
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse, TimelineEntry
 from services.runtime.errors import NotFoundError
 
-_WIDEST = 2**32
-"""No id of a push is further from its first one."""
+_WIDEST = 2**20
+"""A push has fewer ids than this."""
 
 _FIND = """
 SELECT
-  msgid, target_msgids, appkey, kind, audience, request_json, toUnixTimestamp64Milli(time), task_key,
+  msgid, last_msgid, appkey, kind, audience, request_json, toUnixTimestamp64Milli(time), task_key,
   writer, door, address, request_id
 FROM {table:Identifier} FINAL
 WHERE msgid BETWEEN {lowest:UInt64} AND {msgid:UInt64} AND last_msgid >= {msgid:UInt64}
-  AND (msgid = {msgid:UInt64} OR empty(target_msgids) OR has(target_msgids, {msgid:UInt64}))
 ORDER BY msgid DESC LIMIT 1
 """
 _REQUEST = """
@@ -42,14 +41,14 @@ _OUTCOMES = """
 SELECT kind, toUnixTimestamp64Milli(min(first)), toUnixTimestamp64Milli(max(last)), sum(devices)
 FROM (
   SELECT kind, min(time) AS first, max(time) AS last, groupBitmap(number) AS devices FROM deliveries
-  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY kind, msgid, partition)
+  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} GROUP BY kind, msgid, partition)
 GROUP BY kind
 """
 _REASONS = """
 SELECT kind, reason, sum(devices) AS total
 FROM (
   SELECT kind, reason, groupBitmap(number) AS devices FROM deliveries
-  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND reason != ''
+  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} AND reason != ''
   GROUP BY kind, reason, msgid, partition)
 GROUP BY kind, reason ORDER BY total DESC, reason LIMIT 10 BY kind
 """
@@ -59,7 +58,7 @@ class Push(NamedTuple):
     """A row of `pushes`, or of `task_pushes` while its task is not sent."""
 
     msgid: int
-    target_msgids: Sequence[int]
+    last_msgid: int
     appkey: str
     kind: str
     audience: str
@@ -70,11 +69,6 @@ class Push(NamedTuple):
     door: str
     address: str
     request_id: str
-
-    @property
-    def msgids(self) -> list[int]:
-        """Every id that its outcomes may bear."""
-        return sorted({self.msgid, *self.target_msgids})
 
     @property
     def source(self) -> str:
@@ -99,7 +93,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> Audi
             entry("cancel command", time_ms, detail=source(*origin))
             for time_ms, *origin in await _of_push(clickhouse, _CANCELS, push)
         ),
-        *await _outcome_entries(clickhouse, push.appkey, push.msgids),
+        *await _outcome_entries(clickhouse, push.appkey, push.msgid, push.last_msgid),
         *(await _message_entries(clickhouse, push.appkey, msgid) if msgid != push.msgid else []),
     ]
     return AuditPushResponse(
@@ -160,7 +154,7 @@ def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list
     for event, (first_ms, last_ms, count, devices, expires_ms) in partitions.items():
         match event:
             case "started":
-                detail = joined(f"in {count} partitions", f"until {moment(expires_ms, zone)}")
+                detail = joined(f"in {count} partition{'' if count == 1 else 's'}", f"until {moment(expires_ms, zone)}")
                 entries.append(entry("audience", first_ms, last_ms, devices, detail))
             case "cancelled":
                 entries.append(entry("push cancelled", first_ms, last_ms, count, f"in {count} of {started} partitions"))
@@ -169,8 +163,8 @@ def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list
     return entries
 
 
-async def _outcome_entries(clickhouse: ClickHouse, appkey: str, msgids: Sequence[int]) -> list[TimelineEntry]:
-    parameters = {"appkey": appkey, "msgids": list(msgids)}
+async def _outcome_entries(clickhouse: ClickHouse, appkey: str, first: int, last: int) -> list[TimelineEntry]:
+    parameters = {"appkey": appkey, "first": first, "last": last}
     reasons: dict[str, list[str]] = {}
     for kind, reason, devices in await clickhouse.rows(_REASONS, parameters):
         reasons.setdefault(kind, []).append(f"{reason}: {devices}")
@@ -181,7 +175,7 @@ async def _outcome_entries(clickhouse: ClickHouse, appkey: str, msgids: Sequence
 
 
 async def _message_entries(clickhouse: ClickHouse, appkey: str, msgid: int) -> list[TimelineEntry]:
-    entries = await _outcome_entries(clickhouse, appkey, [msgid])
+    entries = await _outcome_entries(clickhouse, appkey, msgid, msgid)
     for one in entries:
         one.event = f"message {one.event}"
         one.detail = joined(f"message {msgid}", one.detail)

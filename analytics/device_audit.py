@@ -1,8 +1,11 @@
 """What happened to one device: its states, sessions and messages."""
 
+from base64 import b64decode
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+from pyroaring import BitMap
 
 from analytics.attributes import ATTRIBUTES
 from analytics.clickhouse import ClickHouse
@@ -11,7 +14,7 @@ from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
 from services.runtime.errors import NotFoundError
 
 LATEST = 1000
-"""At most so many states, session events and outcomes are told, the latest ones."""
+"""Of states, session events, pushes and outcomes, at most so many are looked at: the latest ones."""
 
 _DESCRIPTION = ("model", *ATTRIBUTES)
 _STATES = f"""
@@ -28,6 +31,11 @@ ORDER BY time DESC LIMIT {limit:UInt32}
 _MESSAGES = """
 SELECT kind, toUnixTimestamp64Milli(time), msgid, reason FROM deliveries FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number = {number:UInt32}
+ORDER BY time DESC LIMIT {limit:UInt32}
+"""
+_AUDIENCES = """
+SELECT toUnixTimestamp64Milli(time), msgid, base64Encode(audience) FROM push_partitions FINAL
+WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND event = 'started' AND count > 0
 ORDER BY time DESC LIMIT {limit:UInt32}
 """
 _SESSION_EVENTS = {
@@ -68,12 +76,22 @@ async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> Audit
             entry(_SESSION_EVENTS.get(kind, kind), time_ms, detail=reason)
             for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, place)
         ),
+        *_audience_entries(await clickhouse.rows(_AUDIENCES, place), states[-1].number),
         *(
             entry(kind, time_ms, detail=joined(f"message {msgid}", reason))
             for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, place)
         ),
     ]
     return AuditDeviceResponse(appkey=appkey, token=token, timeline=in_order(entries))
+
+
+def _audience_entries(rows: Sequence[Sequence[Any]], number: int) -> list[TimelineEntry]:
+    """The pushes that the device was meant to get, whether it did or not."""
+    return [
+        entry("audience", time_ms, detail=f"push {msgid}")
+        for time_ms, msgid, audience in rows
+        if number in BitMap.deserialize(b64decode(audience))
+    ]
 
 
 def state_entries(states: Sequence[State]) -> list[TimelineEntry]:

@@ -26,6 +26,7 @@ from services.runtime.progress import Progress
 from services.runtime.topics import owned
 
 ROLE = "analytics"
+_NO_ANSWER = "the log or the analytics store does not answer"
 _LAG_S = 5.0
 _FIRST_RETRY_S = 0.1
 _LAST_RETRY_S = 10.0
@@ -83,7 +84,7 @@ class Ingestion:
         self._offsets = await self._on_thread(Offsets, self._state)
         watching: asyncio.Task[None] | None = None
         try:
-            await _until_available("the analytics store or the log does not answer", self._recover)
+            await _until_available(_NO_ANSWER, self._recover)
             watching = asyncio.create_task(self._watch(ready))
             await self._follow()
         finally:
@@ -170,7 +171,7 @@ class Ingestion:
         return records
 
     async def _follow(self) -> None:
-        reader = await self._log.open(self._next)
+        reader = await _until_available(_NO_ANSWER, lambda: self._log.open(self._next))
         gathering = Gathering(reader, self._pace, self._hurry)
         following = asyncio.create_task(gathering.batch())
         try:
@@ -204,7 +205,7 @@ class Ingestion:
 
     async def _watch(self, ready: asyncio.Event) -> None:
         """Say ready, and measure the lag again and again."""
-        goal = await self._log.ends(self._next)
+        goal = await self._ends()
         try:
             async with asyncio.timeout(self._pace.ready_s):
                 await self.progress.wait((partition, end - 1) for partition, end in goal.items() if end)
@@ -213,7 +214,10 @@ class Ingestion:
         ready.set()
         while True:
             await asyncio.sleep(_LAG_S)
-            self._measure(await self._log.ends(self._next))
+            self._measure(await self._ends())
+
+    async def _ends(self) -> dict[Partition, int]:
+        return await _until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
 
     def _measure(self, ends: Mapping[Partition, int]) -> None:
         for topic in SOURCES:
@@ -240,7 +244,7 @@ def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:
     return ranges
 
 
-async def _until_available(message: str, attempt: Callable[[], Awaitable[None]]) -> None:
+async def _until_available(message: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
     """Try until it works: nothing is ever skipped."""
     wait_s = _FIRST_RETRY_S
     while True:

@@ -27,6 +27,7 @@ SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES)
 """The topics that are read."""
 
 _KINDS = pa.array([enum_name(OutcomeKind.DESCRIPTOR, number, "OUTCOME_KIND_") for number in range(256)], pa.string())
+_GREATEST_ID = 2**64 - 1
 _TOPIC = pa.array([DELIVERIES.name], pa.string())
 
 
@@ -81,21 +82,21 @@ class Translation:
             tables["deliveries"] = self._deliveries(outcomes)
         return tables
 
-    def _translate(self, record: Record) -> "list[Row | Outcomes]":
+    def _translate(self, record: Record) -> Sequence[Row | Outcomes]:
         message = decode(record)
         match message:
             case DeviceFact():
-                return [*self._device(record, message)]
+                return self._device(record, message)
             case PushCommand():
-                return [*_command(record, message)]
+                return _command(record, message)
             case TaskFact():
-                return [*_task(record, message)]
+                return _task(record, message)
             case SessionFact():
-                return [*self._sessions(record, message)]
+                return self._sessions(record, message)
             case PushFact():
-                return [*_push_partition(record, message)]
+                return _push_partition(record, message)
             case DeliveryFact():
-                return [*self._outcomes(record, message)]
+                return self._outcomes(record, message)
             case _:
                 raise ValueError(f"{record.topic} is not for analytics")
 
@@ -260,20 +261,11 @@ def _push_partition(record: Record, message: PushFact) -> list[Row]:
 
 
 def _push(push: SendPush, time_ms: int, meta: Meta, place: tuple[Any, ...]) -> tuple[Any, ...]:
-    offsets = np.unique(np.frombuffer(push.audience.devices.id_offsets, "<u4")).astype(np.uint64)
-    targets = (offsets + np.uint64(push.msgid)).tolist() if push.id_count > 1 else []
-    last = min(max([push.msgid + max(push.id_count, 1) - 1, *targets[-1:]]), 2**64 - 1)
+    last_msgid = min(push.msgid + max(push.id_count, 1) - 1, _GREATEST_ID)
+    kind = enum_name(Kind.DESCRIPTOR, push.kind, "KIND_")
     return (
-        *(
-            push.msgid,
-            last,
-            targets,
-            push.appkey,
-            _platform(push.platform),
-            enum_name(Kind.DESCRIPTOR, push.kind, "KIND_"),
-        ),
-        *(readable(push.audience), push.request_json, time_ms, push.period_s, push.qps, push.task_key),
-        *(*_origin(meta), *place),
+        *(push.msgid, last_msgid, push.appkey, _platform(push.platform), kind, readable(push.audience)),
+        *(push.request_json, time_ms, push.period_s, push.qps, push.task_key, *_origin(meta), *place),
     )
 
 

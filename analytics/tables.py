@@ -12,7 +12,7 @@ _ATTRIBUTES = [(name, _CODED) for name in ATTRIBUTES]
 _ORIGIN = [("writer", _TEXT), ("door", _TEXT), ("address", _TEXT), ("request_id", _TEXT)]
 _PLACE = [("_topic", _TEXT), ("_partition", pa.uint16()), ("_offset", pa.uint64()), ("_index", pa.uint32())]
 _PUSH = [
-    *[("msgid", pa.uint64()), ("last_msgid", pa.uint64()), ("target_msgids", pa.list_(pa.uint64()))],
+    *[("msgid", pa.uint64()), ("last_msgid", pa.uint64())],
     *[("appkey", _TEXT), ("platform", _TEXT), ("kind", _TEXT), ("audience", _TEXT), ("request_json", _TEXT)],
     *[("time", TIME), ("period_s", pa.uint32()), ("qps", pa.uint32()), ("task_key", _TEXT), *_ORIGIN, *_PLACE],
 ]

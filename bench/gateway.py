@@ -4,8 +4,7 @@
 
 One server process and one client process, on a core each where there are two. The clients are the same C program
 for all servers: they count bytes. The floor (bench/floor.c) writes one frame a socket and knows no protocol.
-mosquitto runs
-as Debian ships it, and again with allow_duplicate_messages; without it its lines are left out.
+mosquitto runs as Debian ships it, and again with allow_duplicate_messages; without it its lines are left out.
 """
 
 import argparse

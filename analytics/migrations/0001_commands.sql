@@ -4,9 +4,8 @@
 
 CREATE TABLE IF NOT EXISTS pushes (
   msgid UInt64,
+  -- The message ids of a token list follow each other up to this one; the same as `msgid` for other pushes.
   last_msgid UInt64,
-  -- The message ids of a token list, ascending; empty when all of the push goes by `msgid`.
-  target_msgids Array(UInt64) CODEC(Delta, ZSTD),
   appkey LowCardinality(String),
   platform LowCardinality(String),
   kind LowCardinality(String),

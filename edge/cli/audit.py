@@ -1,6 +1,7 @@
 """`carillon audit`: what happened to a push or a device, from the event log."""
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,8 @@ from services.runtime.config import Settings, environment, load
 from services.runtime.rpc import Channel
 
 _TIMEOUT_S = 30.0
+_WIDE = 400
+"""Columns when the output is no terminal: nothing is folded then."""
 
 
 @click.group()
@@ -106,7 +109,7 @@ def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
 
 
 def _show(facts: Sequence[tuple[str, str]], timeline: Sequence[TimelineEntry]) -> None:
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
     for name, value in facts:
         if value:
             console.print(Text(f"{name:<10}", style="bold").append(value, style="not bold"), soft_wrap=True)

@@ -8,6 +8,7 @@ import falcon
 import msgspec
 from falcon.asgi import Request
 
+from edge.core.answers import MEDIA_TYPE
 from services.runtime.errors import InputError
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -57,6 +58,10 @@ class TimedBodies:
             await self._door(scope, receive_in_time, send)
         except falcon.HTTPError as error:
             body = msgspec.json.encode({"result": error.status_code, "desc": error.description})
-            headers = [(b"content-type", b"application/json;charset=utf-8"), (b"connection", b"close")]
+            headers = [
+                (b"content-type", MEDIA_TYPE.encode()),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ]
             await send({"type": "http.response.start", "status": error.status_code, "headers": headers})
             await send({"type": "http.response.body", "body": body})

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from services.runtime.errors import InputError
 
@@ -22,8 +23,6 @@ _WORDS = {
 _SHAPES = [
     (re.compile(r"Object missing required field `(.+)`"), ".{0} is missing"),
     (re.compile(r"Object contains unknown field `(.+)`"), ".{0} is not known"),
-    (re.compile(r"Expected `\w+` >= (-?\d+)"), " must be at least {0}"),
-    (re.compile(r"Expected `\w+` <= (-?\d+)"), " must be at most {0}"),
     (re.compile(r"Expected `str` of length >= 1"), " must not be empty"),
     (re.compile(r"Expected `str` of length <= (\d+)"), " must have at most {0} characters"),
     (re.compile(r"Expected `(?:array|object)` of length >= 1"), " must not be empty"),
@@ -31,6 +30,8 @@ _SHAPES = [
     (re.compile(r"Expected `(?:array|object)` of length <= (\d+)"), " must have at most {0} entries"),
     (re.compile(r"Invalid enum value (.+)"), " must not be {0}"),
 ]
+_OUT_OF_RANGE = re.compile(r"Expected `int` [<>]=")
+_STEP = re.compile(r"\.([^.\[]+)|(\[)[^\]]+\]")
 _EXPECTED = re.compile(r"Expected `([^`]+)`")
 
 
@@ -39,7 +40,7 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
     try:
         return _decoder(kind).decode(raw)
     except msgspec.ValidationError as error:
-        raise InputError(problem(error, at)) from None
+        raise InputError(_problem(error, kind, at)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError(f"{at or 'the body'} is not JSON that can be read") from None
 
@@ -49,13 +50,16 @@ def convert(kind: Any, value: object, at: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InputError(problem(error, at)) from None
+        raise InputError(_problem(error, kind, at)) from None
 
 
-def problem(error: msgspec.ValidationError, at: str = "") -> str:
+def _problem(error: msgspec.ValidationError, kind: Any, at: str) -> str:
     """One sentence that begins with the field's path."""
     text, _, path = str(error).partition(" - at `$")
-    place = (at + path.rstrip("`")).lstrip(".")
+    path = path.rstrip("`")
+    place = (at + path).lstrip(".")
+    if _OUT_OF_RANGE.match(text) and (bounds := _bounds(kind, path)):
+        return f"{place} must be an integer from {bounds.ge} to {bounds.le}"
     for pattern, sentence in _SHAPES:
         if found := pattern.fullmatch(text):
             return (place + sentence.format(*found.groups())).lstrip(".")
@@ -63,6 +67,29 @@ def problem(error: msgspec.ValidationError, at: str = "") -> str:
         kinds = [word for word in found[1].split(" | ") if word != "null"]
         return f"{place or 'the body'} must be {' or '.join(_WORDS.get(word, word) for word in kinds)}"
     return f"{place}: {text}"
+
+
+def _bounds(kind: Any, path: str) -> msgspec.inspect.IntType | None:
+    """The integer type with bounds that stands at the path."""
+    found = _members(msgspec.inspect.type_info(kind))
+    for name, _ in _STEP.findall(path):
+        found = [member for parent in found for child in _children(parent, name) for member in _members(child)]
+    return next((member for member in found if isinstance(member, msgspec.inspect.IntType) and member.le), None)
+
+
+def _members(kind: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
+    return list(kind.types) if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+
+
+def _children(kind: msgspec.inspect.Type, name: str) -> list[msgspec.inspect.Type]:
+    """What a step leads to: the field of that name, or the entries where there is no name."""
+    match kind:
+        case msgspec.inspect.StructType(fields=fields):
+            return [field.type for field in fields if field.encode_name == name]
+        case msgspec.inspect.ListType(item_type=entry) | msgspec.inspect.DictType(value_type=entry) if not name:
+            return [entry]
+        case _:
+            return []
 
 
 @functools.cache

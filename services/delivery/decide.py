@@ -1,6 +1,6 @@
 """What delivery decides: when a push starts and for whom, and when it ends. Pure; facts come out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from pyroaring import BitMap
 
@@ -63,15 +63,12 @@ def finish(push: Push) -> list[PushFact]:
     ]
 
 
-def overflow(
-    state: DeliveryState, appkey: str, partition: int, number: int, cap: int = MAILBOX_CAP
-) -> Iterator[tuple[int, Push]]:
-    """(message id, push) of what a full mailbox gives up, oldest first."""
-    box: Sequence[int] = state.mailbox(appkey, partition, number)
-    for first in box[: max(0, len(box) - cap)]:
-        push = state.pushes[first]
-        for msgid in push.parts[partition].pending_ids(number):
-            yield msgid, push
+def overflow(state: DeliveryState, appkey: str, partition: int, number: int, is_online: bool) -> list[int]:
+    """Message ids that a device's full mailbox gives up, oldest first."""
+    box = state.mailbox(appkey, partition, number)
+    cap = UNACKNOWLEDGED_CAP if is_online else MAILBOX_CAP
+    given_up = box[: max(0, len(box) - cap)]
+    return [msgid for first in given_up for msgid in state.pushes[first].parts[partition].pending_ids(number)]
 
 
 def _because_of(order: int) -> Meta:

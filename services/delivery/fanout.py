@@ -4,11 +4,12 @@ import asyncio
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
 from services.delivery import decide
 from services.delivery.pace import Pace
-from services.delivery.parts import BitmapPart
+from services.delivery.parts import BitmapPart, ListedPart
 from services.delivery.presence import Presence
 from services.delivery.recorder import Recorder
 from services.delivery.state import DeliveryState, Push
@@ -16,7 +17,11 @@ from services.delivery.stream import GatewayStream
 from services.runtime.clock import Clock
 from services.runtime.logs import logger
 
+Started = tuple[Push, Sequence[int]]
+"""A push, and the partitions in which it has just started and is not over."""
+
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
+_DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
 _SLICE = 1000
 
 
@@ -24,7 +29,6 @@ _SLICE = 1000
 class _Pacing:
     """A push on its way; `served` are (partition, number) of devices that connected meanwhile."""
 
-    push: Push
     task: "asyncio.Task[None]"
     served: set[tuple[int, int]] = field(default_factory=set)
 
@@ -55,18 +59,17 @@ class Fanout:
         self._shards = shards
         self._pacing: dict[int, _Pacing] = {}
 
-    def start(self, push: Push, partitions: Iterable[int]) -> None:
-        """Send a push that has just started in the partitions to whoever is connected; at its speed, if it has one."""
-        here = [partition for partition in partitions if partition in push.parts]
-        if push.is_listed:
-            self._make_place(push, here)
-        if push.send.qps:
-            task = asyncio.create_task(self._send_paced(push, here))
-            self._pacing[push.msgid] = _Pacing(push, task)
-            task.add_done_callback(lambda task: self._paced(push, task))
-        else:
-            for partition in here:
-                self._send(push, partition, self._ready(push, partition))
+    def start(self, started: Sequence[Started]) -> None:
+        """Send pushes that have just started to whoever is connected; at their speed, if they have one."""
+        self._make_place(started)
+        for push, partitions in started:
+            if push.send.qps:
+                task = asyncio.create_task(self._send_paced(push, partitions))
+                self._pacing[push.msgid] = _Pacing(task)
+                task.add_done_callback(partial(self._paced, push.msgid))
+            else:
+                for partition in partitions:
+                    self._send(push, partition, self._ready(push, partition))
 
     def connected(self, stream: GatewayStream, devices: Iterable[Connected]) -> None:
         """Devices came: send each what it has still to get, pushes that several of them get as one message."""
@@ -99,24 +102,27 @@ class Fanout:
                 self._pacing[push.msgid].served.add((device.partition, device.number))
             self._recorder.add(device.partition, device.appkey, msgid, device.number, _SENT, now_ms)
 
-    def _make_place(self, push: Push, partitions: Iterable[int]) -> None:
+    def _make_place(self, started: Sequence[Started]) -> None:
         """Give up the oldest unicast pushes of devices whose mailbox is full."""
-        appkey, now_ms = push.send.appkey, self._clock.now_ms()
-        for partition in partitions:
-            links = self._presence.links(appkey, partition)
-            for number in push.parts[partition].pending_numbers():
-                cap = decide.UNACKNOWLEDGED_CAP if number in links else decide.MAILBOX_CAP
-                for msgid, _ in decide.overflow(self._state, appkey, partition, number, cap):
-                    dropped = OutcomeKind.OUTCOME_KIND_DROPPED
-                    self._recorder.settle(partition, appkey, msgid, number, dropped, now_ms, "mailbox full")
+        devices = {
+            (push.send.appkey, partition, number)
+            for push, partitions in started
+            for partition in partitions
+            if isinstance(part := push.parts[partition], ListedPart)
+            for number in part.targets
+        }
+        for appkey, partition, number in devices:
+            is_online = number in self._presence.links(appkey, partition)
+            for msgid in decide.overflow(self._state, appkey, partition, number, is_online):
+                now_ms = self._clock.now_ms()
+                self._recorder.settle(partition, appkey, msgid, number, _DROPPED, now_ms, "mailbox full")
 
-    def _ready(self, push: Push, partition: int) -> Sequence[int]:
-        """Devices that are connected and have still to get the push."""
-        part = push.parts[partition]
-        if len(part.pending_numbers()) == 0:
-            return []
-        ready: Sequence[int] = (part.pending_numbers() & self._presence.online(push.send.appkey, partition)).to_array()
-        return ready
+    def _ready(self, push: Push, partition: int) -> Iterable[int]:
+        """Devices that may have to be sent the push now."""
+        part = push.parts.get(partition)
+        if isinstance(part, BitmapPart):
+            return part.pending_numbers() & self._presence.online(push.send.appkey, partition)
+        return list(part.targets) if part else ()
 
     def _send(self, push: Push, partition: int, numbers: Iterable[int]) -> int:
         """Send to those of the devices that are connected and have not got it; returns how many there were."""
@@ -153,7 +159,7 @@ class Fanout:
         pace = Pace(self._clock, push.send.qps / self._shards)
         served = self._pacing[push.msgid].served
         for partition in partitions:
-            ready = list(self._ready(push, partition)) if partition in push.parts else []
+            ready = list(self._ready(push, partition))
             at = 0
             while at < len(ready):
                 count = await pace.free(_SLICE)
@@ -164,8 +170,8 @@ class Fanout:
                 pace.went(self._send(push, partition, [n for n in these if (partition, n) not in served]))
                 at += count
 
-    def _paced(self, push: Push, task: "asyncio.Task[None]") -> None:
-        if self._pacing.get(push.msgid) and self._pacing[push.msgid].task is task:
-            del self._pacing[push.msgid]
+    def _paced(self, msgid: int, task: "asyncio.Task[None]") -> None:
+        if self._pacing[msgid].task is task:
+            del self._pacing[msgid]
         if not task.cancelled() and (error := task.exception()):
             logger.error("a push stopped on its way; who missed it gets it with the next connection", exc_info=error)

@@ -53,6 +53,10 @@ class Journal:
     def fold(self, record: Record, message: Any) -> None:
         """Fold a record that is in the log; one whose place is not known is folded again after a restart."""
         self._state.apply(record, message)
+        self.pass_by(record)
+
+    def pass_by(self, record: Record) -> None:
+        """Note that the state has seen the record."""
         if record.offset >= 0:
             partition = Partition(record.topic, record.partition)
             self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)

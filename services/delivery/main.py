@@ -1,11 +1,11 @@
 """Delivery's settings and wiring."""
 
-import asyncio
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.delivery.apns import ApnsSender
+from services.delivery.audiences import Audiences
 from services.delivery.commands import Commands
 from services.delivery.expiry import Expiry
 from services.delivery.fanout import Fanout
@@ -35,20 +35,19 @@ SETTINGS = DeliverySettings
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
     """The state in a directory, for the role itself and for replays."""
-    parking = Parking(settings.data / "parked" / "delivery.jsonl", "delivery")
-    return DeliveryFold(directory, log, parking, owned(settings.partitions, settings.shard, settings.shards))
+    mine = owned(settings.partitions, settings.shard, settings.shards)
+    return DeliveryFold(directory, log, _parking(settings), mine)
 
 
 def build(settings: DeliverySettings, around: Surroundings) -> Role:
-    """Wire the role: restore, record, follow commands, expire, and send to iOS devices."""
+    """Wire the role: restore, record, send to iOS devices, follow commands, expire."""
     fold = open_state(settings, settings.state_dir("delivery"), around.log)
-    state = fold.state
-    journal = Journal(around.log, state, around.clock)
+    state, clock, url = fold.state, around.clock, settings.apns_url
+    journal = Journal(around.log, state, clock)
     recorder = Recorder(journal)
     presence = Presence()
-    fanout = Fanout(state, presence, recorder, around.clock, settings.shards)
-    url = settings.apns_url
-    standin = ApnsStandIn(around.clock)
+    fanout = Fanout(state, presence, recorder, clock, settings.shards)
+    standin = ApnsStandIn(clock)
     ios = IosDelivery(
         around.log,
         state,
@@ -56,16 +55,13 @@ def build(settings: DeliverySettings, around: Surroundings) -> Role:
         (lambda: ApnsSender(url)) if url else (lambda: ApnsSender(standin.url, standin.authority)),
         around.peers,
         around.apps,
-        around.clock,
+        clock,
+        settings.shards,
     )
-    parking = Parking(settings.data / "parked" / "delivery.jsonl", "delivery")
-    mine = owned(settings.partitions, settings.shard, settings.shards)
-    batch_lock = asyncio.Lock()
-    commands = Commands(
-        around.log, journal, state, fanout, ios, recorder, around.peers, around.clock, parking, mine, batch_lock
-    )
-    snapshots = Snapshots(fold, journal, batch_lock, around.log, around.clock, settings.snapshot_s)
-    servicer = DeliveryServicer(state, presence, fanout, recorder, around.clock, snapshots.restored)
+    audiences = Audiences(around.peers, clock)
+    commands = Commands(around.log, journal, state, audiences, fanout, ios, recorder, clock, _parking(settings))
+    snapshots = Snapshots(fold, journal, around.log, clock, settings.snapshot_s)
+    servicer = DeliveryServicer(state, presence, fanout, recorder, clock, snapshots.restored)
     positions = PositionsServicer(commands.progress)
     return Role(
         "delivery",
@@ -75,10 +71,14 @@ def build(settings: DeliverySettings, around: Surroundings) -> Role:
             recorder,
             ios,
             commands,
-            Expiry(state, journal, around.clock),
+            Expiry(state, journal, clock),
         ],
         servicers=[
             lambda server: add_DeliveryServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
         ],
     )
+
+
+def _parking(settings: DeliverySettings) -> Parking:
+    return Parking(settings.data / "parked" / "delivery.jsonl", "delivery")

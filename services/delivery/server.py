@@ -8,16 +8,23 @@ import numpy
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind, Reports
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
 from services.delivery.fanout import Fanout
+from services.delivery.parts import BitmapPart, listed_targets
 from services.delivery.presence import Presence
 from services.delivery.recorder import Recorder
-from services.delivery.state import DeliveryState
+from services.delivery.state import DeliveryState, Push
 from services.delivery.stream import GatewayStream
 from services.runtime.clock import Clock
+from services.runtime.errors import InputError
 from services.runtime.ids import issued_ms
 from services.runtime.logs import logger
 from services.runtime.rpc import Context
 
-_LATEST_REPORT_MS = 8 * 86_400_000
+_AHEAD_MS = 60_000
+_LATEST_REPORT_MS = 400 * 86_400_000  # a timed push has its id up to a year before it is sent
+_RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
+_REPORTED = frozenset(
+    {OutcomeKind.OUTCOME_KIND_SHOWN, OutcomeKind.OUTCOME_KIND_CLICKED, OutcomeKind.OUTCOME_KIND_DISMISSED}
+)
 
 
 class DeliveryServicer(DeliveryServiceServicer):
@@ -42,54 +49,67 @@ class DeliveryServicer(DeliveryServiceServicer):
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         await self._restored.wait()
         stream = GatewayStream()
-        intake = asyncio.create_task(self._take(stream, requests))
+        intake = asyncio.create_task(self._take_in(stream, requests))
+        intake.add_done_callback(lambda _: stream.end())
         try:
-            while not intake.done():
-                outgoing = asyncio.create_task(stream.take())
-                await asyncio.wait([intake, outgoing], return_when=asyncio.FIRST_COMPLETED)
-                if not outgoing.done():
-                    outgoing.cancel()
-                    break
-                yield outgoing.result()
-            if intake.done():
-                intake.result()
+            while (response := await stream.take()) is not None:
+                yield response
+            await intake
         finally:
             intake.cancel()
             self._presence.drop(stream)
 
-    async def _take(self, stream: GatewayStream, requests: AsyncIterator[AttachRequest]) -> None:
+    async def _take_in(self, stream: GatewayStream, requests: AsyncIterator[AttachRequest]) -> None:
         async for request in requests:
             if request.gateway:
                 logger.info("a gateway attached", gateway=request.gateway)
+            for reports in request.reports:
+                self._report(reports)
             for connection in request.disconnected:
                 self._presence.disconnect(stream, connection)
             self._fanout.connected(stream, request.connected)
-            for reports in request.reports:
-                self._report(reports)
             await self._recorder.room()
 
     def _report(self, reports: Reports) -> None:
-        rows = zip(
-            numpy.frombuffer(reports.partitions, "<u2").tolist(),
-            numpy.frombuffer(reports.numbers, "<u4").tolist(),
-            numpy.frombuffer(reports.msgids, "<u8").tolist(),
-            numpy.frombuffer(reports.kinds, "u1").tolist(),
-            numpy.frombuffer(reports.times_ms, "<i8").tolist(),
+        appkey = reports.appkey
+        for partition, number, msgid, kind, time_ms in _rows(reports):
+            push = self._state.push_of(msgid)
+            if kind == _RECEIVED:
+                if push and _is_pending(push, appkey, partition, msgid, number):
+                    self._recorder.settle(partition, appkey, msgid, number, kind, time_ms)
+            elif kind in _REPORTED and self._believes(push, appkey, partition, msgid, number):
+                self._recorder.add(partition, appkey, msgid, number, kind, time_ms)
+
+    def _believes(self, push: Push | None, appkey: str, partition: int, msgid: int, number: int) -> bool:
+        """A device reports only on what was meant for it. Of a push that is over only the age is known."""
+        if push is not None:
+            return push.send.appkey == appkey and _addresses(push, partition, msgid, number)
+        return -_AHEAD_MS <= self._clock.now_ms() - issued_ms(msgid) <= _LATEST_REPORT_MS
+
+
+def _rows(reports: Reports) -> "zip[tuple[int, int, int, int, int]]":
+    """InputError: the columns do not fit together."""
+    count = len(reports.kinds)
+    try:
+        return zip(
+            numpy.frombuffer(reports.partitions, "<u2", count).tolist(),
+            numpy.frombuffer(reports.numbers, "<u4", count).tolist(),
+            numpy.frombuffer(reports.msgids, "<u8", count).tolist(),
+            reports.kinds,
+            numpy.frombuffer(reports.times_ms, "<i8", count).tolist(),
             strict=True,
         )
-        for partition, number, msgid, kind, time_ms in rows:
-            if self._believes(reports.appkey, partition, number, msgid, kind):
-                self._recorder.add(partition, reports.appkey, msgid, number, kind, time_ms)
+    except ValueError as error:
+        raise InputError("reports: the columns are of unequal length") from error
 
-    def _believes(self, appkey: str, partition: int, number: int, msgid: int, kind: int) -> bool:
-        """A device reports only on what was meant for it; the last word on a push that ended long ago is no news."""
-        push = self._state.push_of(msgid)
-        if push is None:
-            age_ms = self._clock.now_ms() - issued_ms(msgid)
-            return kind != OutcomeKind.OUTCOME_KIND_RECEIVED and 0 <= age_ms <= _LATEST_REPORT_MS
-        part = push.parts.get(partition)
-        if push.send.appkey != appkey or part is None:
-            return False
-        if kind == OutcomeKind.OUTCOME_KIND_RECEIVED:
-            return msgid in part.pending_ids(number)
-        return part.addresses(number)
+
+def _is_pending(push: Push, appkey: str, partition: int, msgid: int, number: int) -> bool:
+    part = push.parts.get(partition)
+    return part is not None and push.send.appkey == appkey and msgid in part.pending_ids(number)
+
+
+def _addresses(push: Push, partition: int, msgid: int, number: int) -> bool:
+    part = push.parts.get(partition)
+    if isinstance(part, BitmapPart):
+        return number in part.audience
+    return msgid in listed_targets(push.send).get(partition, {}).get(number, ())

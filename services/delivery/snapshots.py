@@ -1,22 +1,26 @@
-"""Restores delivery's state at the start, and saves it every few minutes and at the end."""
+"""Restores the state at the start, and saves it every few minutes and at the end."""
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from services.delivery import store
 from services.delivery.journal import Journal
 from services.delivery.state import DeliveryState
 from services.runtime.clock import Clock
+from services.runtime.errors import UnavailableError
 from services.runtime.follower import Fact, Follower, MemoryStorage
 from services.runtime.log import Log, Partition, Record
+from services.runtime.logs import logger
 from services.runtime.parking import Parking
 from services.runtime.snapshot import SnapshotFile
 from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 
 SNAPSHOT = "delivery.snapshot"
-SOURCE = Partition(PUSH_COMMANDS.name, 0)
-_VERSION = 1
+_VERSION = 2
+_SLICE = 500
 
 
 class DeliveryFold:
@@ -27,12 +31,12 @@ class DeliveryFold:
         self.file = SnapshotFile(directory / SNAPSHOT, _VERSION)
         saved = self.file.load()
         if saved is not None:
-            self.state.load(saved.blobs)
+            store.load(self.state, saved.blobs)
         self._storage = MemoryStorage(saved.offsets if saved else {})
         self.followers = [
             Follower("delivery", log, _Folding(self.state), self._storage, parking, folds=folds)
             for folds in (
-                [SOURCE],
+                [Partition(PUSH_COMMANDS.name, 0)],
                 [Partition(PUSHES.name, number) for number in owned],
                 [Partition(DELIVERIES.name, number) for number in owned],
             )
@@ -46,11 +50,10 @@ class DeliveryFold:
         return self._storage.offsets()
 
     def digest(self) -> str:
-        return self.state.digest()
+        return store.digest(self.state)
 
     def close(self) -> None:
-        offsets = self._storage.offsets()
-        self.file.save({**offsets, SOURCE: self.state.resume_at(offsets.get(SOURCE, 0))}, self.state.dump())
+        self.file.save(self._storage.offsets(), store.dump(self.state))
 
 
 class _Folding:
@@ -71,35 +74,41 @@ class Snapshots:
 
     name = "delivery snapshots"
 
-    def __init__(
-        self, fold: DeliveryFold, journal: Journal, lock: asyncio.Lock, log: Log, clock: Clock, every_s: int
-    ) -> None:
+    def __init__(self, fold: DeliveryFold, journal: Journal, log: Log, clock: Clock, every_s: int) -> None:
         self.restored = asyncio.Event()
         self._fold = fold
         self._journal = journal
-        self._lock = lock
         self._log = log
         self._clock = clock
         self._every_ms = every_s * 1000
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="delivery-snapshot")
 
     async def run(self, ready: asyncio.Event) -> None:
-        commands_from = self._fold.offsets().get(SOURCE, 0)
         ends = await self._log.ends(self._fold.partitions)
         for follower in self._fold.followers:
             await follower.fold_until(ends, lambda count: None)
-        self._journal.offsets |= {**self._fold.offsets(), SOURCE: commands_from}
+        self._journal.offsets |= self._fold.offsets()
         self.restored.set()
         ready.set()
         try:
             while True:
                 await self._clock.sleep_until(self._clock.now_ms() + self._every_ms)
-                async with self._lock:
-                    await self.save()
+                await self._save_or_say()
         finally:
             await self.save()
+            self._disk.shutdown()
 
     async def save(self) -> None:
-        """Write the snapshot; the file is written in a thread, from blobs taken at one moment."""
-        offsets, blobs = dict(self._journal.offsets), list(self._fold.state.dump())
-        offsets[SOURCE] = self._fold.state.resume_at(offsets.get(SOURCE, 0))
-        await asyncio.to_thread(self._fold.file.save, offsets, blobs)
+        """Write a snapshot: offsets as of now, and blobs taken in slices, because others go on meanwhile."""
+        offsets, blobs = dict(self._journal.offsets), []
+        for blob in store.dump(self._fold.state):
+            blobs.append(blob)
+            if len(blobs) % _SLICE == 0:
+                await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(self._disk, self._fold.file.save, offsets, blobs)
+
+    async def _save_or_say(self) -> None:
+        try:
+            await self.save()
+        except UnavailableError as error:
+            logger.error("delivery could not save a snapshot; it tries again later", error=str(error))

@@ -10,6 +10,7 @@ from services.gateway.decide import Limits
 from services.gateway.frames import HEADROOM
 from services.gateway.state import Session
 from services.runtime.device_protocol import MAX_FRAME_BYTES, Answer, Goodbye, GoodbyeReason, encode
+from services.runtime.logs import logger
 from services.runtime.metrics import GOODBYES
 
 MAX_WAITING = 64
@@ -127,9 +128,13 @@ class Connection(WSListener):
             self.goodbye("protocol", "too many requests are waiting")
 
     async def _drain(self) -> None:
-        while self._work:
-            await self._work[0]()
-            self._work.popleft()
+        try:
+            while self._work:
+                await self._work[0]()
+                self._work.popleft()
+        except Exception as error:
+            logger.error("a device's request failed", exc_info=error)
+            self.abort("failed")
         self._work = None
 
     def on_ws_connected(self, transport: WSTransport) -> None:

@@ -95,8 +95,9 @@ class Reception:
 
     async def _greet_slowly(self, connection: Connection, hello: Hello) -> None:
         """Greet a new device, or one whose app is not known: it may have been created a moment ago."""
-        await self._apps.refresh()
         number = self._number(hello)
+        if judge(hello, self._apps.get(hello.app), number) == "refuse":
+            await self._apps.refresh()
         match judge(hello, self._apps.get(hello.app), number):
             case "refuse":
                 connection.goodbye("unauthorized")

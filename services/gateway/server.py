@@ -91,29 +91,31 @@ class Door:
 
     async def hand(self, response: AttachResponse) -> None:
         """Do what delivery says."""
+        sent = 0
+        for send in response.sends:
+            sent += await self._send(send)
+        FRAMES_SENT.inc(sent)
         for close in response.closes:
             connection = self._connections.find(close.connection)
             if connection is not None:
                 connection.goodbye(_REASONS.get(close.reason, "draining"), close.reason)
-        for send in response.sends:
-            await self._send(send)
 
-    async def _send(self, send: Send) -> None:
-        """Write the message to all its connections; in chunks, so that others get their turn."""
+    async def _send(self, send: Send) -> int:
+        """Write the message to its connections that are still here; in chunks, so that others get their turn."""
         frames = PushFrames(send.message, send.expires_ms)
         connections = numpy.frombuffer(send.connections, "<u8").tolist()
         msgids = numpy.frombuffer(send.msgids, "<u8").tolist()
         same = frames.frame(msgids[0]) if len(msgids) == 1 else None
+        sent = 0
         for start in range(0, len(connections), _CHUNK):
             if start:
                 await asyncio.sleep(0)
-            sent = 0
             for index in range(start, min(start + _CHUNK, len(connections))):
                 connection = self._connections.find(connections[index])
                 if connection is not None:
                     connection.push(same or frames.frame(msgids[index]))
                     sent += 1
-            FRAMES_SENT.inc(sent)
+        return sent
 
     def _accept(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
         if request.path.split(b"?", 1)[0] != PATH or self._draining:

@@ -112,7 +112,6 @@ class Outbox:
         if len(columns) >= _BATCH_REPORTS:
             self._full.append(self._columns.pop(session.appkey))
         self.news.set()
-        REPORTS.inc(len(msgids))
 
     def start_again(self, current: list[Session]) -> None:
         """A new stream: announce everything, repeat what the last one may have lost."""
@@ -151,6 +150,7 @@ class Outbox:
             self._columns = {}
         count = sum(map(len, columns))
         self.waiting -= count
+        REPORTS.inc(count)
         reports = [column.to_proto() for column in columns]
         if reports:
             self._handed.append(Handed(now_ms, count, reports))

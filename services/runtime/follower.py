@@ -136,7 +136,6 @@ class Follower:
         finally:
             if self._notes:
                 await asyncio.wait(self._notes, timeout=_LAST_NOTES_S)
-            self._thread.submit(self._storage.rollback)
             self._thread.shutdown(wait=True)
 
     async def _follow(self, ready: asyncio.Event) -> None:

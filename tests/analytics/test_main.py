@@ -185,7 +185,7 @@ async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatc
         assert "2026-09-21 22:13:20.010" in output
 
         code, output = await carillon("device", "1234567890", "token-1-3", "--json")
-        assert [entry["event"] for entry in json.loads(output)["timeline"]] == ["registered", "sent"]
+        assert [entry["event"] for entry in json.loads(output)["timeline"]] == ["registered", "audience", "sent"]
 
         code, output = await carillon("device", "1234567890", "token-1-3")
         assert "alias alice" in output

@@ -35,8 +35,8 @@ def rendered(value: Any, space: str, ascii_only: bool) -> str:
         return f"[{space}{f',{space}'.join(rendered(entry, space, ascii_only) for entry in value)}{space}]"
     if isinstance(value, dict):
         members = (
-            f"{json.dumps(k, ensure_ascii=ascii_only)}{space}:{space}{rendered(v, space, ascii_only)}"
-            for k, v in value.items()
+            f"{json.dumps(key, ensure_ascii=ascii_only)}{space}:{space}{rendered(entry, space, ascii_only)}"
+            for key, entry in value.items()
         )
         return f"{{{space}{f',{space}'.join(members)}{space}}}"
     return json.dumps(value, ensure_ascii=ascii_only)

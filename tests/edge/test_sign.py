@@ -9,7 +9,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RotateSecretRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from tests.edge.conftest import Installation, broadcast
-from tests.edge.signing import signed
+from tests.edge.signing import reference_sign, signed
 
 REFUSED = {"result": 401, "desc": "sign not correct"}
 
@@ -55,7 +55,8 @@ async def test_one_platform_of_two_signs_alone_or_with_both(installation: Instal
 
 async def test_the_appkey_of_a_platform_left_out_may_be_anything(installation: Installation) -> None:
     app = await installation.app()
-    for other in ("no such app", 7, [], {}, False):
+    others: list[Any] = ["no such app", 7, [], {}, False]
+    for other in others:
         body = broadcast(app)
         body["sendTo"]["appkey"]["ios"] = other
         assert (await installation.push(body, app.appkey))["result"] == 0
@@ -104,8 +105,6 @@ async def test_a_new_app_and_a_new_secret_count_at_once(installation: Installati
 async def test_numbers_are_signed_as_they_were_written(installation: Installation) -> None:
     app = await installation.app()
     raw = json.dumps(broadcast(app)).replace('"is_notif": 1', '"is_notif": 1, "unknown": 1.50e+3')
-    from tests.edge.signing import reference_sign
-
     sign = reference_sign(raw.encode(), installation.secrets[app.appkey])
     answer = await installation.post(f'{raw[:-1]}, "sign": "{sign}"}}'.encode())
     assert answer["result"] == 0

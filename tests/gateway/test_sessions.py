@@ -5,7 +5,9 @@ from protos.registry.v1.apps_pb2 import App, Platform
 from services.gateway.decide import Limits, judge, overdue
 from services.gateway.state import ConnectionIds, Connections, Session
 from services.runtime.device_protocol import Hello
-from services.runtime.topics import device_key, partition_of
+from services.runtime.follower import decode
+from services.runtime.log import Partition
+from services.runtime.topics import SESSIONS, device_key, partition_of
 from tests.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House
 from tests.gateway.scripted import Client
 
@@ -35,18 +37,23 @@ async def test_a_life_is_told_in_order(house: House) -> None:
     assert counts[0].connections_by_app == {ANDROID: 1}
 
 
-async def test_events_lie_in_the_devices_partition_in_few_records(house: House) -> None:
-    tokens = {}
+async def test_events_lie_in_the_devices_partition_one_record_a_flush(house: House) -> None:
     clients = [await Client.connect(house.port) for _ in range(12)]
     for client in clients:
-        client.send(type="hello", appkey=ANDROID)
-    for client in clients:
-        token = (await client.next())["token"]
-        tokens[token] = partition_of(device_key(ANDROID, token), PARTITIONS)
+        await client.hello(ANDROID)
+    await house.session_facts(enough=12)
     await house.stop_gateway()
-    events, _ = await house.session_facts(enough=24)
-    assert {event.token for event in events} == set(tokens)
-    assert sum(event.reason == "draining" for event in events) == 12
+    closed: dict[int, list[list[str]]] = {number: [] for number in range(PARTITIONS)}
+    reader = await house.log.open({Partition(SESSIONS.name, number): 0 for number in closed})
+    while sum(len(tokens) for batches in closed.values() for tokens in batches) < 12:
+        for record in await reader.read():
+            events = decode(record).batch.events
+            assert {partition_of(device_key(ANDROID, event.token), PARTITIONS) for event in events} == {
+                record.partition
+            }
+            tokens = [event.token for event in events if event.reason == "draining"]
+            closed[record.partition] += [tokens] if tokens else []
+    assert max(len(batches) for batches in closed.values()) == 1
 
 
 async def test_connections_are_counted_at_every_full_minute(house: House) -> None:

@@ -39,7 +39,7 @@ async def test_a_second_start_knows_everything(installation: Installation) -> No
     timed = await server.push(message(app, 6, "due while it was down", option, stag=[["news"]]), app.secret_key)
     installation.stop()
     installation.start()
-    assert app.appkey in [listed["appkey"] for listed in json.loads(installation.carillon("app", "list", "--json"))]
+    assert app.appkey in installation.carillon("app", "list", "--json")
     back = VirtualDevice(installation.gateway_url, app.appkey, token=device.token, key=device.key)
     await back.connect()
     after = await server.push(message(app, 6, "after the start", stag=[["news"]]), app.secret_key)
