@@ -30,4 +30,4 @@ def text_in(file: IO[bytes]) -> str:
     try:
         return canonical_text(file.read())
     except InputError as error:
-        raise click.ClickException(f"{file.name}: {error}") from None
+        raise click.ClickException(f"the request cannot be signed: {error}") from None

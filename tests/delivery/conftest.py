@@ -36,7 +36,8 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.main import DeliverySettings, build, open_state
-from services.delivery.snapshots import SNAPSHOT
+from services.delivery.journal import Journal
+from services.delivery.snapshots import SNAPSHOT, DeliveryFold, Snapshots
 from services.runtime import replay
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import ManualClock
@@ -203,9 +204,7 @@ class House:
         """Targeting and delivery; a hidden targeting is UNAVAILABLE until `shown()`."""
         self.log.live_again()
         self.delivery, self.targeting = LocalServer(), LocalServer()
-        channels = {"targeting": [self.targeting.channel()], "delivery": [self.delivery.channel()], "registry": []}
-        apps = AppDirectory(self.log)
-        around = Surroundings(self.log, self.clock, Peers(channels), Keyring(bytes(32)), apps)
+        around = self.surroundings()
         settings = TargetingSettings(data_dir=str(self.directory), partitions=PARTITIONS, timezone="UTC")
         targeting = build_targeting(settings, around)
         self.role = build(self.settings, around)
@@ -213,8 +212,23 @@ class House:
         self.shown = lambda: add_servicers(targeting, self.targeting)
         if not targeting_hidden:
             self.shown()
-        async with started([apps, *targeting.services, *self.role.services], wait=not targeting_hidden):
+        async with started([around.apps, *targeting.services, *self.role.services], wait=not targeting_hidden):
             yield
+
+    def surroundings(self) -> Surroundings:
+        channels = {"targeting": [self.targeting.channel()], "delivery": [self.delivery.channel()], "registry": []}
+        return Surroundings(self.log, self.clock, Peers(channels), Keyring(bytes(32)), AppDirectory(self.log))
+
+    def fold(self) -> DeliveryFold:
+        """What the running delivery has folded."""
+        return self._snapshots._fold
+
+    def journal(self) -> Journal:
+        return self._snapshots._journal
+
+    @property
+    def _snapshots(self) -> Snapshots:
+        return next(service for service in self.role.services if isinstance(service, Snapshots))
 
     @contextlib.asynccontextmanager
     async def gateway(self, channel: Channel | None = None) -> AsyncIterator[Gateway]:
@@ -312,7 +326,9 @@ class House:
 
     async def facts(self, msgid: int) -> list[tuple[str, int]]:
         """(kind, partition) of the push's facts, partition by partition."""
-        return [(str(fact.WhichOneof("fact")), fact.partition) for fact in await self.push_facts() if fact.msgid == msgid]
+        return [
+            (str(fact.WhichOneof("fact")), fact.partition) for fact in await self.push_facts() if fact.msgid == msgid
+        ]
 
     async def push_facts(self) -> list[PushFact]:
         return [decode(r) for n in range(PARTITIONS) for r in await self.records(Partition(PUSHES.name, n))]

@@ -27,7 +27,7 @@ def test_sign_prints_the_sign_of_a_file_or_of_standard_input(tmp_path: Path) -> 
 def test_sign_says_what_is_wrong() -> None:
     result = CliRunner().invoke(sign, ["--secret", "s", "-"], input=b'{"a":1,"a":2}')
     assert result.exit_code == 1
-    assert result.output == "Error: <stdin>: a is given twice\n"
+    assert result.output == "Error: the request cannot be signed: a is given twice\n"
     assert CliRunner().invoke(sign, ["-"], input=b"{}").exit_code == 2
 
 

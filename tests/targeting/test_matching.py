@@ -9,6 +9,7 @@ from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
 from services.runtime.log import Draft, Record
 from services.targeting.decide import matching
+from services.targeting.index import Column
 from services.targeting.state import TargetingState
 from tests.targeting.model import (
     APP,
@@ -114,6 +115,14 @@ def test_more_values_than_two_bytes_can_tell() -> None:
     assert index.tags.values.find("s65999") is None
     assert index.channels.values.find("c65999") is None
     assert [list(index.tags.values.find(f"s{n}") or ()) for n in (0, 65_534, 65_536)] == [[0], [65_534], [65_536]]
+
+
+def test_values_that_come_and_go_do_not_make_the_index_wider() -> None:
+    column: Column[str] = Column()
+    for step in range(70_000):
+        column.put(0, f"v{step}")
+    assert column.nbytes() == 2
+    assert [(value, list(bitmap)) for value, bitmap in column.values.items()] == [("v69999", [0])]
 
 
 def test_an_open_of_the_day_after_tomorrow_is_a_wrong_clock_and_not_counted() -> None:
