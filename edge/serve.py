@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 from collections.abc import Mapping
@@ -11,9 +10,10 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from uvicorn_worker import UvicornWorker
 
-from edge.core.body import Application
+from edge.core.body import Application, refuse
 from edge.main import Doors, EdgeSettings
-from services.runtime.config import load
+from services.runtime import memory
+from services.runtime.config import SettingsError, load
 from services.runtime.errors import CarillonError
 from services.runtime.http import GRACE_S, KEEP_ALIVE_S
 from services.runtime.logs import configure, logger
@@ -25,7 +25,10 @@ _START_S = 20.0
 
 def run(env: Mapping[str, str]) -> None:
     """Serve the edge until SIGTERM. SettingsError before anything is started."""
-    _Gunicorn(load(EdgeSettings, env), env).run()
+    settings = load(EdgeSettings, env)
+    if 0 in (settings.v2_port, settings.console_port) or settings.v2_port == settings.console_port:
+        raise SettingsError("CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be two different ports, and not 0")
+    _Gunicorn(settings, env).run()
 
 
 class EdgeWorker(UvicornWorker):  # type: ignore[misc]
@@ -63,9 +66,11 @@ class EdgeProcess:
             return
         port = scope["server"][1]
         if port != self._settings.console_port:
-            async with asyncio.timeout(_START_S):
-                await asyncio.shield(self._started)
-        await self._doors[port](scope, receive, send)
+            await asyncio.wait([self._started], timeout=_START_S)
+        if port in self._doors:
+            await self._doors[port](scope, receive, send)
+        else:
+            await refuse(send, 503, "the service is starting")
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
         await receive()
@@ -82,7 +87,7 @@ class EdgeProcess:
             async with surroundings(self._settings, connected_peers(self._env, self._settings.tls())) as around:
                 with contextlib.closing(Doors(self._settings, around)) as doors:
                     self._doors[self._settings.v2_port] = doors.v2
-                    gc.freeze()
+                    memory.settle()
                     self._operations.set_ready()
                     self._started.set_result(None)
                     await self._stop.wait()

@@ -20,7 +20,7 @@ from edge.cli.reach import SOCKET
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime import datadir, replay
+from services.runtime import datadir, memory, replay
 from services.runtime.config import Settings, environment, load
 from services.runtime.errors import CarillonError
 from services.runtime.log import Log, Partition
@@ -141,7 +141,7 @@ async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
         welcome = Welcome(around, f"http://{settings.host}:{roles['edge'].v2_port}", roles, settings.console_port)
         of_roles = [service for role in built for service in role.services]
         listening = RpcDoor("the commands' socket", outside, socket=str(socket))
-        await run([operations, *of_roles, listening, welcome], on_ready=operations.set_ready)
+        await run([operations, *of_roles, listening, welcome], on_ready=lambda: _ready(operations))
 
 
 async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
@@ -154,7 +154,12 @@ async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
             for add in built.servicers:
                 add(server)
             doors = [RpcDoor(f"{role} calls", server)]
-        await run([operations, *doors, *built.services], on_ready=operations.set_ready)
+        await run([operations, *doors, *built.services], on_ready=lambda: _ready(operations))
+
+
+def _ready(operations: Operations) -> None:
+    memory.settle()
+    operations.set_ready()
 
 
 def _own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:

@@ -57,11 +57,16 @@ class TimedBodies:
         try:
             await self._door(scope, receive_in_time, send)
         except falcon.HTTPError as error:
-            body = msgspec.json.encode({"result": error.status_code, "desc": error.description})
-            headers = [
-                (b"content-type", MEDIA_TYPE.encode()),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-            ]
-            await send({"type": "http.response.start", "status": error.status_code, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            await refuse(send, error.status_code, error.description or error.title)
+
+
+async def refuse(send: Send, status: int, desc: str) -> None:
+    """Answer in place of an application that cannot, and close the connection."""
+    body = msgspec.json.encode({"result": status, "desc": desc})
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

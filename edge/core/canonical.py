@@ -8,8 +8,7 @@ string that begins with half of a surrogate pair, which no accepted text contain
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from services.runtime.errors import InputError
 
@@ -19,8 +18,7 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _split_at_numbers = re.compile(f'"{_NUMBER}([^"]*)"').split
 
 
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
+class SignedRequest(NamedTuple):
     """A body that is a JSON object. `text` is its canonical text, `sign` what its sender says the sign is."""
 
     raw: bytes

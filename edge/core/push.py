@@ -3,9 +3,9 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from edge.core.finder import Finder
@@ -20,8 +20,7 @@ from services.runtime.log import Draft
 from services.runtime.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(msgspec.Struct, frozen=True):
     """One message to one app. `audience` is unresolved where it names tokens or aliases.
 
     `must_exist`: nothing is sent, and no id taken, when the token it names is unknown.

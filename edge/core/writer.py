@@ -7,6 +7,7 @@ from services.runtime.errors import InputError
 from services.runtime.log import MAX_RECORD_BYTES, Draft, Log, Partition
 from services.runtime.metrics import APPENDED
 from services.runtime.peers import Peers
+from services.runtime.topics import TOPICS
 
 
 class Writer:
@@ -15,6 +16,7 @@ class Writer:
     def __init__(self, log: Log, peers: Peers) -> None:
         self._log = log
         self._peers = peers
+        self._appended = {topic: APPENDED.labels(topic) for topic in TOPICS}
 
     async def append(self, drafts: Sequence[Draft]) -> list[int]:
         """Their offsets, once they are durable. InputError: a record is larger than the log takes."""
@@ -23,7 +25,7 @@ class Writer:
                 raise InputError(f"the request is too large: it makes a record of {len(draft.value)} bytes")
         offsets = await self._log.append(drafts)
         for draft in drafts:
-            APPENDED.labels(draft.topic).inc()
+            self._appended[draft.topic].inc()
         return offsets
 
     async def settle(self, draft: Draft) -> None:

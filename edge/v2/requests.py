@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -39,8 +38,7 @@ class PushBody(msgspec.Struct, frozen=True):
     extra: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PushOrder:
+class PushOrder(NamedTuple):
     """What a request asks for: `pushes` Android first, then one for each iOS app. `due_ms` None: at once."""
 
     scope: int

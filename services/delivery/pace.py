@@ -1,6 +1,7 @@
 """Spreads messages over time."""
 
 import asyncio
+import math
 
 from services.runtime.clock import Clock
 
@@ -22,7 +23,7 @@ class Pace:
         if self._per_s == 0:
             return most
         while (free := self._due() - self._gone) <= 0:
-            next_ms = self._since_ms + int(self._gone * 1000 / self._per_s) + 1
+            next_ms = self._since_ms + math.ceil(self._gone * 1000 / self._per_s)
             await self._clock.sleep_until(max(next_ms, self._clock.now_ms() + _TICK_MS))
         return min(free, most)
 

@@ -48,7 +48,7 @@ class Columns:
         self.reason_indexes.extend(array("B", [0]) * count)
 
     def _index(self, reason: str) -> int:
-        if reason not in self.reasons and len(self.reasons) == _MAX_REASONS - 1:
+        if reason not in self.reasons and len(self.reasons) >= _MAX_REASONS - 1:
             reason = "other"
         return self.reasons.setdefault(reason, len(self.reasons) + 1)
 

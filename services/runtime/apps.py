@@ -3,8 +3,10 @@
 import asyncio
 
 from protos.registry.v1.apps_pb2 import App
+from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
 from services.runtime.log import Log, Partition, Reader, Record
+from services.runtime.logs import logger
 from services.runtime.progress import Progress
 from services.runtime.topics import APPS
 
@@ -57,7 +59,12 @@ class AppDirectory:
             await reader.close()
 
     async def _fold(self, reader: Reader) -> None:
-        records: list[Record] = await reader.read()
+        try:
+            records: list[Record] = await reader.read()
+        except UnavailableError as error:
+            logger.warning("the log does not answer", role=self.name, error=str(error))
+            await asyncio.sleep(1)
+            return
         for record in records:
             fact = decode(record)
             match fact.WhichOneof("fact"):

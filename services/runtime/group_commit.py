@@ -47,7 +47,7 @@ class Lane(Generic[Item, Result]):
 
     def put(self, items: Sequence[Item], size: int) -> "asyncio.Future[Sequence[Result]]":
         """Queue the items; the future holds their results, in order. A caller that goes away stops nothing."""
-        waiting = _Waiting[Item, Result](items, size)
+        waiting: _Waiting[Item, Result] = _Waiting(items, size)
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())

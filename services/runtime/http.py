@@ -58,7 +58,7 @@ class HttpDoor:
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # With the protocol named, asyncio sets TCP_NODELAY on what it accepts; without it answers wait 40 ms for an ACK.
+        # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms for an ACK
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

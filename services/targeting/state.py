@@ -71,7 +71,7 @@ class AppIndex:
     def remove(self, number: int) -> None:
         """Forget all about the device but its app opens."""
         self.reachable.discard(number)
-        pass
+        self.tags.put(number, [])
         for column in self.columns().values():
             if isinstance(column, Column):
                 column.put(number, None)

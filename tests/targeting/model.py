@@ -5,6 +5,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionBatch, SessionEvent, SessionFact
@@ -26,10 +27,13 @@ from services.runtime.topics import DEVICES, SESSIONS, device_key
 
 APP = "1234567890"
 PARTITIONS = 2
-DEVICES_OF_ONE_PARTITION = 12
+DEVICES_OF_ONE_PARTITION = 4
 ZONE = ZoneInfo("Europe/Berlin")
 NOON_MS = int(datetime(2026, 6, 1, 12, tzinfo=ZONE).timestamp() * 1000)
 DAY_MS = 86_400_000
+
+same_each_time = settings(max_examples=200, deadline=None, derandomize=True)
+"""How the tests of this folder use hypothesis: many examples, the same ones in every run."""
 
 Open = tuple[int, int, int]
 """(partition, number, time in ms)"""

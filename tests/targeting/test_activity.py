@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.targeting.activity import WINDOWS, Activity, day_of
+from tests.targeting.model import same_each_time
 
 _BERLIN = ZoneInfo("Europe/Berlin")
 _START = 739_000
@@ -71,6 +72,7 @@ _steps = st.lists(
 )
 
 
+@same_each_time
 @given(_steps)
 def test_sums_that_move_with_the_days_equal_a_count_from_nothing(steps: list[tuple[str, int, int]]) -> None:
     """An open may come up to 100 days late; what a window still covers then was not forgotten."""
@@ -87,6 +89,7 @@ def test_sums_that_move_with_the_days_equal_a_count_from_nothing(steps: list[tup
                 assert set(activity.at_least(second, first, today)) == {n for n, c in counted.items() if c >= second}
 
 
+@same_each_time
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120)), max_size=40), st.booleans())
 def test_what_is_kept_does_not_depend_on_questions(opened: list[tuple[int, int]], asked: bool) -> None:
     activity = Activity()

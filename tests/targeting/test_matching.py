@@ -1,9 +1,19 @@
 """Devices, updates, removals and opens in any order, and any filter, against the naive model."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.push.v1.push_pb2 import Filter, TagGroup
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    BrandModel,
+    Comparison,
+    Filter,
+    ModelClause,
+    StagGroup,
+    TagGroup,
+)
 from protos.registry.v1.devices_pb2 import Attributes, Device
 from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
@@ -24,6 +34,7 @@ from tests.targeting.model import (
     filters,
     opens,
     opens_draft,
+    same_each_time,
 )
 
 _devices = st.lists(devices, max_size=60)
@@ -52,27 +63,30 @@ def _state(clock: ManualClock | None = None) -> TargetingState:
     return TargetingState(range(PARTITIONS), ZONE, clock or ManualClock(NOON_MS))
 
 
-@settings(max_examples=300, deadline=None)
-@given(_devices, st.lists(opens, max_size=40), st.lists(filters, min_size=1, max_size=6), st.randoms())
-def test_answers_as_the_naive_model(known: list[Device], opened: list[Open], wanted: list[Filter], random) -> None:  # type: ignore[no-untyped-def]
-    drafts = [device_draft(device) for device in known]
-    for partition, number, time_ms in opened:
-        drafts.insert(random.randrange(len(drafts) + 1), opens_draft(partition, [(number, time_ms)]))
+@same_each_time
+@given(
+    st.lists(st.one_of(devices, devices, opens), max_size=60),
+    st.lists(st.tuples(filters, st.sampled_from([0, 0, 3_600, 86_400, 7 * 86_400])), min_size=1, max_size=6),
+)
+def test_answers_as_the_naive_model(history: list[Device | Open], asked: list[tuple[Filter, int]]) -> None:
     clock = ManualClock(NOON_MS)
     state = _state(clock)
-    fold(state, drafts)
-    for wants in wanted:
-        assert found(state, wants) == expected(_in_order(drafts, known), opened, wants, clock.now_ms())
-        clock.move(random.choice([0, 0, 3_600, 86_400, 7 * 86_400]))
+    fold(state, [_draft(what) for what in history])
+    known = [what for what in history if isinstance(what, Device)]
+    opened = [what for what in history if not isinstance(what, Device)]
+    for wanted, later in asked:
+        clock.move(later)
+        assert found(state, wanted) == expected(known, opened, wanted, clock.now_ms())
 
 
-def _in_order(drafts: list[Draft], known: list[Device]) -> list[Device]:
-    """Records of devices keep their order among the opens."""
-    assert sum(draft.topic == "devices" for draft in drafts) == len(known)
-    return known
+def _draft(what: Device | Open) -> Draft:
+    if isinstance(what, Device):
+        return device_draft(what)
+    partition, number, time_ms = what
+    return opens_draft(partition, [(number, time_ms)])
 
 
-@settings(max_examples=100, deadline=None)
+@same_each_time
 @given(_devices, st.lists(opens, max_size=20))
 def test_only_the_last_record_of_each_device_matters(known: list[Device], opened: list[Open]) -> None:
     """Compaction may leave any of the earlier ones out."""
@@ -82,6 +96,28 @@ def test_only_the_last_record_of_each_device_matters(known: list[Device], opened
     fold(all_of_them, [device_draft(device) for device in known] + opening)
     fold(compacted, opening + [device_draft(device) for device in reversed(last.values())])
     assert all_of_them.digest() == compacted.digest()
+
+
+def test_a_removed_device_is_in_no_audience_until_it_comes_back() -> None:
+    device = Device(
+        appkey=APP, number=1, tags=[1], stags=["s"], attributes=Attributes(region="r", brand="b", model="m")
+    )
+    wanted = [
+        Filter(),
+        Filter(tags=[TagGroup(tags=[1])]),
+        Filter(not_tags=[TagGroup(tags=[2])]),
+        Filter(stags=[StagGroup(stags=["s"])]),
+        Filter(attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r"])]),
+        Filter(models=[ModelClause(pairs=[BrandModel(brand="b", model="m")])]),
+        Filter(activity=[ActivityClause(days=1, comparison=Comparison.COMPARISON_GREATER, opens=0)]),
+        Filter(activity=[ActivityClause(days=1, comparison=Comparison.COMPARISON_LESS, opens=2)]),
+    ]
+    state = _state()
+    fold(state, [opens_draft(0, [(1, NOON_MS)])])
+    for removed_ms, answer in ((0, {(0, 1)}), (1, set()), (0, {(0, 1)})):
+        device.removed_ms = removed_ms
+        fold(state, [device_draft(device)])
+        assert [found(state, wants) for wants in wanted] == [answer] * len(wanted)
 
 
 def test_different_states_have_different_digests() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.push.v1.push_pb2 import Filter
@@ -29,6 +29,7 @@ from tests.targeting.model import (
     filters,
     opens,
     opens_draft,
+    same_each_time,
 )
 from tests.targeting.test_matching import fold, found
 
@@ -54,7 +55,7 @@ async def _ends(town: Town) -> dict[Partition, int]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@same_each_time
 @given(
     st.lists(devices, max_size=30),
     st.lists(opens, max_size=20),

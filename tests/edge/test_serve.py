@@ -1,0 +1,115 @@
+"""The edge under gunicorn, as `carillon serve edge` runs it."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import edge.serve
+from protos.push.v1.push_pb2 import PushCommand
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact
+from services.runtime.config import Settings, SettingsError
+from services.runtime.follower import decode
+from services.runtime.keys import Keyring
+from services.runtime.log import Draft, Partition
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import APPS, PUSH_COMMANDS
+from tests.edge.conftest import broadcast
+from tests.edge.signing import signed
+
+SECRET = "s" * 64
+
+
+def free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+async def with_app(directory: Path) -> App:
+    """An app in the log of a data directory."""
+    keys = Keyring.load(Settings(data_dir=str(directory)).key_file)
+    app = App(appkey="1234567890", platform=PLATFORM_ANDROID, default_period_s=60)
+    app.sealed_secret = keys.seal(SECRET, app.appkey)
+    (directory / "log").mkdir()
+    log = SqliteLog(directory / "log" / "events.db")
+    await log.append([Draft(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())])
+    await log.close()
+    return app
+
+
+@asynccontextmanager
+async def serving(env: dict[str, str]) -> AsyncIterator[Process]:
+    command = "import os, edge.serve; edge.serve.run(os.environ)"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", command, env={**os.environ, **env}, stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def ready(url: str, process: Process) -> None:
+    async with asyncio.timeout(30), httpx.AsyncClient() as http:
+        while process.returncode is None:
+            try:
+                answer = await http.get(url)
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+                continue
+            if answer.status_code == 200:
+                assert answer.json() == {"status": "ready"}
+                return
+            assert (answer.status_code, answer.json()) == (503, {"status": "starting"})
+
+
+async def test_both_doors_by_their_ports_until_sigterm(tmp_path: Path) -> None:
+    app = await with_app(tmp_path)
+    v2, console = free_ports(2)
+    env = {
+        "CARILLON_DATA_DIR": str(tmp_path),
+        "CARILLON_V2_PORT": str(v2),
+        "CARILLON_CONSOLE_PORT": str(console),
+        "CARILLON_KAFKA_BOOTSTRAP": "",
+    }
+    async with serving(env) as process, httpx.AsyncClient(timeout=20) as http:
+        await ready(f"http://127.0.0.1:{console}/healthz", process)
+        answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=signed(broadcast(app), SECRET))
+        assert answer.json()["result"] == 0
+        assert "server" not in answer.headers
+        assert (await http.get(f"http://127.0.0.1:{v2}/healthz")).status_code == 404
+        assert (await http.post(f"http://127.0.0.1:{console}/v2/push")).status_code == 404
+        assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    (record,) = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
+    await log.close()
+    command: PushCommand = decode(record)
+    assert command.send.msgid == answer.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        ({"CARILLON_V2_PORT": "no"}, "CARILLON_V2_PORT is 'no'"),
+        ({"CARILLON_EDGE_WORKERS": "0"}, "CARILLON_EDGE_WORKERS is '0'"),
+        ({"CARILLON_V2_PORT": "8080"}, "CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be two different ports"),
+    ],
+)
+def test_wrong_settings_stop_the_start(env: dict[str, str], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        edge.serve.run(env)
