@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
-from edge.core.finder import Finder
 from edge.core.sign import AppRef
 from edge.core.writer import Writer
-from protos.push.v1.push_pb2 import Aliases, Audience, Devices, Kind, Message, PushCommand, SendPush
+from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.runtime.clock import Clock
 from services.runtime.ids import MessageIds, event_id
 from services.runtime.log import Draft
+from services.runtime.targets import Resolved, Targets
 from services.runtime.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
 
 
@@ -47,21 +46,12 @@ class Receipt(NamedTuple):
     not_found: Sequence[str] = ()
 
 
-class Resolved(NamedTuple):
-    """An audience as the log takes it, and how many ids its push needs."""
-
-    audience: Audience
-    id_count: int = 1
-    unknown: Sequence[int] = ()
-    not_found: Sequence[str] = ()
-
-
 class Pushes:
     """Writes pushes and timed tasks to the log and answers once they are durable there."""
 
-    def __init__(self, writer: Writer, finder: Finder, ids: MessageIds, clock: Clock, partitions: int) -> None:
+    def __init__(self, writer: Writer, targets: Targets, ids: MessageIds, clock: Clock, partitions: int) -> None:
         self._writer = writer
-        self._finder = finder
+        self._targets = targets
         self._ids = ids
         self._clock = clock
         self._partitions = partitions
@@ -69,9 +59,11 @@ class Pushes:
     async def send(self, pushes: Sequence[Push], origin: Origin, request_json: str) -> list[Receipt]:
         """Send now; one receipt a push. All targets are looked up before anything is written."""
         if len(pushes) == 1:
-            resolved = [await self._resolve(pushes[0])]
+            resolved = [await self._targets.resolve(pushes[0].app.appkey, pushes[0].audience)]
         else:
-            resolved = list(await asyncio.gather(*(self._resolve(push) for push in pushes)))
+            resolved = list(
+                await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
+            )
         receipts: list[Receipt] = []
         drafts: list[Draft] = []
         for push, found in zip(pushes, resolved, strict=True):
@@ -118,49 +110,6 @@ class Pushes:
             task_key=task_key,
             request_json=request_json if len(request_json) <= MAX_AUDIT_CHARACTERS else "",
         )
-
-    async def _resolve(self, push: Push) -> Resolved:
-        match push.audience.WhichOneof("audience"):
-            case "tokens":
-                return await self._tokens(push.app.appkey, list(push.audience.tokens.tokens))
-            case "aliases":
-                return await self._aliases(push.app.appkey, push.audience.aliases)
-            case _:
-                return Resolved(push.audience)
-
-    async def _tokens(self, appkey: str, tokens: list[str]) -> Resolved:
-        partitions = self._finder.partitions_of(appkey, tokens)
-        numbers = await self._finder.numbers(appkey, tokens, partitions)
-        known = [
-            (partition, plus_one - 1, place)
-            for place, (partition, plus_one) in enumerate(zip(partitions, numbers, strict=True))
-            if plus_one
-        ]
-        unknown = [place for place, plus_one in enumerate(numbers) if not plus_one]
-        return Resolved(_columns(known), len(tokens), unknown)
-
-    async def _aliases(self, appkey: str, aliases: Aliases) -> Resolved:
-        names = list(dict.fromkeys(aliases.aliases))
-        answers = await self._finder.devices(appkey, names)
-        devices = {
-            (device.partition, device.number, 0)
-            for answer in answers
-            for device in (answer.devices if aliases.all_devices else answer.devices[:1])
-        }
-        not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
-        return Resolved(_columns(sorted(devices)), not_found=not_found)
-
-
-def _columns(targets: Sequence[tuple[int, int, int]]) -> Audience:
-    """Targets as partition, device number and id offset."""
-    partitions, numbers, id_offsets = zip(*targets, strict=True) if targets else ((), (), ())
-    return Audience(
-        devices=Devices(
-            partitions=np.array(partitions, "<u2").tobytes(),
-            numbers=np.array(numbers, "<u4").tobytes(),
-            id_offsets=np.array(id_offsets, "<u4").tobytes(),
-        )
-    )
 
 
 def _id_count(audience: Audience) -> int:

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from edge.core.finder import Finder
 from edge.core.writer import Writer
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import App, Platform
@@ -14,6 +13,7 @@ from services.runtime.errors import InputError, NotFoundError, SignError
 from services.runtime.ids import event_id, new_token
 from services.runtime.log import Draft
 from services.runtime.role import Surroundings
+from services.runtime.targets import Targets
 from services.runtime.topics import DEVICE_COMMANDS, SESSIONS, device_key, partition_of
 
 
@@ -29,10 +29,10 @@ class Caller(msgspec.Struct, frozen=True):
 class DeviceDoor:
     """Answers one frame: a welcome, an ok, or the error tree."""
 
-    def __init__(self, around: Surroundings, writer: Writer, finder: Finder, partitions: int) -> None:
+    def __init__(self, around: Surroundings, writer: Writer, targets: Targets, partitions: int) -> None:
         self._around = around
         self._writer = writer
-        self._finder = finder
+        self._targets = targets
         self._partitions = partitions
 
     async def answer(self, payload: bytes, origin: Origin) -> protocol.Answer:
@@ -131,7 +131,7 @@ class DeviceDoor:
         return protocol.device_answer(request, found.devices[0])
 
     async def _number(self, appkey: str, token: str) -> int | None:
-        (plus_one,) = await self._finder.numbers(appkey, [token], self._finder.partitions_of(appkey, [token]))
+        (plus_one,) = await self._targets.numbers(appkey, [token])
         return plus_one - 1 if plus_one else None
 
     def _meta(self, origin: Origin) -> Meta:

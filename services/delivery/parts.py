@@ -81,7 +81,10 @@ Part = BitmapPart | ListedPart
 
 
 def listed_targets(send: SendPush) -> dict[int, Targets]:
-    """The targets of a push that lists its devices, by partition. ValueError: its columns do not fit together."""
+    """The targets of a push that lists its devices, by partition; the same one twice counts once.
+
+    ValueError: its columns do not fit together.
+    """
     devices = send.audience.devices
     count = len(devices.partitions) // 2
     try:
@@ -91,7 +94,7 @@ def listed_targets(send: SendPush) -> dict[int, Targets]:
     except struct.error as error:
         raise ValueError(f"the devices of push {send.msgid} are columns of unequal length") from error
     targets: dict[int, Targets] = {}
-    for partition, number, offset in zip(partitions, numbers, offsets, strict=True):
+    for partition, number, offset in dict.fromkeys(zip(partitions, numbers, offsets, strict=True)):
         targets.setdefault(partition, {}).setdefault(number, []).append(send.msgid + offset)
     return targets
 

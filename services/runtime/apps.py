@@ -2,6 +2,8 @@
 
 import asyncio
 
+from google.protobuf.message import DecodeError
+
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
@@ -24,6 +26,7 @@ class AppDirectory:
         self._apps: dict[str, App] = {}
         self.progress = Progress()
         self._refreshing: asyncio.Task[None] | None = None
+        self._next_refresh: asyncio.Task[None] | None = None
 
     def get(self, appkey: str) -> App | None:
         return self._apps.get(appkey)
@@ -33,15 +36,25 @@ class AppDirectory:
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
 
     async def refresh(self) -> None:
-        """Return once everything in the log by now is known here, or after two seconds; callers share one wait."""
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh())
-        await asyncio.wait([self._refreshing], timeout=_REFRESH_S)
+        """Return once everything in the log by now is known here, or after two seconds.
 
-    async def _refresh(self) -> None:
-        end = (await self._log.ends([_PARTITION]))[_PARTITION]
-        if end:
-            await self.progress.wait([(_PARTITION, end - 1)])
+        Callers share the refresh that has not begun yet: the one under way may have looked too early for them.
+        """
+        if self._next_refresh is None:
+            self._next_refresh = asyncio.create_task(self._refresh(self._refreshing))
+        await asyncio.wait([self._next_refresh], timeout=_REFRESH_S)
+
+    async def _refresh(self, earlier: "asyncio.Task[None] | None") -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._refreshing, self._next_refresh = self._next_refresh, None
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                end = (await self._log.ends([_PARTITION]))[_PARTITION]
+                if end:
+                    await self.progress.wait([(_PARTITION, end - 1)])
+        except (TimeoutError, UnavailableError) as error:
+            logger.warning("the apps may not be up to date", error=str(error))
 
     async def run(self, ready: asyncio.Event) -> None:
         end = (await self._log.ends([_PARTITION]))[_PARTITION]
@@ -66,10 +79,17 @@ class AppDirectory:
             await asyncio.sleep(1)
             return
         for record in records:
-            fact = decode(record)
-            match fact.WhichOneof("fact"):
-                case "app":
-                    self._apps[fact.app.appkey] = fact.app
-                case _:
-                    pass
+            self._apply(record)
         self.progress.advance({_PARTITION: records[-1].offset + 1})
+
+    def _apply(self, record: Record) -> None:
+        try:
+            fact = decode(record)
+        except DecodeError as error:
+            logger.error("an app's record could not be understood", offset=record.offset, error=str(error))
+            return
+        match fact.WhichOneof("fact"):
+            case "app":
+                self._apps[fact.app.appkey] = fact.app
+            case _:
+                pass

@@ -47,7 +47,7 @@ class ManualClock:
 
     def move(self, seconds: float) -> None:
         """Let the given time pass and wake whoever waited for it."""
-        self._now_ms += int(seconds * 1000)
+        self._now_ms += round(seconds * 1000)
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             future = heapq.heappop(self._sleepers)[2]
             if not future.done():

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 from dotenv import dotenv_values
@@ -13,6 +13,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.rpc import Tls
 
 PREFIX = "CARILLON_"
+LOCALTIME = "/etc/localtime"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -52,6 +53,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(f"{PREFIX}LOG_LEVEL is {self.log_level!r}; use DEBUG, INFO, WARNING or ERROR")
         if len({self.tls_cert is None, self.tls_key is None, self.tls_authority is None}) > 1:
             raise SettingsError(f"{PREFIX}TLS_CERT, {PREFIX}TLS_KEY and {PREFIX}TLS_AUTHORITY go together")
+        for name in ("tls_cert", "tls_key", "tls_authority"):
+            if (path := getattr(self, name)) is not None and not os.access(path, os.R_OK):
+                raise SettingsError(f"{PREFIX}{name.upper()} is {path!r}, which cannot be read")
         self.zone()
 
     @property
@@ -85,9 +89,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def environment() -> dict[str, str]:
-    """The process's environment over what a .env file in the working directory says."""
-    from_file = {name: value for name, value in dotenv_values(".env").items() if value is not None}
-    return {**from_file, **os.environ}
+    """The process's environment over what a .env file in the working directory says. SettingsError: not readable."""
+    try:
+        from_file = dotenv_values(".env")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the file .env in {os.getcwd()} cannot be read: {error}") from None
+    return {**{name: value for name, value in from_file.items() if value is not None}, **os.environ}
 
 
 def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
@@ -109,14 +116,33 @@ def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
 
 def addresses(role: str, env: Mapping[str, str]) -> list[str]:
     """CARILLON_<ROLE>_ADDR: where the role's instances listen, comma-separated, in order; empty when unset."""
-    return [address.strip() for address in env.get(f"{PREFIX}{role.upper()}_ADDR", "").split(",") if address.strip()]
+    name = f"{PREFIX}{role.upper()}_ADDR"
+    given = [address.strip() for address in env.get(name, "").split(",") if address.strip()]
+    for address in given:
+        host, _, port = address.rpartition(":")
+        if not address.startswith("unix:") and not (
+            host and "/" not in host and port.isdecimal() and int(port) < 65536
+        ):
+            raise SettingsError(f"{name} is {address!r}; use HOST:PORT or unix:PATH, one for each instance")
+    return given
 
 
 def _host_zone() -> str:
-    if name := os.environ.get("TZ"):
-        return name.lstrip(":")
-    try:
-        target = os.path.realpath("/etc/localtime")
-    except OSError:
+    """The name of the host's zone: from TZ, else from the place or the content of /etc/localtime."""
+    name = os.environ.get("TZ", "").lstrip(":")
+    if name and not name.startswith("/"):
+        return name
+    file = Path(name or LOCALTIME)
+    if not file.exists():
         return "UTC"
-    return target.partition("/zoneinfo/")[2] or "UTC"
+    return os.path.realpath(file).partition("/zoneinfo/")[2] or _zone_like(file.read_bytes())
+
+
+def _zone_like(content: bytes) -> str:
+    """The name of the zone with this content, for a host that keeps a copy in place of a link."""
+    names = sorted(available_timezones(), key=lambda name: ("/" not in name, name))
+    for directory in map(Path, TZPATH):
+        for name in names:
+            if (directory / name).is_file() and (directory / name).read_bytes() == content:
+                return name
+    raise SettingsError(f"{PREFIX}TIMEZONE must be set: the host's time zone has no known name")

@@ -4,15 +4,18 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from services.runtime.errors import ConflictError
+from services.runtime.errors import CarillonError, ConflictError
 
 
 @contextmanager
 def held(directory: Path, name: str = "carillon.lock") -> Iterator[None]:
-    """Hold the directory; ConflictError when another process does. A killed process holds nothing."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / name).open("ab") as lock:
+    """Hold the directory; ConflictError when another process does. A killed process holds nothing.
+
+    CarillonError: the directory cannot be made or written.
+    """
+    with _opened(directory, name) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -20,3 +23,11 @@ def held(directory: Path, name: str = "carillon.lock") -> Iterator[None]:
                 f"another carillon process uses {directory}; stop it, or set CARILLON_DATA_DIR to another directory"
             ) from None
         yield
+
+
+def _opened(directory: Path, name: str) -> IO[bytes]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / name).open("ab")
+    except OSError as error:
+        raise CarillonError(f"{directory} cannot be written: {error.strerror}; see CARILLON_DATA_DIR") from None

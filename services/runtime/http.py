@@ -49,7 +49,8 @@ class HttpDoor:
         try:
             while not server.started and not serving.done():
                 await asyncio.sleep(0.005)
-            ready.set()
+            if server.started:
+                ready.set()
             await asyncio.shield(serving)
         finally:
             server.should_exit = True

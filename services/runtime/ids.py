@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from services.runtime.clock import Clock
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, InputError
 
 _EPOCH_MS = 1_767_225_600_000  # 2026-01-01 UTC
 _TICK_BITS = 18
@@ -51,7 +51,9 @@ class MessageIds:
         self._tick = 0
 
     def take(self, count: int = 1) -> int:
-        """The first of `count` ids that follow each other; at most 2^18 at once."""
+        """The first of `count` ids that follow each other. InputError: not between 1 and 2^18 of them."""
+        if not 1 <= count <= 1 << _TICK_BITS:
+            raise InputError(f"{count} message ids cannot be given at once")
         elapsed_ms = self._clock.now_ms() - _EPOCH_MS
         second, tick = elapsed_ms // 1000, (elapsed_ms % 1000 << _TICK_BITS) // 1000
         if (second, tick) > (self._second, self._tick):
@@ -71,7 +73,8 @@ def issued_ms(msgid: int) -> int:
 def claim_worker(directory: Path, shard: int, shards: int) -> tuple[int, IO[bytes]]:
     """A worker number that no other process has: one of the shard's share, held by a lock for the process's life."""
     directory.mkdir(parents=True, exist_ok=True)
-    for worker in range(shard, WORKERS, shards):
+    share = range(shard, WORKERS, shards)
+    for worker in share:
         lock = (directory / f"worker-{worker}.lock").open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,6 +82,4 @@ def claim_worker(directory: Path, shard: int, shards: int) -> tuple[int, IO[byte
             lock.close()
         else:
             return worker, lock
-    raise CarillonError(
-        f"all of this shard's {WORKERS // shards} message id workers are taken; start fewer edge workers"
-    )
+    raise CarillonError(f"all of this shard's {len(share)} message id workers are taken; start fewer edge workers")

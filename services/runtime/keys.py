@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import tempfile
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from services.runtime.errors import CarillonError
 
+_MASTER = 32
 _NONCE = 12
 _MAC = 16
 
@@ -25,26 +27,21 @@ class Keyring:
     """Seals secrets and makes device keys. Every role that opens doors or owns secrets has the same one."""
 
     def __init__(self, master: bytes) -> None:
-        if len(master) != 32:
-            raise CarillonError("the master key must be 32 bytes")
+        if len(master) != _MASTER:
+            raise CarillonError(f"the master key must be {_MASTER} bytes")
         self._sealing = AESGCM(_derive(master, b"carillon app secrets"))
         self._device = _derive(master, b"carillon device keys")
 
     @classmethod
     def load(cls, path: Path) -> "Keyring":
-        """Read the master key, or make it if the file is not there."""
+        """Read the master key, or make it if the file is not there. CarillonError: it holds something else."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            fresh = path.with_name(f"{path.name}.{os.getpid()}")
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(os.urandom(32))
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(fresh, path)
-            fresh.unlink()
-        return cls(path.read_bytes())
+            _make(path)
+        master = path.read_bytes()
+        if len(master) != _MASTER:
+            raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_MASTER}")
+        return cls(master)
 
     def seal(self, secret: str, context: str) -> bytes:
         """Encrypt a secret; `context` (the appkey) must be given again to open it."""
@@ -55,7 +52,7 @@ class Keyring:
         """Decrypt a secret; CarillonError when it was sealed with another master key or context."""
         try:
             return self._sealing.decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
-        except InvalidTag:
+        except (InvalidTag, ValueError):
             raise CarillonError(f"a secret of {context} was sealed with another master key") from None
 
     def device_key(self, appkey: str, token: str, number: int) -> str:
@@ -66,18 +63,34 @@ class Keyring:
     def device_number(self, appkey: str, token: str, key: str) -> int | None:
         """The number of the device whose key this is, or None when it is not that token's key."""
         try:
-            raw = base64.urlsafe_b64decode(key.encode("ascii") + b"=" * (-len(key) % 4))
-        except (ValueError, UnicodeEncodeError):
+            given = key.encode("ascii")
+            number = int.from_bytes(base64.urlsafe_b64decode(given[:8])[:4], "big")
+            right = self.device_key(appkey, token, number).encode()
+        except ValueError:
             return None
-        packed, mac = raw[:4], raw[4:]
-        if len(raw) != 4 + _MAC or not hmac.compare_digest(mac, self._device_mac(appkey, token, packed)):
-            return None
-        return int.from_bytes(packed, "big")
+        return number if hmac.compare_digest(given, right) else None
 
     def _device_mac(self, appkey: str, token: str, packed: bytes) -> bytes:
         text = packed + f"{appkey}/{token}".encode()
         return hmac.digest(self._device, text, hashlib.sha256)[:_MAC]
 
 
+def _make(path: Path) -> None:
+    """Write a new key beside its place, then put it there unless another process was first; durable on return."""
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(os.urandom(_MASTER))
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(FileExistsError):
+        os.link(fresh, path)
+    os.unlink(fresh)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 def _derive(master: bytes, purpose: bytes) -> bytes:
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(master)
+    return HKDF(algorithm=SHA256(), length=_MASTER, salt=None, info=purpose).derive(master)

@@ -5,6 +5,9 @@ import sys
 
 import structlog
 
+_TALKATIVE = ("httpx", "httpcore", "h2", "hpack", "urllib3", "asyncio")
+"""Libraries whose plain messages hold addresses and headers, and so tokens and keys: only their warnings are shown."""
+
 logger: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -31,3 +34,5 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

@@ -39,7 +39,7 @@ class Peers:
         try:
             async with asyncio.timeout(SETTLE_S):
                 await self._settle(list(positions), set())
-        except (TimeoutError, UnavailableError) as error:
+        except (TimeoutError, DeadlineError, UnavailableError) as error:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
     async def _settle(self, positions: list[Position], seen: set[str]) -> None:

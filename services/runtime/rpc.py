@@ -6,7 +6,8 @@ generated stubs on a `Channel`. `LocalServer.channel()` gives one without a sock
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -26,13 +27,29 @@ DEADLINE_S = 10.0
 """Deadline of a call that names none, seconds."""
 
 _MAX_BYTES = 32 * 1024 * 1024
-_LIMITS = [("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.max_send_message_length", _MAX_BYTES)]
+_MAX_TEXT = 4000
+_MAX_METADATA_BYTES = 64 * 1024
+_LIMITS = [
+    ("grpc.max_receive_message_length", _MAX_BYTES),
+    ("grpc.max_send_message_length", _MAX_BYTES),
+    ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+]
 _SERVER_OPTIONS = [
     *_LIMITS,
+    # Without this two processes may share a port, and each would get half of the calls.
+    ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
-_CHANNEL_OPTIONS = [*_LIMITS, ("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 5_000)]
+_CHANNEL_OPTIONS = [
+    *_LIMITS,
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +73,29 @@ def connect(address: str, tls: Tls | None = None) -> Channel:
 
 
 def serve(addresses: Sequence[str], tls: Tls | None = None) -> Server:
-    """A server that will listen at host:port or unix:/path; add servicers, then `await server.start()`."""
+    """A server that will listen at host:port or unix:/path; add servicers, then `await server.start()`.
+
+    CarillonError: it cannot listen there.
+    """
     server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[_ServerErrors()])
     for address in addresses:
-        if tls is None:
-            server.add_insecure_port(address)
-        else:
-            pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-            credentials = grpc.ssl_server_credentials([pair], tls.authority.read_bytes(), require_client_auth=True)
-            server.add_secure_port(address, credentials)
+        try:
+            _listen(server, address, tls)
+        except RuntimeError:
+            raise CarillonError(
+                f"calls between roles cannot be served at {address}: it is in use, not allowed, or no address of this"
+                " machine; CARILLON_<ROLE>_ADDR says where a role listens"
+            ) from None
     return server
+
+
+def _listen(server: Server, address: str, tls: Tls | None) -> None:
+    if tls is None:
+        server.add_insecure_port(address)
+    else:
+        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+        credentials = grpc.ssl_server_credentials([pair], tls.authority.read_bytes(), require_client_auth=True)
+        server.add_secure_port(address, credentials)
 
 
 class _ServerErrors(grpc.aio.ServerInterceptor):
@@ -100,7 +130,7 @@ def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]]) -> A
         started = time.perf_counter()
         try:
             return await behavior(request, context)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             await _abort(method, context, error)
         finally:
             RPC_SECONDS.labels(method).observe(time.perf_counter() - started)
@@ -108,28 +138,40 @@ def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]]) -> A
     return answer
 
 
-def _streaming(method: str, behavior: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]]) -> Any:
     async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
-            async for response in behavior(requests, context):
-                yield response
-        except Exception as error:
+            async with aclosing(behavior(requests, context)) as responses:
+                async for response in responses:
+                    yield response
+        except (Exception, asyncio.CancelledError) as error:
             await _abort(method, context, error)
 
     return stream
 
 
-async def _abort(method: str, context: Any, error: Exception) -> None:
+async def _abort(method: str, context: Any, error: BaseException) -> None:
     error = _as_carillon(method, error)
+    await context.abort(grpc.StatusCode[error.code], str(error)[:_MAX_TEXT])
+
+
+def _as_carillon(method: str, error: BaseException) -> CarillonError:
+    """The error that a caller sees; a cancellation of the running task itself goes on."""
+    if isinstance(error, asyncio.CancelledError):
+        if _is_cancelled():
+            raise error
+        error = UnavailableError(f"{method} was given up")
+    elif not isinstance(error, CarillonError):
+        logger.error("a call failed", method=method, exc_info=error)
+        error = CarillonError("internal error")
     RPC_ERRORS.labels(method, error.code).inc()
-    await context.abort(grpc.StatusCode[error.code], str(error))
+    return error
 
 
-def _as_carillon(method: str, error: Exception) -> CarillonError:
-    if isinstance(error, CarillonError):
-        return error
-    logger.error("a call failed", method=method, exc_info=error)
-    return CarillonError("internal error")
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this task; not so when it waited for something that was cancelled."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class _UnaryDeadline(grpc.aio.UnaryUnaryClientInterceptor):
@@ -150,8 +192,17 @@ class _StreamErrors(grpc.aio.StreamStreamClientInterceptor):
     async def intercept_stream_stream(
         self, continuation: Any, client_call_details: Any, request_iterator: Any
     ) -> AsyncIterator[Any]:
-        call = await continuation(client_call_details, request_iterator)
-        return _responses(call)
+        requests = _requests(str(client_call_details.method), request_iterator)
+        return _responses(await continuation(client_call_details, requests))
+
+
+async def _requests(method: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The requests; an error in them would only cancel the call, so it is logged here."""
+    try:
+        async for request in requests:
+            yield request
+    except Exception as error:
+        raise _as_carillon(method, error) from None
 
 
 async def _responses(call: Any) -> AsyncIterator[Any]:
@@ -160,6 +211,10 @@ async def _responses(call: Any) -> AsyncIterator[Any]:
             yield response
     except grpc.aio.AioRpcError as error:
         raise _from_grpc(error) from None
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        raise UnavailableError("the stream was given up") from None
     finally:
         call.cancel()
 
@@ -193,12 +248,13 @@ class _LocalChannel:
     def unary_unary(self, method: str, *_: Any, **__: Any) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, timeout: float | None = None, **_: Any) -> Any:
             started = time.perf_counter()
+            deadline = asyncio.timeout(timeout or DEADLINE_S)
             try:
-                async with asyncio.timeout(timeout or DEADLINE_S):
+                async with deadline:
                     return await self._handler(method).unary_unary(request, None)
-            except TimeoutError:
-                raise DeadlineError(f"{method} did not answer in time") from None
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, TimeoutError) and deadline.expired():
+                    raise DeadlineError(f"{method} did not answer in time") from None
                 raise _as_carillon(method, error) from None
             finally:
                 RPC_SECONDS.labels(method).observe(time.perf_counter() - started)
@@ -208,9 +264,10 @@ class _LocalChannel:
     def stream_stream(self, method: str, *_: Any, **__: Any) -> Callable[..., AsyncIterator[Any]]:
         async def call(requests: AsyncIterator[Any], **_: Any) -> AsyncIterator[Any]:
             try:
-                async for response in self._handler(method).stream_stream(requests, None):
-                    yield response
-            except Exception as error:
+                async with aclosing(self._handler(method).stream_stream(requests, None)) as responses:
+                    async for response in responses:
+                        yield response
+            except (Exception, asyncio.CancelledError) as error:
                 raise _as_carillon(method, error) from None
 
         return call

@@ -34,6 +34,8 @@ async def run(
     tasks: list[tuple[Service, asyncio.Task[None]]] = []
     try:
         for service in services:
+            if stopping.is_set():
+                break
             ready = asyncio.Event()
             tasks.append((service, asyncio.create_task(service.run(ready), name=service.name)))
             await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=start_seconds)
@@ -51,12 +53,15 @@ async def _first(*waits: "asyncio.Future[object] | object", seconds: float | Non
     """Return when the first is done; raise what a service raised."""
     own = [asyncio.ensure_future(wait) for wait in waits if not isinstance(wait, asyncio.Task)]  # type: ignore[call-overload]
     services = [wait for wait in waits if isinstance(wait, asyncio.Task)]
-    done, _ = await asyncio.wait([*own, *services], return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
-    for future in own:
-        future.cancel()
+    try:
+        done, _ = await asyncio.wait([*own, *services], return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
+    finally:
+        for future in own:
+            future.cancel()
     for task in services:
         if task in done:
-            task.result()
+            if not task.cancelled():
+                task.result()
             raise CarillonError(f"{task.get_name()} ended by itself")
 
 

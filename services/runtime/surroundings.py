@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import SystemClock
@@ -10,6 +10,7 @@ from services.runtime.config import Settings, addresses
 from services.runtime.kafka_log import KafkaLog
 from services.runtime.keys import Keyring
 from services.runtime.log import Log
+from services.runtime.logs import logger
 from services.runtime.peers import Peers
 from services.runtime.role import Surroundings
 from services.runtime.rpc import Tls, connect
@@ -56,12 +57,14 @@ async def surroundings(settings: Settings, peers: Peers) -> AsyncIterator[Surrou
     try:
         waiting = asyncio.create_task(known.wait())
         await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
         if following.done():
             following.result()
         yield Surroundings(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
     finally:
         following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        await asyncio.wait([following])
+        if not following.cancelled():
+            logger.error("the apps were not followed to the end", exc_info=following.exception())
         await peers.close()
         await log.close()

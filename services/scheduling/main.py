@@ -14,8 +14,8 @@ from services.runtime.parking import Parking
 from services.runtime.progress import PositionsServicer
 from services.runtime.role import Role, Surroundings
 from services.runtime.store import SqliteStore
+from services.runtime.targets import Targets
 from services.runtime.topics import TASK_COMMANDS, TASKS, owned
-from services.scheduling.audience import Audiences
 from services.scheduling.decide import decide
 from services.scheduling.server import SchedulingServicer
 from services.scheduling.state import apply
@@ -89,8 +89,8 @@ def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> Sched
 
 def build(settings: SchedulingSettings, around: Surroundings) -> Role:
     state = SchedulingState(settings, settings.state_dir(ROLE), around.log)
-    audiences = Audiences(around.peers, settings.partitions)
-    timer = Timer(state.follower, state.tasks, audiences, around.log, around.clock)
+    targets = Targets(around.peers, settings.partitions)
+    timer = Timer(state.follower, state.tasks, targets, around.log, around.clock)
     tasks = SchedulingServicer(state.follower, state.committed)
     positions = PositionsServicer(state.follower.progress)
     return Role(

@@ -16,9 +16,9 @@ from services.runtime.follower import Fact, Follower
 from services.runtime.log import Draft, Log
 from services.runtime.logs import logger
 from services.runtime.metrics import TASKS_FIRED
+from services.runtime.targets import Targets
 from services.runtime.topics import PUSH_COMMANDS, TASKS
 from services.scheduling import decide
-from services.scheduling.audience import Audiences
 from services.scheduling.state import StoredTask
 from services.scheduling.store import FIRST, TaskTable, place
 
@@ -34,10 +34,10 @@ class Timer:
 
     name = "scheduling-timer"
 
-    def __init__(self, follower: Follower, tasks: TaskTable, audiences: Audiences, log: Log, clock: Clock) -> None:
+    def __init__(self, follower: Follower, tasks: TaskTable, targets: Targets, log: Log, clock: Clock) -> None:
         self._follower = follower
         self._tasks = tasks
-        self._audiences = audiences
+        self._targets = targets
         self._log = log
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -116,6 +116,8 @@ class Timer:
             return True
 
     async def _draft(self, task: StoredTask, push: SendPush) -> Draft:
-        resolved = await self._audiences.resolved(push)
+        resolved = SendPush()
+        resolved.CopyFrom(push)
+        resolved.audience.CopyFrom((await self._targets.resolve(push.appkey, push.audience)).audience)
         command = decide.push_command(task, resolved, self._clock.now_ms())
         return Draft(PUSH_COMMANDS.name, 0, str(push.msgid).encode(), command.SerializeToString())

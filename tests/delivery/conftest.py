@@ -1,4 +1,4 @@
-"""Delivery and targeting on an embedded log, started, stopped and killed as a process would be, and a gateway's view."""
+"""Delivery and targeting on an embedded log, started, stopped and killed as a process would be; a gateway's view."""
 
 import asyncio
 import contextlib
@@ -35,8 +35,8 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.main import DeliverySettings, build, open_state
 from services.delivery.journal import Journal
+from services.delivery.main import DeliverySettings, build, open_state
 from services.delivery.snapshots import SNAPSHOT, DeliveryFold, Snapshots
 from services.runtime import replay
 from services.runtime.apps import AppDirectory
@@ -178,6 +178,9 @@ class Gateway:
         await self.until(lambda: len(self.got) >= len(expected))
         assert [(got.connection, got.msgid) for got in self.got] == list(expected)
 
+    async def gets_at_least(self, count: int) -> None:
+        await self.until(lambda: len(self.got) >= count)
+
     async def leave(self) -> None:
         self._up.put_nowait(None)
         await asyncio.wait_for(self.task, BOUND_S)
@@ -200,11 +203,11 @@ class House:
     # --- lives
 
     @contextlib.asynccontextmanager
-    async def running(self, targeting_hidden: bool = False) -> AsyncIterator[None]:
+    async def running(self, targeting_hidden: bool = False, registry: Channel | None = None) -> AsyncIterator[None]:
         """Targeting and delivery; a hidden targeting is UNAVAILABLE until `shown()`."""
         self.log.live_again()
         self.delivery, self.targeting = LocalServer(), LocalServer()
-        around = self.surroundings()
+        around = self.surroundings(registry)
         settings = TargetingSettings(data_dir=str(self.directory), partitions=PARTITIONS, timezone="UTC")
         targeting = build_targeting(settings, around)
         self.role = build(self.settings, around)
@@ -215,8 +218,12 @@ class House:
         async with started([around.apps, *targeting.services, *self.role.services], wait=not targeting_hidden):
             yield
 
-    def surroundings(self) -> Surroundings:
-        channels = {"targeting": [self.targeting.channel()], "delivery": [self.delivery.channel()], "registry": []}
+    def surroundings(self, registry: Channel | None = None) -> Surroundings:
+        channels = {
+            "targeting": [self.targeting.channel()],
+            "delivery": [self.delivery.channel()],
+            "registry": [registry or LocalServer().channel()],
+        }
         return Surroundings(self.log, self.clock, Peers(channels), Keyring(bytes(32)), AppDirectory(self.log))
 
     def fold(self) -> DeliveryFold:
@@ -355,6 +362,18 @@ class House:
             while count > 0:
                 count -= sum(decode(record).WhichOneof("fact") == kind for record in await reader.read())
         await reader.close()
+
+    async def until_devices_removed(self, count: int) -> None:
+        """Wait until the registry has written that so many devices are gone, and targeting has seen it."""
+        reader = await self.log.open({Partition(DEVICES.name, n): 0 for n in range(PARTITIONS)})
+        async with asyncio.timeout(BOUND_S):
+            while count > 0:
+                count -= sum(decode(record).device.removed_ms > 0 for record in await reader.read())
+        await reader.close()
+
+    @staticmethod
+    def position(draft: Draft, offset: int) -> Position:
+        return Position(topic=draft.topic, partition=draft.partition, offset=offset)
 
     async def verify(self) -> replay.Verdict:
         """The live state's snapshot against a state rebuilt from nothing."""

@@ -61,6 +61,8 @@ async def test_an_expired_push_ends_and_nobody_gets_it_any_more(house: House) ->
         gateway.connect((2, A), (3, B))
         await gateway.gets((1, longer), (2, longer))
         await house.move(10, steps=10)
+        await house.until_facts("finished", 4)
+        await house.move(10, steps=10)
         assert len([fact for fact in await house.push_facts() if fact.WhichOneof("fact") == "finished"]) == 4
     assert (await house.verify()).equal
 
@@ -124,7 +126,7 @@ async def test_a_paced_push_goes_out_at_its_speed(house: House) -> None:
         await idle()
         await house.send(qps=10)
         for seconds in range(4):
-            await gateway.until(lambda: len(gateway.got) >= 1 + 10 * seconds)
+            await gateway.gets_at_least(1 + 10 * seconds)
             await idle()
             assert len(gateway.got) == 1 + 10 * seconds
             await house.move(1, steps=50)

@@ -91,9 +91,10 @@ async def test_a_stop_in_the_middle_of_a_write_waits_for_it(
         task.cancel()
         await idle()
         recorder.add(0, APP, 8, 1, SENT, START_MS)
-        for _ in range(3):
+        for _ in range(2):
             clock.move(0.5)
             await idle()
+        await asyncio.wait([task], timeout=10)
     assert await log.rows() == [Row(7, At(0, 1), SENT), Row(8, At(0, 1), SENT)]
 
 

@@ -92,7 +92,8 @@ async def test_what_started_before_the_kill_is_not_sent_again_when_the_rest_star
     house.log.keep = 1
     async with house.running():
         house.log.when = lambda draft: draft.topic == PUSHES.name
-        msgid = (await house.command(push := house.push(), settle=False)) and push.msgid
+        await house.command(push := house.push(), settle=False)
+        msgid = push.msgid
         await house.log.died.wait()
     async with house.running(targeting_hidden=True), house.gateway() as gateway:
         gateway.connect((1, A), (2, B))
@@ -269,8 +270,8 @@ async def test_an_audience_that_targeting_refuses_reaches_nobody_and_stops_nothi
         await idle()
         refused = house.push(audience=with_stag("x"))
         refused.audience.filter.activity.add(days=12345)
-        msgid = (await house.command(refused)) and refused.msgid
-        assert [fact.started.count for fact in await house.push_facts() if fact.msgid == msgid] == [0, 0]
+        await house.command(refused)
+        assert [fact.started.count for fact in await house.push_facts() if fact.msgid == refused.msgid] == [0, 0]
         marker = await house.send(A)
         await gateway.gets((1, marker))
 

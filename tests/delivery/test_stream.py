@@ -17,7 +17,8 @@ async def test_a_batch_fits_into_a_call_however_many_and_large_its_messages_are(
     for msgid in range(3000):
         stream.send(Message(content="x" * 20_000), 1, array("Q", [1]), array("Q", [msgid]))
     stream.send(Message(content="many"), 1, array("Q", range(3_000_000)), array("Q", [7]))
-    msgids, connections = [], 0
+    msgids: list[int] = []
+    connections = 0
     while connections < 3_000_000:
         response = await stream.take()
         assert response is not None
