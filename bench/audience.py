@@ -12,19 +12,17 @@ import json
 import re
 import tempfile
 import time
-from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import psutil
-from pyroaring import BitMap
 from rich.console import Console
 from rich.table import Table
 
+from bench.audience_devices import APP, PARTITIONS, REGIONS, Devices, copied, empty, filled
 from bench.postgres import Postgres, postgres
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -35,21 +33,11 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
-from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
 from services.runtime.log import Record
-from services.targeting.activity import Activity
-from services.targeting.counts import Counts
 from services.targeting.server import resolve
-from services.targeting.state import AppIndex, TargetingState, index_of
+from services.targeting.state import TargetingState
 from services.targeting.store import Snapshots
-
-APP = "1000000001"
-PARTITIONS = 32
-TAG_SHARES = {1: 0.3, 2: 0.3, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.2, 7: 0.2, 8: 0.1}
-REGIONS = 34
-OTHERS = {"carriers": 3, "channels": 20, "brands": 30, "models": 600, "os_versions": 12, "app_versions": 25}
-"""How many values the fields have that are not asked about; every device has one of each."""
 
 QUESTION = Filter(
     tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3, 4, 5])],
@@ -57,7 +45,6 @@ QUESTION = Filter(
     attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r0", "r11", "r22"])],
 )
 ACTIVE = Filter(activity=[ActivityClause(days=30, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=5)])
-NOW_MS = 1_790_000_000_000
 
 POSTGRES = {
     "PostgreSQL, int[] and GIN": """
@@ -114,66 +101,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         best = min(row["p50"] for row in rows if row["who"] in POSTGRES)
         result["times_faster"] = round(best / rows[0]["p50"], 1)
     return result
-
-
-class Devices:
-    """The devices of one partition, always the same ones: who has each tag, and everyone's region."""
-
-    def __init__(self, partition: int, of_all: int) -> None:
-        self.partition = partition
-        self.count = of_all // PARTITIONS + (partition < of_all % PARTITIONS)
-        self._seed = partition
-
-    def tags(self) -> dict[int, "np.ndarray[Any, np.dtype[np.bool_]]"]:
-        random = np.random.default_rng([self._seed, 1])
-        return {tag: random.random(self.count) < share for tag, share in TAG_SHARES.items()}
-
-    def regions(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
-        return np.random.default_rng([self._seed, 2]).integers(0, REGIONS, self.count)
-
-    def others(self) -> dict[str, "np.ndarray[Any, np.dtype[np.int64]]"]:
-        random = np.random.default_rng([self._seed, 4])
-        return {field: random.integers(0, values, self.count) for field, values in OTHERS.items()}
-
-    def opens(self, days: int) -> Activity:
-        random = np.random.default_rng([self._seed, 3])
-        return Activity({day: self._day(random) for day in range(TODAY - days + 1, TODAY + 1)})
-
-    def _day(self, random: np.random.Generator) -> Counts:
-        times = random.geometric(0.4, self.count) * (random.random(self.count) < 0.2)
-        return Counts([_bitmap(times >> place & 1 == 1) for place in range(int(times.max(initial=0)).bit_length())])
-
-
-def filled(devices: list[Devices], open_days: int) -> TargetingState:
-    """An index of the devices, made the way a snapshot is restored."""
-    state = empty()
-    for part in devices:
-        state.partitions[part.partition].apps[APP] = _index(part, open_days)
-    return state
-
-
-def empty() -> TargetingState:
-    return TargetingState(range(PARTITIONS), ZoneInfo("UTC"), ManualClock(NOW_MS))
-
-
-TODAY = empty().today()
-
-
-def _index(part: Devices, open_days: int) -> AppIndex:
-    regions = part.regions()
-    parts: list[tuple[str, Any, BitMap]] = [("reachable", None, BitMap(range(part.count)))]
-    parts += [("tags", tag, _bitmap(has)) for tag, has in part.tags().items()]
-    parts += [("regions", f"r{region}", _bitmap(regions == region)) for region in range(REGIONS)]
-    for field, values in part.others().items():
-        for n in range(OTHERS[field]):
-            parts.append((field, (f"b{n % 30}", f"m{n}") if field == "models" else str(n), _bitmap(values == n)))
-    index = index_of(entry for entry in parts if entry[2])
-    index.activity = part.opens(open_days)
-    return index
-
-
-def _bitmap(chosen: "np.ndarray[Any, np.dtype[np.bool_]]") -> BitMap:
-    return BitMap(array("I", np.flatnonzero(chosen).astype(np.uint32).tobytes()))
 
 
 def _hits(state: TargetingState, wanted: Filter) -> int:
@@ -254,7 +181,7 @@ def against_postgres(devices: list[Devices], rounds: int) -> list[dict[str, Any]
     """A row for each way to ask PostgreSQL, over one table with one GIN index at a time."""
     with postgres() as server:
         server.run(_LOAD)
-        server.copy("devices", (_copied(part) for part in devices))
+        server.copy("devices", (copied(part) for part in devices))
         server.run("VACUUM ANALYZE devices;")
         return [_postgres_row(server, who, rounds) for who in POSTGRES]
 
@@ -271,19 +198,6 @@ def _postgres_row(server: Postgres, who: str, rounds: int) -> dict[str, Any]:
         rows.append({**row(who, int(hits), times), "index_s": round(building, 1), "plan": ", ".join(sorted(scans))})
     server.run("DROP INDEX by_tags;")
     return min(rows, key=lambda entry: entry["p50"])
-
-
-def _copied(part: Devices) -> bytes:
-    """The partition as COPY text; a region stands among the tags as 1000 + its number, where GIN finds it too."""
-    tags = part.tags()
-    kinds = part.regions() * 2 ** len(tags) + sum(has * 2**place for place, has in enumerate(tags.values()))
-    texts = {kind: _text(kind, list(tags)) for kind in np.unique(kinds).tolist()}
-    return "".join(f"{number}\t{texts[kind]}\n" for number, kind in enumerate(kinds.tolist())).encode()
-
-
-def _text(kind: int, tags: list[int]) -> str:
-    region, bits = divmod(kind, 2 ** len(tags))
-    return "{" + ",".join(str(n) for n in (*(t for p, t in enumerate(tags) if bits >> p & 1), 1000 + region)) + "}"
 
 
 def print_result(result: dict[str, Any], *, as_json: bool) -> None:

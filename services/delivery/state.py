@@ -130,20 +130,21 @@ class DeliveryState:
         msgid = send.msgid
         if msgid in self.waiting or msgid in self.pushes or msgid in self.seen:
             return
-        missing = self._partitions(send)
-        if missing:
+        waiting = self._waiting(offset, send, accepted_ms)
+        if waiting.missing:
             send.ClearField("request_json")
-            self.waiting[msgid] = Waiting(send, offset, accepted_ms, missing)
+            self.waiting[msgid] = waiting
         else:
             self.seen.add(msgid)
 
-    def _partitions(self, send: SendPush) -> set[int]:
-        """Where a push starts: everywhere for a filter, where its devices are for a list."""
+    def _waiting(self, offset: int, send: SendPush, accepted_ms: int) -> Waiting:
+        """A push starts everywhere for a filter, where its devices are for a list."""
         match send.audience.WhichOneof("audience"):
             case "everyone" | "filter":
-                return set(self.owned)
+                return Waiting(send, offset, accepted_ms, set(self.owned))
             case "devices":
-                return set(self.owned.intersection(listed_targets(send)))
+                targets = listed_targets(send)
+                return Waiting(send, offset, accepted_ms, set(self.owned.intersection(targets)), targets)
             case "tokens" | "aliases" | None:
                 raise ValueError(f"push {send.msgid} has no audience that can be resolved")
             case never:

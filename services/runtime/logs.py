@@ -5,7 +5,7 @@ import sys
 
 import structlog
 
-_TALKATIVE = ("httpx", "httpcore", "h2", "hpack", "urllib3", "asyncio")
+_TALKATIVE = ("httpx", "httpcore", "h2", "hpack", "urllib3", "aiokafka")
 """Libraries whose plain messages hold addresses and headers, and so tokens and keys: only their warnings are shown."""
 
 logger: structlog.stdlib.BoundLogger = structlog.get_logger()

@@ -63,13 +63,12 @@ class Tls:
 
 def connect(address: str, tls: Tls | None = None) -> Channel:
     """A channel to host:port or unix:/path. Connecting happens with the first call, and again when it broke."""
-    interceptors: list[grpc.aio.ClientInterceptor] = [_UnaryDeadline(), _StreamErrors()]
     if tls is None:
-        return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS, interceptors=interceptors)
+        return cast(Channel, _SocketChannel(grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)))
     credentials = grpc.ssl_channel_credentials(
         tls.authority.read_bytes(), tls.key.read_bytes(), tls.certificate.read_bytes()
     )
-    return grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS, interceptors=interceptors)
+    return cast(Channel, _SocketChannel(grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)))
 
 
 def serve(addresses: Sequence[str], tls: Tls | None = None) -> Server:
@@ -174,26 +173,44 @@ def _is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-class _UnaryDeadline(grpc.aio.UnaryUnaryClientInterceptor):
-    """Gives every call a deadline and raises the error tree."""
+class _SocketChannel:
+    """A gRPC channel as generated stubs use it. Each call has a deadline, raises the error tree and is never left open.
 
-    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        timeout = client_call_details.timeout or DEADLINE_S
-        call = await continuation(client_call_details._replace(timeout=timeout), request)
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            raise _from_grpc(error) from None
+    Not made of interceptors: with them a stream that its caller leaves stays open on both sides.
+    """
 
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
 
-class _StreamErrors(grpc.aio.StreamStreamClientInterceptor):
-    """Raises the error tree out of a stream's responses."""
+    def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
+        begin = self._channel.unary_unary(method, *arguments, **options)
 
-    async def intercept_stream_stream(
-        self, continuation: Any, client_call_details: Any, request_iterator: Any
-    ) -> AsyncIterator[Any]:
-        requests = _requests(str(client_call_details.method), request_iterator)
-        return _responses(await continuation(client_call_details, requests))
+        async def call(request: Any, timeout: float | None = None, **options: Any) -> Any:
+            try:
+                return await begin(request, timeout=timeout or DEADLINE_S, **options)
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                raise _from_grpc(method, error) from None
+
+        return call
+
+    def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Callable[..., AsyncIterator[Any]]:
+        begin = self._channel.stream_stream(method, *arguments, **options)
+
+        async def call(requests: AsyncIterator[Any], **options: Any) -> AsyncIterator[Any]:
+            responses = begin(_requests(method, requests), **options)
+            try:
+                async for response in responses:
+                    yield response
+            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                raise _from_grpc(method, error) from None
+            finally:
+                responses.cancel()
+
+        return call
+
+    async def close(self, grace: float | None = None) -> None:
+        """End the connection; calls under way raise UnavailableError once the grace is over."""
+        await self._channel.close(grace)
 
 
 async def _requests(method: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -205,21 +222,12 @@ async def _requests(method: str, requests: AsyncIterator[Any]) -> AsyncIterator[
         raise _as_carillon(method, error) from None
 
 
-async def _responses(call: Any) -> AsyncIterator[Any]:
-    try:
-        async for response in call:
-            yield response
-    except grpc.aio.AioRpcError as error:
-        raise _from_grpc(error) from None
-    except asyncio.CancelledError:
+def _from_grpc(method: str, error: grpc.aio.AioRpcError | asyncio.CancelledError) -> CarillonError:
+    """The error that a caller sees; a cancellation of the running task itself goes on."""
+    if isinstance(error, asyncio.CancelledError):
         if _is_cancelled():
-            raise
-        raise UnavailableError("the stream was given up") from None
-    finally:
-        call.cancel()
-
-
-def _from_grpc(error: grpc.aio.AioRpcError) -> CarillonError:
+            raise error
+        return UnavailableError(f"{method} was given up")
     return BY_CODE.get(error.code().name, UnavailableError)(error.details() or error.code().name)
 
 

@@ -43,6 +43,16 @@ def test_an_open_counts_on_its_day_and_on_the_days_that_follow_in_the_window(win
     assert seen == [0 <= later < window for later in range(-2, 95)]
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+def test_an_open_that_is_told_late_counts_in_the_windows_that_still_cover_its_day(window: int) -> None:
+    activity = Activity()
+    activity.add(1, _START)
+    assert len(activity.at_least(1, window, _START)) == 1
+    activity.add(2, _START - window)
+    activity.add(3, _START - window + 1)
+    assert list(activity.at_least(1, window, _START)) == [1, 3]
+
+
 def test_opens_are_added_up_over_days_and_compared_exactly() -> None:
     activity = Activity()
     for day in range(90):

@@ -120,6 +120,20 @@ def test_a_removed_device_is_in_no_audience_until_it_comes_back() -> None:
         assert [found(state, wants) for wants in wanted] == [answer] * len(wanted)
 
 
+def test_a_question_changes_nothing() -> None:
+    state = _state()
+    fold(state, [device_draft(Device(appkey=APP, number=n, tags=[n], stags=["s"])) for n in range(3)])
+    before = state.digest()
+    for wanted in (
+        Filter(not_tags=[TagGroup(tags=[1])]),
+        Filter(tags=[TagGroup(tags=[1])], not_stags=[StagGroup(stags=["s"])]),
+        Filter(stags=[StagGroup(stags=["s"])], not_tags=[TagGroup(tags=[2])]),
+        Filter(activity=[ActivityClause(days=1, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=0)]),
+    ):
+        assert found(state, wanted) == found(state, wanted)
+        assert state.digest() == before
+
+
 def test_different_states_have_different_digests() -> None:
     device = Device(appkey=APP, number=1, tags=[1], attributes=Attributes(region="r"))
     states = [_state() for _ in range(5)]

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protos.push.v1.push_pb2 import Filter
@@ -55,7 +55,7 @@ async def _ends(town: Town) -> dict[Partition, int]:
     )
 
 
-@same_each_time
+@settings(same_each_time, max_examples=60)
 @given(
     st.lists(devices, max_size=30),
     st.lists(opens, max_size=20),
