@@ -43,12 +43,11 @@ class GatewayStream:
 
     def send(self, message: Message, expires_ms: int, connections: "array[int]", msgids: "array[int]") -> None:
         """Queue one message for connections; `msgids` holds one id for all of them, or one for each."""
-        for at in range(_MAX_CONNECTIONS, len(connections), _MAX_CONNECTIONS):
+        for at in range(0, len(connections), _MAX_CONNECTIONS):
             some = connections[at : at + _MAX_CONNECTIONS]
-            self.send(message, expires_ms, some, msgids if len(msgids) == 1 else msgids[at : at + _MAX_CONNECTIONS])
-        connections, msgids = connections[:_MAX_CONNECTIONS], msgids[:_MAX_CONNECTIONS]
-        size = _OVERHEAD_BYTES + message.ByteSize() + 8 * (len(connections) + len(msgids))
-        self._put(_Send(message, expires_ms, connections, msgids, size))
+            ids = msgids if len(msgids) == 1 else msgids[at : at + _MAX_CONNECTIONS]
+            size = _OVERHEAD_BYTES + message.ByteSize() + 8 * (len(some) + len(ids))
+            self._put(_Send(message, expires_ms, some, ids, size))
 
     def close(self, connection: int, reason: str) -> None:
         """Queue a goodbye."""

@@ -87,6 +87,12 @@ class House:
     def attach(self, requests: AsyncIterator[AttachRequest]) -> Any:
         return aclosing(cast(Any, aiter(DeliveryServiceStub(self.channel).Attach(requests))))
 
+    async def converse(self, requests: AsyncIterator[AttachRequest], answers: list[str]) -> None:
+        """Attach, and note the answers until the stream ends."""
+        async with asyncio.timeout(BOUND_S), self.attach(requests) as responses:
+            async for response in responses:
+                answers += [close.reason for close in response.closes]
+
 
 @pytest.fixture(params=["in the process", "over a socket"])
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
@@ -97,11 +103,11 @@ async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         house.channel = local.channel()
         yield house
         return
-    async with over_a_socket(house, tmp_path):
+    async with OverASocket(house, tmp_path):
         yield house
 
 
-class over_a_socket:  # noqa: N801
+class OverASocket:
     """Serves the house on a Unix socket for as long as the block lasts."""
 
     def __init__(self, house: House, directory: Path) -> None:
@@ -207,8 +213,8 @@ async def test_a_method_that_is_not_served_is_unavailable(house: House) -> None:
 
 
 async def test_a_stream_answers_while_it_is_asked(house: House) -> None:
-    async with house.attach(names("a", "b", "x" * (6 * 1024 * 1024))) as responses:
-        answers = [response.closes[0].reason async for response in responses]
+    answers: list[str] = []
+    await house.converse(names("a", "b", "x" * (6 * 1024 * 1024)), answers)
     assert answers == ["a", "b", "x" * (6 * 1024 * 1024)]
 
 
@@ -221,9 +227,7 @@ async def test_an_error_in_mid_stream_comes_after_the_answers_before_it(
 ) -> None:
     answers: list[str] = []
     with pytest.raises(CarillonError) as raised:
-        async with house.attach(names("a", gateway, "b", then=asyncio.Event())) as responses:
-            async for response in responses:
-                answers.append(response.closes[0].reason)
+        await house.converse(names("a", gateway, "b", then=asyncio.Event()), answers)
     assert (type(raised.value), str(raised.value), answers) == (kind, text, ["a"])
     await asyncio.wait_for(house.delivery.ended.wait(), BOUND_S)
 
@@ -257,15 +261,13 @@ async def test_requests_that_fail_end_the_stream_with_an_error_and_not_with_a_ca
         raise ValueError(CANARY)
 
     with pytest.raises(CarillonError) as raised:
-        async with asyncio.timeout(BOUND_S), house.attach(broken()) as responses:
-            async for _ in responses:
-                pass
+        await house.converse(broken(), [])
     assert CANARY not in str(raised.value)
     await asyncio.wait_for(house.delivery.ended.wait(), BOUND_S)
 
 
 async def test_a_server_that_stops_makes_calls_and_streams_unavailable(tmp_path: Path) -> None:
-    async with over_a_socket(House(), tmp_path) as house:
+    async with OverASocket(House(), tmp_path) as house:
         house.positions.hangs = True
         call = asyncio.create_task(house.wait())
         await asyncio.wait_for(house.positions.began.wait(), BOUND_S)
@@ -282,7 +284,7 @@ async def test_a_server_that_stops_makes_calls_and_streams_unavailable(tmp_path:
 
 
 async def test_a_call_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
-    async with over_a_socket(House(), tmp_path) as house:
+    async with OverASocket(House(), tmp_path) as house:
         opened = asyncio.Event()
 
         async def slow(request: AwaitRequest, context: Context) -> AwaitResponse:
@@ -302,7 +304,7 @@ async def test_a_call_under_way_is_answered_before_the_server_stops(tmp_path: Pa
 
 
 async def test_a_channel_finds_the_server_again_soon_after_it_came_back(tmp_path: Path) -> None:
-    async with over_a_socket(House(), tmp_path) as first:
+    async with OverASocket(House(), tmp_path) as first:
         await first.wait()
         channel = connect(f"unix:{tmp_path}/s")
         stub = PositionsServiceStub(channel)
@@ -310,7 +312,7 @@ async def test_a_channel_finds_the_server_again_soon_after_it_came_back(tmp_path
     for _ in range(20):
         with pytest.raises(UnavailableError):
             await stub.Await(AwaitRequest())
-    async with over_a_socket(House(), tmp_path), asyncio.timeout(3):
+    async with OverASocket(House(), tmp_path), asyncio.timeout(3):
         await stub.Await(AwaitRequest(), wait_for_ready=True)
         await channel.close()
 
