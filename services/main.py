@@ -15,11 +15,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from edge.cli.first_push import device_line, first_push
 from edge.cli.reach import SOCKET
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
-from protos.registry.v1.registry_pb2 import CreateAppRequest
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime import datadir, memory, replay
 from services.runtime.config import Settings, environment, load
 from services.runtime.errors import CarillonError
@@ -27,11 +23,11 @@ from services.runtime.log import Log, Partition
 from services.runtime.logs import configure
 from services.runtime.operations import Operations
 from services.runtime.peers import Peers
-from services.runtime.role import Surroundings
 from services.runtime.rpc import LocalServer, Server, serve
 from services.runtime.runner import run
 from services.runtime.surroundings import DEFAULT_ADDRESSES, connected_peers, open_log, role_addresses, surroundings
 from services.runtime.topics import TOPICS
+from services.welcome import Door, Welcome
 
 ROLES = {
     "registry": "services.registry.main",
@@ -138,7 +134,7 @@ async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
             for add in role.servicers[:1]:
                 add(outside)
         operations = Operations(settings.host, settings.console_port)
-        welcome = Welcome(around, f"http://{settings.host}:{roles['edge'].v2_port}", roles, settings.console_port)
+        welcome = Welcome(around, _doors(settings, roles))
         of_roles = [service for role in built for service in role.services]
         listening = RpcDoor("the commands' socket", outside, socket=str(socket))
         await run([operations, *of_roles, listening, welcome], on_ready=lambda: _ready(operations))
@@ -155,6 +151,14 @@ async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
                 add(server)
             doors = [RpcDoor(f"{role} calls", server)]
         await run([operations, *doors, *built.services], on_ready=lambda: _ready(operations))
+
+
+def _doors(settings: Settings, roles: Mapping[str, Any]) -> list[Door]:
+    return [
+        Door("app servers, v2", "http", settings.host, roles["edge"].v2_port, "/v2/push"),
+        Door("devices", "ws", settings.host, roles["gateway"].gateway_port, "/device/v1"),
+        Door("health and metrics", "http", settings.host, settings.console_port, "/healthz"),
+    ]
 
 
 def _ready(operations: Operations) -> None:
@@ -188,52 +192,6 @@ class RpcDoor:
             await asyncio.Event().wait()
         finally:
             await self._server.stop(grace=5)
-
-
-class Welcome:
-    """The last service to start: makes the demo app on the first start, and prints a first push to try."""
-
-    name = "welcome"
-
-    def __init__(self, around: Surroundings, v2_url: str, roles: Mapping[str, Any], console_port: int) -> None:
-        self._around = around
-        self._v2_url = v2_url
-        self._roles = roles
-        self._console_port = console_port
-
-    async def run(self, ready: asyncio.Event) -> None:
-        app = await self._demo_app()
-        secret = self._around.keys.open(app.sealed_secret, app.appkey)
-        self._print(app, *first_push(app.appkey, secret, self._v2_url))
-        ready.set()
-        await asyncio.Event().wait()
-
-    async def _demo_app(self) -> App:
-        existing = next((app for app in self._around.apps.all() if app.platform == PLATFORM_ANDROID), None)
-        if existing is not None:
-            return existing
-        registry = RegistryServiceStub(self._around.peers.all("registry")[0])
-        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo")
-        app: App = (await registry.CreateApp(request)).app
-        return app
-
-    def _print(self, app: App, curl: str, send: str) -> None:
-        gateway = self._roles["gateway"]
-        lines = [
-            "Carillon is ready.",
-            f"  app servers, v2      {self._v2_url}",
-            f"  devices              ws://{gateway.host}:{gateway.gateway_port}/device/v1",
-            f"  health and metrics   http://{gateway.host}:{self._console_port}/healthz  /metrics",
-            "",
-            f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
-            f"   {device_line(app.appkey)}",
-            "2. In a third, send it a push; either line does:",
-            f"   {curl}",
-            f"   {send}",
-            "3. Ask what happened to it, with the id from the answer:",
-            "   carillon audit push ID",
-        ]
-        click.echo("\n".join(lines))
 
 
 async def _replay(role: str, settings: Settings, verify: bool) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class HttpDoor:
             access_log=False,
             server_header=False,
             log_config=None,
+            log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=KEEP_ALIVE_S,
         )

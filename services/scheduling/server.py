@@ -41,8 +41,14 @@ class SchedulingServicer(SchedulingServiceServicer):
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
         appkeys = list(request.appkeys)
-        tasks = self._tasks.of_apps(appkeys, descending=request.descending, offset=request.offset, limit=request.limit)
-        return ListTasksResponse(tasks=map(_answer, tasks), total=self._tasks.count_of_apps(appkeys))
+        keys = self._tasks.keys_of_apps(
+            appkeys, descending=request.descending, offset=request.offset, limit=request.limit
+        )
+        if request.keys_only:
+            tasks = [Task(task_key=key, created_ms=created_ms) for created_ms, key in keys]
+        else:
+            tasks = [_answer(task) for _, key in keys if (task := self._tasks.find(key))]
+        return ListTasksResponse(tasks=tasks, total=self._tasks.count_of_apps(appkeys))
 
 
 def _answer(task: StoredTask) -> Task:

@@ -84,12 +84,13 @@ class TaskTable:
         )
         return [_task(row) for row in rows]
 
-    def of_apps(self, appkeys: Sequence[str], *, descending: bool, offset: int, limit: int) -> list[StoredTask]:
-        """One page of the apps' tasks by creation time, then key."""
+    def keys_of_apps(
+        self, appkeys: Sequence[str], *, descending: bool, offset: int, limit: int
+    ) -> list[tuple[int, str]]:
+        """One page of the apps' tasks: when each was created, and its key, in this order."""
         order = "DESC" if descending else "ASC"
         page = f"{_pages(appkeys)} ORDER BY created_ms {order}, task_key {order} LIMIT ? OFFSET ?"
-        keys = self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
-        return [task for _, key in keys if (task := self.find(key))]
+        return self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
 
     def count_of_apps(self, appkeys: Sequence[str]) -> int:
         row = self._rows.execute(f"SELECT count(*) FROM ({_pages(appkeys)})", tuple(appkeys)).fetchone()  # noqa: S608
