@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from analytics.attributes import DeviceAttributes, load
+from analytics.broadcasts import Broadcasts
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Gathering, Pace
 from analytics.rows import SOURCES, Translation
@@ -23,7 +24,7 @@ from services.runtime.logs import logger
 from services.runtime.metrics import APPLIED, INSERTED, LAG
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
-from services.runtime.topics import owned
+from services.runtime.topics import PUSH_COMMANDS, Topic, owned
 
 ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
@@ -70,7 +71,8 @@ class Ingestion:
         self._hurry = asyncio.Event()
         self._waiting = 0
         self._attributes = DeviceAttributes()
-        self._translation = Translation(self._attributes)
+        self._broadcasts = Broadcasts()
+        self._translation = Translation(self._attributes, self._broadcasts)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE)
         self._offsets: Offsets
         self._identity = ""
@@ -110,6 +112,18 @@ class Ingestion:
             if not self._waiting:
                 self._hurry.clear()
 
+    def ends(self, topic: Topic) -> dict[int, int]:
+        """For each partition of the topic that is read here, the offset up to which everything is in the store."""
+        return {partition.number: offset for partition, offset in self._next.items() if partition.topic == topic.name}
+
+    async def know_pushes(self, until_ms: int) -> None:
+        """Return once every push command written until then is in the store. UnavailableError: that takes longer."""
+        commands = Partition(PUSH_COMMANDS.name, 0)
+        if commands in self._next and self._broadcasts.newest_ms <= until_ms:
+            end = (await self._log.ends([commands]))[commands]
+            if self._next[commands] < end and (behind := await self.catch_up()):
+                raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
+
     async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """Replay: take everything up to the ends and stop; tells each batch's record count."""
         self._offsets = await self._on_thread(Offsets, self._state)
@@ -131,8 +145,10 @@ class Ingestion:
         """Come to a state without a batch half in. May be called again when it failed."""
         self._identity = await self._known_identity()
         self._attributes = DeviceAttributes()
-        self._translation = Translation(self._attributes)
+        self._broadcasts = Broadcasts()
+        self._translation = Translation(self._attributes, self._broadcasts)
         await load(self._attributes, self._clickhouse)
+        await self._broadcasts.load(self._clickhouse)
         if batch := await self._on_thread(self._offsets.pending):
             logger.info("analytics takes a batch again", partitions=len(batch))
             await self._insert_all(batch, await self._read_again(batch))

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 from urllib.parse import urlsplit
+
+import msgspec
 
 from analytics.clickhouse import ClickHouse
 from analytics.contents import digest
 from analytics.ingestion import ROLE, Ingestion, sources
 from analytics.migrate import migrate
+from analytics.retention import keep
 from analytics.server import AnalyticsServicer
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from services.runtime.config import PREFIX, Settings, SettingsError
@@ -28,6 +32,8 @@ class AnalyticsSettings(Settings, frozen=True, kw_only=True):
     """`clickhouse_url`: http(s)://user:password@host:port/database of a server; unset, chdb in the data directory."""
 
     clickhouse_url: str | None = None
+    ack_delay_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 900
+    history_days: Annotated[int, msgspec.Meta(ge=31, le=36_500)] = 400
 
     def check(self) -> None:
         super().check()
@@ -51,12 +57,13 @@ SETTINGS = AnalyticsSettings
 
 
 class Store:
-    """A service that holds the analytics store open, with every migration applied."""
+    """A service that holds the analytics store open, with every migration applied and old rows going away."""
 
     name = "analytics store"
 
-    def __init__(self, clickhouse: ClickHouse) -> None:
+    def __init__(self, clickhouse: ClickHouse, history_days: int) -> None:
         self._clickhouse = clickhouse
+        self._history_days = history_days
 
     async def run(self, ready: asyncio.Event) -> None:
         try:
@@ -64,6 +71,7 @@ class Store:
                 try:
                     await self._clickhouse.open()
                     await migrate(self._clickhouse)
+                    await keep(self._clickhouse, self._history_days)
                     ready.set()
                 except UnavailableError as error:
                     logger.warning("the analytics store does not answer", error=str(error), again_in_s=_RETRY_S)
@@ -77,10 +85,14 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
     """Wire the role: hold the store open, fill it from the log, answer audits."""
     clickhouse = connect(settings)
     ingestion = _ingestion(settings, around.log, clickhouse, settings.offsets_file())
-    servicer = AnalyticsServicer(ingestion, clickhouse, settings.zone())
+    servicer = AnalyticsServicer(
+        *(ingestion, clickhouse, around.clock, settings.zone()),
+        partitions=settings.partitions,
+        ack_delay_ms=settings.ack_delay_s * 1000,
+    )
     return Role(
         ROLE,
-        services=[Store(clickhouse), ingestion],
+        services=[Store(clickhouse, settings.history_days), ingestion],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, assert_never
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from analytics.attributes import ATTRIBUTES, DeviceAttributes, Vocabulary
+from analytics.attributes import ATTRIBUTES, DeviceAttributes
+from analytics.broadcasts import Broadcasts
 from analytics.expression import readable
 from analytics.names import enum_name
-from analytics.tables import TABLES, TIME
-from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact
+from analytics.outcomes import OutcomeColumns
+from analytics.tables import TABLES
+from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionEventKind, SessionFact
 from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import Platform
@@ -26,9 +26,8 @@ from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, 
 SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES)
 """The topics that are read."""
 
-_KINDS = pa.array([enum_name(OutcomeKind.DESCRIPTOR, number, "OUTCOME_KIND_") for number in range(256)], pa.string())
+_FIRST = (DEVICES.name, PUSH_COMMANDS.name)
 _GREATEST_ID = 2**64 - 1
-_TOPIC = pa.array([DELIVERIES.name], pa.string())
 
 
 class Row(NamedTuple):
@@ -38,57 +37,35 @@ class Row(NamedTuple):
     values: tuple[Any, ...]
 
 
-class Outcomes(NamedTuple):
-    """Outcomes of one app and one record: columns of equal length, and what all of them share."""
-
-    appkey: str
-    partition: int
-    offset: int
-    msgids: npt.NDArray[np.uint64]
-    numbers: npt.NDArray[np.uint32]
-    kinds: npt.NDArray[np.uint8]
-    times_ms: npt.NDArray[np.int64]
-    reasons: npt.NDArray[np.uint32]
-    attributes: npt.NDArray[Any]
-    indexes: npt.NDArray[np.uint32]
-
-
 class Translation:
-    """Records of one batch after another into tables; the attributes outlive a batch."""
+    """Records of one batch after another into tables; what is known of devices and broadcasts outlives a batch."""
 
-    def __init__(self, attributes: DeviceAttributes) -> None:
+    def __init__(self, attributes: DeviceAttributes, broadcasts: Broadcasts) -> None:
         self._attributes = attributes
-        self._reasons = Vocabulary()
+        self._broadcasts = broadcasts
 
     def tables(self, records: Sequence[Record], park: Callable[[Record, Exception], None]) -> dict[str, pa.Table]:
         """The rows of each table that gets some. The same records give the same rows in the same order.
 
-        Devices come first, so that what happens in the same batch is stored with their new attributes.
+        Devices and commands come first, so that what happens in the same batch is stored with their new attributes.
         """
-        self._reasons = Vocabulary()
         rows: dict[str, list[tuple[Any, ...]]] = {}
-        outcomes: list[Outcomes] = []
-        for record in sorted(records, key=lambda r: (r.topic != DEVICES.name, r.topic, r.partition, r.offset)):
+        outcomes = OutcomeColumns(self._attributes, self._broadcasts)
+        for record in sorted(records, key=_turn):
             try:
-                for item in self._translate(record):
-                    if isinstance(item, Outcomes):
-                        outcomes.append(item)
-                    else:
-                        rows.setdefault(item.table, []).append(item.values)
+                for row in self._translate(record, outcomes):
+                    rows.setdefault(row.table, []).append(row.values)
             except (DecodeError, ValueError, IndexError) as error:
                 park(record, error)
-        tables = {table: _table(TABLES[table], of_table) for table, of_table in rows.items()}
-        if outcomes:
-            tables["deliveries"] = self._deliveries(outcomes)
-        return tables
+        return {**{table: _table(TABLES[table], of_table) for table, of_table in rows.items()}, **outcomes.tables()}
 
-    def _translate(self, record: Record) -> Sequence[Row | Outcomes]:
+    def _translate(self, record: Record, outcomes: OutcomeColumns) -> Sequence[Row]:
         message = decode(record)
         match message:
             case DeviceFact():
                 return self._device(record, message)
             case PushCommand():
-                return _command(record, message)
+                return self._command(record, message)
             case TaskFact():
                 return _task(record, message)
             case SessionFact():
@@ -96,7 +73,8 @@ class Translation:
             case PushFact():
                 return _push_partition(record, message)
             case DeliveryFact():
-                return self._outcomes(record, message)
+                outcomes.add(record, message)
+                return []
             case _:
                 raise ValueError(f"{record.topic} is not for analytics")
 
@@ -122,13 +100,14 @@ class Translation:
     def _sessions(self, record: Record, message: SessionFact) -> list[Row]:
         match message.WhichOneof("fact"):
             case "batch":
+                gateway = record.key.decode(errors="replace")
                 return [
                     Row(
                         "sessions",
                         (
                             *(event.appkey, record.partition, event.number, event.token),
                             enum_name(SessionEventKind.DESCRIPTOR, event.kind, "SESSION_EVENT_KIND_"),
-                            *(event.time_ms, event.connection, event.reason),
+                            *(event.time_ms, event.connection, event.reason, gateway if event.connection else ""),
                             *self._attributes.strings(event.appkey, record.partition, event.number),
                             *_place(record, index),
                         ),
@@ -146,75 +125,21 @@ class Translation:
             case never:
                 assert_never(never)
 
-    def _outcomes(self, record: Record, message: DeliveryFact) -> list[Outcomes]:
-        match message.WhichOneof("fact"):
-            case "outcomes":
-                start = 0
-                chunks = []
-                for app in message.outcomes.apps:
-                    chunks.append(self._app_outcomes(record, app, start))
-                    start += len(chunks[-1].msgids)
-                return chunks
+    def _command(self, record: Record, message: PushCommand) -> list[Row]:
+        match message.WhichOneof("command"):
+            case "send":
+                send, time_ms = message.send, message.meta.time_ms
+                self._broadcasts.note(send.msgid, is_broadcast=send.kind != Kind.KIND_UNICAST, time_ms=time_ms)
+                return [Row("pushes", _push(send, time_ms, message.meta, _place(record)))]
+            case "cancel":
+                cancel = message.cancel
+                origin = (*_origin(message.meta), _event_id(message.meta))
+                values = (cancel.msgid, cancel.appkey, message.meta.time_ms, *origin, *_place(record))
+                return [Row("push_cancels", values)]
             case None:
                 return []
             case never:
                 assert_never(never)
-
-    def _app_outcomes(self, record: Record, app: AppOutcomes, start: int) -> Outcomes:
-        """ValueError or IndexError: the columns do not fit each other."""
-        msgids = np.frombuffer(app.msgids, "<u8")
-        numbers = np.frombuffer(app.numbers, "<u4")
-        kinds = np.frombuffer(app.kinds, "u1")
-        times_ms = np.frombuffer(app.times_ms, "<i8")
-        indexes = np.frombuffer(app.reason_indexes, "u1")
-        if len({len(column) for column in (msgids, numbers, kinds, times_ms, indexes)}) != 1:
-            raise ValueError("outcomes have columns of different lengths")
-        reasons = np.array([0, *(self._reasons.code(reason) for reason in app.reasons)], np.uint32)[indexes]
-        attributes = self._attributes.codes(app.appkey, record.partition, numbers)
-        order = np.arange(start, start + len(msgids), dtype=np.uint32)
-        return Outcomes(
-            *(app.appkey, record.partition, record.offset, msgids, numbers, kinds, times_ms, reasons),
-            *(attributes, order),
-        )
-
-    def _deliveries(self, chunks: Sequence[Outcomes]) -> pa.Table:
-        sizes = np.array([len(chunk.msgids) for chunk in chunks])
-        apps = Vocabulary()
-        appkeys = np.repeat(np.array([apps.code(chunk.appkey) for chunk in chunks], np.uint32), sizes)
-        partitions = np.repeat(np.array([chunk.partition for chunk in chunks], np.uint16), sizes)
-        attributes = np.concatenate([chunk.attributes for chunk in chunks], axis=1)
-        columns = [
-            _coded(appkeys, apps.strings()),
-            pa.array(np.concatenate([chunk.msgids for chunk in chunks])),
-            pa.array(partitions),
-            pa.array(np.concatenate([chunk.numbers for chunk in chunks])),
-            _coded(np.concatenate([chunk.kinds for chunk in chunks]), _KINDS),
-            pa.array(np.concatenate([chunk.times_ms for chunk in chunks])).cast(TIME),
-            _coded(np.concatenate([chunk.reasons for chunk in chunks]), self._reasons.strings()),
-            *(
-                _coded(codes, vocabulary.strings())
-                for codes, vocabulary in zip(attributes, self._attributes.vocabularies, strict=True)
-            ),
-            _coded(np.zeros(len(partitions), np.uint8), _TOPIC),
-            pa.array(partitions),
-            pa.array(np.repeat(np.array([chunk.offset for chunk in chunks], np.uint64), sizes)),
-            pa.array(np.concatenate([chunk.indexes for chunk in chunks])),
-        ]
-        return pa.Table.from_arrays(columns, schema=TABLES["deliveries"])
-
-
-def _command(record: Record, message: PushCommand) -> list[Row]:
-    match message.WhichOneof("command"):
-        case "send":
-            return [Row("pushes", _push(message.send, message.meta.time_ms, message.meta, _place(record)))]
-        case "cancel":
-            cancel = message.cancel
-            origin = (*_origin(message.meta), _event_id(message.meta))
-            return [Row("push_cancels", (cancel.msgid, cancel.appkey, message.meta.time_ms, *origin, *_place(record)))]
-        case None:
-            return []
-        case never:
-            assert_never(never)
 
 
 def _task(record: Record, message: TaskFact) -> list[Row]:
@@ -274,8 +199,9 @@ def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _coded(codes: npt.NDArray[Any], strings: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), strings)
+def _turn(record: Record) -> tuple[int, str, int, int]:
+    first = _FIRST.index(record.topic) if record.topic in _FIRST else len(_FIRST)
+    return first, record.topic, record.partition, record.offset
 
 
 def _origin(meta: Meta) -> tuple[str, str, str, str]:

@@ -1,29 +1,54 @@
-"""Answers audits, from a store that has everything that was in the log when the call came."""
+"""Answers audits, statistics and pages of acknowledgements from the store."""
 
 from zoneinfo import ZoneInfo
 
+from analytics.acks import AckReader
 from analytics.audit import audit_push
 from analytics.clickhouse import ClickHouse
 from analytics.device_audit import audit_device
 from analytics.ingestion import Ingestion
+from analytics.positions import decode, encode
+from analytics.question import Question
+from analytics.statistics import answer
 from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceRequest,
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
+    ListAcksRequest,
+    ListAcksResponse,
+    StatisticsRequest,
+    StatisticsResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
+from services.runtime.clock import Clock
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.rpc import Context
+from services.runtime.topics import DELIVERIES
 
 _MAX_MSGID = 2**63
+_MAX_ACKS = 1000
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
-    def __init__(self, ingestion: Ingestion, clickhouse: ClickHouse, zone: ZoneInfo) -> None:
+    """Audits and statistics take in what is in the log when the call comes; acknowledgements need not."""
+
+    def __init__(
+        self,
+        ingestion: Ingestion,
+        clickhouse: ClickHouse,
+        clock: Clock,
+        zone: ZoneInfo,
+        *,
+        partitions: int,
+        ack_delay_ms: int,
+    ) -> None:
         self._ingestion = ingestion
         self._clickhouse = clickhouse
+        self._clock = clock
         self._zone = zone
+        self._partitions = partitions
+        self._ack_delay_ms = ack_delay_ms
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         if not 0 < request.msgid < _MAX_MSGID:
@@ -42,6 +67,27 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             return await audit_device(self._clickhouse, request.appkey, request.token)
         except NotFoundError as error:
             raise _missing(error, behind) from None
+
+    async def ListAcks(self, request: ListAcksRequest, context: Context) -> ListAcksResponse:
+        if not request.appkey:
+            raise InputError("appkey is needed")
+        if not 0 < request.limit <= _MAX_ACKS:
+            raise InputError(f"limit must be from 1 to {_MAX_ACKS}")
+        start = decode(request.appkey, request.pos)
+        now_ms = self._clock.now_ms()
+        visible_ms = now_ms - self._ack_delay_ms
+        ends = self._ingestion.ends(DELIVERIES)
+        await self._ingestion.know_pushes(visible_ms)
+        reader = AckReader(
+            *(self._clickhouse, request.appkey, self._partitions, ends), now_ms=now_ms, visible_ms=visible_ms
+        )
+        page = await reader.page(start, request.limit)
+        return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.places), has_more=page.has_more)
+
+    async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
+        question = Question.of(request, self._clock.now_ms(), self._zone)
+        await self._ingestion.catch_up()
+        return await answer(self._clickhouse, question)
 
 
 def _missing(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:

@@ -28,13 +28,21 @@ _PARTITION = [
 ]
 _SESSION = [
     *[("appkey", _TEXT), ("partition", pa.uint16()), ("number", pa.uint32()), ("token", _TEXT), ("kind", _TEXT)],
-    *[("time", TIME), ("connection", pa.uint64()), ("reason", _TEXT), *_ATTRIBUTES, *_PLACE],
+    *[("time", TIME), ("connection", pa.uint64()), ("reason", _TEXT), ("gateway", _TEXT), *_ATTRIBUTES, *_PLACE],
 ]
 _DELIVERY = [
     *[("appkey", _CODED), ("msgid", pa.uint64()), ("partition", pa.uint16()), ("number", pa.uint32())],
     *[("kind", _CODED), ("time", TIME), ("reason", _CODED), *_ATTRIBUTES],
     *[("_topic", _CODED), ("_partition", pa.uint16()), ("_offset", pa.uint64()), ("_index", pa.uint32())],
 ]
+ACKS = pa.schema(
+    [
+        *[("appkey", _CODED), ("partition", pa.uint16()), ("number", pa.uint32()), ("msgid", pa.uint64())],
+        *[("time", TIME), ("_offset", pa.uint64()), ("_index", pa.uint32())],
+    ]
+)
+"""The columns of `acks`, which repeats what `deliveries` says."""
+
 TABLES: dict[str, pa.Schema] = {
     "devices": pa.schema(_DEVICE),
     "pushes": pa.schema(_PUSH),

@@ -124,10 +124,12 @@ async def measure(url: str, port: int, appkey: str, secret: str, options: argpar
 
 
 async def carillon(options: argparse.Namespace, data: Path) -> list[float]:
-    v2, gateway, console = free_port(), free_port(), free_port()
+    android, ios, v2, gateway, console = (free_port() for _ in range(5))
     env = {
         **os.environ,
         "CARILLON_DATA_DIR": str(data),
+        "CARILLON_ANDROID_PORT": str(android),
+        "CARILLON_IOS_PORT": str(ios),
         "CARILLON_V2_PORT": str(v2),
         "CARILLON_GATEWAY_PORT": str(gateway),
         "CARILLON_CONSOLE_PORT": str(console),

@@ -26,8 +26,12 @@ _START_S = 20.0
 def run(env: Mapping[str, str]) -> None:
     """Serve the edge until SIGTERM. SettingsError before anything is started."""
     settings = load(EdgeSettings, env)
-    if 0 in (settings.v2_port, settings.console_port) or settings.v2_port == settings.console_port:
-        raise SettingsError("CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be two different ports, and not 0")
+    ports = (*settings.door_ports, settings.console_port)
+    if 0 in ports or len(set(ports)) < len(ports):
+        raise SettingsError(
+            "CARILLON_ANDROID_PORT, CARILLON_IOS_PORT, CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four "
+            "different ports, and not 0"
+        )
     _Gunicorn(settings, env).run()
 
 
@@ -86,7 +90,7 @@ class EdgeProcess:
         try:
             async with surroundings(self._settings, connected_peers(self._env, self._settings.tls())) as around:
                 with contextlib.closing(Doors(self._settings, around)) as doors:
-                    self._doors[self._settings.v2_port] = doors.v2
+                    self._doors |= doors.by_port(self._settings)
                     memory.settle()
                     self._operations.set_ready()
                     self._started.set_result(None)
@@ -109,7 +113,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         settings = self._settings
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         options = {
-            "bind": [f"{host}:{port}" for port in (settings.v2_port, settings.console_port)],
+            "bind": [f"{host}:{port}" for port in (*settings.door_ports, settings.console_port)],
             "workers": settings.edge_workers,
             "worker_class": EdgeWorker,
             "backlog": 4096,

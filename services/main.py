@@ -48,6 +48,9 @@ COMMANDS = {
     "sign": "edge.cli.sign",
 }
 
+_PRIVATE = 0o077
+"""What a running service writes, its sockets too, is for its owner alone."""
+
 Ends = Mapping[Partition, int]
 OnBatch = Callable[[int], None]
 REPLAYED = ["registry", "targeting", "delivery", "scheduling", "analytics"]
@@ -80,6 +83,7 @@ def main() -> None:
 @main.command()
 def up() -> None:
     """Run every role in this process, on the data directory (CARILLON_DATA_DIR, default ./data)."""
+    os.umask(_PRIVATE)
     with _plain_errors():
         env = environment()
         settings = load(Settings, env)
@@ -93,6 +97,7 @@ def up() -> None:
 @click.argument("role", type=click.Choice(list(ROLES)))
 def serve_role(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
+    os.umask(_PRIVATE)
     with _plain_errors():
         env = environment()
         settings = load(wiring(role).SETTINGS, env)
@@ -136,7 +141,7 @@ async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
         operations = Operations(settings.host, settings.console_port)
         welcome = Welcome(around, _doors(settings, roles))
         of_roles = [service for role in built for service in role.services]
-        listening = RpcDoor("the commands' socket", outside, socket=str(socket))
+        listening = RpcDoor("the commands' socket", outside)
         await run([operations, *of_roles, listening, welcome], on_ready=lambda: _ready(operations))
 
 
@@ -154,8 +159,11 @@ async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
 
 
 def _doors(settings: Settings, roles: Mapping[str, Any]) -> list[Door]:
+    edge = roles["edge"]
     return [
-        Door("app servers, v2", "http", settings.host, roles["edge"].v2_port, "/v2/push"),
+        Door("app servers, v2", "http", settings.host, edge.v2_port, "/v2/push"),
+        Door("legacy Android", "http", settings.host, edge.android_port, "/push"),
+        Door("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
         Door("devices", "ws", settings.host, roles["gateway"].gateway_port, "/device/v1"),
         Door("health and metrics", "http", settings.host, settings.console_port, "/healthz"),
     ]
@@ -176,17 +184,14 @@ def _own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:
 
 
 class RpcDoor:
-    """A gRPC server as a service; a Unix socket is for its owner alone."""
+    """A gRPC server as a service."""
 
-    def __init__(self, name: str, server: Server, socket: str | None = None) -> None:
+    def __init__(self, name: str, server: Server) -> None:
         self.name = name
         self._server = server
-        self._socket = socket
 
     async def run(self, ready: asyncio.Event) -> None:
         await self._server.start()
-        if self._socket:
-            os.chmod(self._socket, 0o600)
         ready.set()
         try:
             await asyncio.Event().wait()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.kafka import KafkaBroker, KafkaMissingError
+from tests.support.service import Service
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +25,10 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
     yield broker
     if broker.running:
         broker.stop()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """`carillon up`, one for the whole run: for tests that only send requests and read answers."""
+    with Service(tmp_path_factory.mktemp("service")) as running:
+        yield running

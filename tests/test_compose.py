@@ -106,10 +106,11 @@ def test_published_ports_are_those_of_the_doors() -> None:
         name: {port.rpartition(":")[2] for port in service.get("ports", [])} for name, service in SERVICES.items()
     }
     edge, gateway = settings("edge"), settings("gateway")
-    expected = {"edge": {str(edge.v2_port), str(edge.console_port)}, "gateway": {str(gateway.gateway_port)}}
+    of_edge = {str(port) for port in (*edge.door_ports, edge.console_port)}
+    expected = {"edge": of_edge, "gateway": {str(gateway.gateway_port)}}
     assert {name: ports for name, ports in published.items() if ports} == expected
     edge, gateway = load(wiring("edge").SETTINGS, {}), load(wiring("gateway").SETTINGS, {})
-    defaults = {edge.v2_port, gateway.gateway_port, edge.console_port}
+    defaults = {*edge.door_ports, gateway.gateway_port, edge.console_port}
     assert {int(port) for ports in expected.values() for port in ports} == defaults
     ((_, exposed),) = [step for step in dockerfile() if step[0] == "EXPOSE"]
     assert {int(port) for port in exposed.split()} == defaults

@@ -77,3 +77,9 @@ def test_the_command_is_short_only_where_the_shell_finds_the_same_one(monkeypatc
     assert command_line(CARILLON, {}) == "carillon"
     monkeypatch.setenv("PATH", "/nowhere")
     assert command_line(CARILLON, {"CARILLON_DATA_DIR": "/my data"}) == f"CARILLON_DATA_DIR='/my data' {CARILLON}"
+
+
+def test_what_the_service_writes_is_for_its_owner_alone(installation: Installation) -> None:
+    modes = {path.name: path.stat().st_mode & 0o077 for path in installation.data.rglob("*") if path.suffix != ".out"}
+    assert "carillon.sock" in modes
+    assert not {name for name, mode in modes.items() if mode}

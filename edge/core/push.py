@@ -11,10 +11,11 @@ from edge.core.sign import AppRef
 from edge.core.writer import Writer
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Origin
-from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
+from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.runtime.clock import Clock
+from services.runtime.errors import InputError
 from services.runtime.ids import MessageIds, event_id
-from services.runtime.log import Draft
+from services.runtime.log import MAX_RECORD_BYTES, Draft
 from services.runtime.targets import Resolved, Targets
 from services.runtime.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
 
@@ -37,13 +38,33 @@ class Push(msgspec.Struct, frozen=True):
 MAX_AUDIT_CHARACTERS = 256 * 1024
 """A request longer than this is not kept for the audit."""
 
+MAX_TASK_BYTES = MAX_RECORD_BYTES - 128 * 1024
+"""A task's targets are resolved when it is due: ten devices for each of a thousand aliases must still fit."""
+
 
 class Receipt(NamedTuple):
-    """What became of one push: its first id (0: not sent), positions of unknown tokens, aliases without a device."""
+    """What became of one push: its first id (0: not sent), positions of unknown tokens, aliases without a device, and
+    how many devices each alias led to."""
 
     msgid: int
     unknown: Sequence[int] = ()
     not_found: Sequence[str] = ()
+    reached: Sequence[int] = ()
+
+
+def new_task_key() -> str:
+    """32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+class Prepared(NamedTuple):
+    """Pushes with their ids and targets, not in the log yet. `due_ms` None: to be sent at once."""
+
+    commands: Sequence[SendPush]
+    receipts: Sequence[Receipt]
+    origin: Origin
+    due_ms: int | None
+    task_key: str
 
 
 class Pushes:
@@ -56,47 +77,69 @@ class Pushes:
         self._clock = clock
         self._partitions = partitions
 
-    async def send(self, pushes: Sequence[Push], origin: Origin, request_json: str) -> list[Receipt]:
+    async def send(self, pushes: Sequence[Push], origin: Origin, request_json: str) -> Sequence[Receipt]:
         """Send now; one receipt a push. All targets are looked up before anything is written."""
-        if len(pushes) == 1:
+        prepared = await self.prepare(pushes, origin, request_json)
+        await self.commit(prepared)
+        return prepared.receipts
+
+    async def schedule(
+        self, pushes: Sequence[Push], due_ms: int, origin: Origin, request_json: str
+    ) -> tuple[str, Sequence[Receipt]]:
+        """Send at `due_ms`, to those the targets name by then; returns the task's key and a receipt a push."""
+        prepared = await self.prepare(pushes, origin, request_json, due_ms, new_task_key())
+        await self.commit(prepared)
+        return prepared.task_key, prepared.receipts
+
+    async def prepare(
+        self, pushes: Sequence[Push], origin: Origin, request_json: str, due_ms: int | None = None, task_key: str = ""
+    ) -> Prepared:
+        """Look the targets up, or leave them for `due_ms`, and take ids. Nothing is written."""
+        if due_ms is not None:
+            resolved = [Resolved(push.audience, _id_count(push.audience)) for push in pushes]
+        elif len(pushes) == 1:
             resolved = [await self._targets.resolve(pushes[0].app.appkey, pushes[0].audience)]
         else:
-            resolved = list(
-                await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
-            )
+            resolved = await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
+        commands: list[SendPush] = []
         receipts: list[Receipt] = []
-        drafts: list[Draft] = []
         for push, found in zip(pushes, resolved, strict=True):
             if push.must_exist and found.unknown:
                 receipts.append(Receipt(0, found.unknown))
                 continue
-            command = self._command(push, found, "" if drafts else request_json)
-            receipts.append(Receipt(command.msgid, found.unknown, found.not_found))
-            value = PushCommand(meta=self._meta(origin), send=command).SerializeToString()
+            commands.append(self._command(push, found, "" if commands else request_json, task_key))
+            receipts.append(Receipt(commands[-1].msgid, found.unknown, found.not_found, found.reached))
+        return Prepared(commands, receipts, origin, due_ms, task_key)
+
+    async def commit(self, prepared: Prepared) -> None:
+        """Write what was prepared; returns once it is durable, and a task is known to scheduling."""
+        if prepared.due_ms is not None:
+            create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
+            await self._create(prepared, prepared.task_key, create)
+            return
+        drafts = []
+        for command in prepared.commands:
+            value = PushCommand(meta=self._meta(prepared.origin), send=command).SerializeToString()
             drafts.append(Draft(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), value))
         await self._writer.append(drafts)
-        return receipts
 
-    async def schedule(
-        self, pushes: Sequence[Push], due_ms: int, origin: Origin, request_json: str
-    ) -> tuple[str, list[Receipt]]:
-        """Send at `due_ms`, to those the targets name by then; returns the task's key and a receipt a push."""
-        key = secrets.token_hex(16)
-        commands = [
-            self._command(push, Resolved(push.audience, _id_count(push.audience)), "" if index else request_json, key)
-            for index, push in enumerate(pushes)
-        ]
-        task = TaskCommand(
-            meta=self._meta(origin), task_key=key, create=CreateTask(pushes=commands, due_ms=due_ms)
-        ).SerializeToString()
-        partition = partition_of(key.encode(), self._partitions)
-        await self._writer.settle(Draft(TASK_COMMANDS.name, partition, key.encode(), task))
-        return key, [Receipt(command.msgid) for command in commands]
+    async def commit_claim(self, task_key: str, prepared: Prepared, claim: Claim) -> None:
+        """Make a task of what was prepared, also where it is sent at once; returns once its claim is decided."""
+        due_ms = self._clock.now_ms() if prepared.due_ms is None else prepared.due_ms
+        create = CreateTask(pushes=prepared.commands, due_ms=due_ms, claim=claim, at_once=prepared.due_ms is None)
+        await self._create(prepared, task_key, create)
+
+    async def _create(self, prepared: Prepared, task_key: str, create: CreateTask) -> None:
+        value = TaskCommand(meta=self._meta(prepared.origin), task_key=task_key, create=create).SerializeToString()
+        if len(value) > MAX_TASK_BYTES:
+            raise InputError(f"the request is too large: it makes a task of {len(value)} bytes")
+        key = task_key.encode()
+        await self._writer.settle(Draft(TASK_COMMANDS.name, partition_of(key, self._partitions), key, value))
 
     def _meta(self, origin: Origin) -> Meta:
         return Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin)
 
-    def _command(self, push: Push, found: Resolved, request_json: str, task_key: str = "") -> SendPush:
+    def _command(self, push: Push, found: Resolved, request_json: str, task_key: str) -> SendPush:
         return SendPush(
             msgid=self._ids.take(found.id_count),
             id_count=found.id_count,

@@ -5,7 +5,7 @@ import hmac
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_UNSPECIFIED, Platform
 from services.runtime.apps import AppDirectory
 from services.runtime.errors import SignError
 from services.runtime.ids import new_secret
@@ -13,7 +13,7 @@ from services.runtime.keys import Keyring
 
 
 class AppRef(NamedTuple):
-    """An app as a request names it."""
+    """An app as a request names it; PLATFORM_UNSPECIFIED where it may be of either platform."""
 
     appkey: str
     platform: "Platform.ValueType"
@@ -59,7 +59,7 @@ class Gate:
 
     def _secret(self, signer: AppRef) -> str | None:
         app = self._apps.get(signer.appkey)
-        if app is None or app.platform != signer.platform:
+        if app is None or signer.platform not in (app.platform, PLATFORM_UNSPECIFIED):
             return None
         secret = self._opened.get(app.sealed_secret)
         if secret is None:

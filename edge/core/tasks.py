@@ -17,7 +17,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.runtime.clock import Clock
-from services.runtime.errors import ConflictError, NotFoundError
+from services.runtime.errors import ConflictError
 from services.runtime.ids import event_id
 from services.runtime.log import Draft
 from services.runtime.peers import Peers

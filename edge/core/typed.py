@@ -28,6 +28,7 @@ _SHAPES = [
     (re.compile(r"Expected `(?:array|object)` of length >= 1"), " must not be empty"),
     (re.compile(r"Expected `(?:array|object)` of length >= (\d+)"), " must have at least {0} entries"),
     (re.compile(r"Expected `(?:array|object)` of length <= (\d+)"), " must have at most {0} entries"),
+    (re.compile(r"Expected `str` matching regex '\^-\?\[0-9\].+"), " must be an integer"),
     (re.compile(r"Invalid enum value (.+)"), " must not be {0}"),
 ]
 _OUT_OF_RANGE = re.compile(r"Expected `int` [<>]=")

@@ -30,8 +30,18 @@ class Writer:
 
     async def settle(self, draft: Draft) -> None:
         """Append one, and return when every role that answers for it has applied it; DeadlineError as for Peers."""
-        (offset,) = await self.append([draft])
-        partition = Partition(draft.topic, draft.partition)
-        if offset < 0:
-            offset = (await self._log.ends([partition]))[partition] - 1
-        await self._peers.settle([Position(topic=draft.topic, partition=draft.partition, offset=offset)])
+        await self.settle_all([draft])
+
+    async def settle_all(self, drafts: Sequence[Draft]) -> None:
+        """As `settle`, for many in one append."""
+        offsets = await self.append(drafts)
+        last: dict[Partition, int] = {}
+        for draft, offset in zip(drafts, offsets, strict=True):
+            partition = Partition(draft.topic, draft.partition)
+            last[partition] = max(last.get(partition, -1), offset)
+        unplaced = {
+            Partition(draft.topic, draft.partition) for draft, offset in zip(drafts, offsets, strict=True) if offset < 0
+        }
+        if unplaced:
+            last |= {partition: end - 1 for partition, end in (await self._log.ends(unplaced)).items()}
+        await self._peers.settle(Position(topic=p.topic, partition=p.number, offset=at) for p, at in last.items())

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 from edge.core.canonical import number_or_text
 from edge.core.sign import AppRef, Signers
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
 from services.runtime.errors import InputError
 
+MAX_APPS = 100
 _ANDROID_ONLY = ("1", "7", "8")
 _IOS_ONLY = ("2",)
 
@@ -19,6 +20,25 @@ class PushApps(NamedTuple):
     ios: tuple[AppRef, ...]
     ios_listed: bool
     accepted: tuple[Signers, ...]
+
+    @property
+    def first(self) -> AppRef:
+        return self.android or self.ios[0]
+
+
+class NamedApps(NamedTuple):
+    """The apps any other request is about, in the order of their secrets; `listed`: they were given as a list."""
+
+    apps: tuple[AppRef, ...]
+    listed: bool = False
+
+    @property
+    def accepted(self) -> tuple[Signers, ...]:
+        return (self.apps,)
+
+    @property
+    def appkeys(self) -> list[str]:
+        return [app.appkey for app in self.apps]
 
 
 def push_apps(fields: Mapping[str, Any]) -> PushApps:
@@ -48,6 +68,40 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
     )
 
 
+def task_apps(fields: Mapping[str, Any]) -> NamedApps:
+    """Whose timed tasks are asked for: the object form of appkey, one platform is enough."""
+    appkeys = _object(fields, "appkey", "appkey")
+    android = _apps(appkeys.get("android"), "appkey.android", PLATFORM_ANDROID)
+    ios = _apps(appkeys.get("ios"), "appkey.ios", PLATFORM_IOS)
+    if not android and not ios:
+        raise InputError("appkey must name an app of android or ios")
+    return NamedApps(android + ios)
+
+
+def listed_apps(fields: Mapping[str, Any]) -> NamedApps:
+    """Apps of either platform, one or a list."""
+    return _named(fields, PLATFORM_UNSPECIFIED)
+
+
+def listed_ios_apps(fields: Mapping[str, Any]) -> NamedApps:
+    """iOS apps, one or a list."""
+    return _named(fields, PLATFORM_IOS)
+
+
+def one_app(fields: Mapping[str, Any]) -> NamedApps:
+    """One app of either platform."""
+    if isinstance(fields.get("appkey"), list):
+        raise InputError("appkey must be a string")
+    return _named(fields, PLATFORM_UNSPECIFIED)
+
+
+def _named(fields: Mapping[str, Any], platform: "Platform.ValueType") -> NamedApps:
+    value = fields.get("appkey")
+    if value is None:
+        raise InputError("appkey is missing")
+    return NamedApps(_apps(value, "appkey", platform), isinstance(value, list))
+
+
 def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
     value = fields.get(name)
     if value is None:
@@ -57,15 +111,17 @@ def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any
     return value
 
 
-def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: bool) -> tuple[AppRef, ...]:
-    """The apps of one platform; only iOS may have a list."""
-    listed = isinstance(value, list) and platform == PLATFORM_IOS
+def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: bool = False) -> tuple[AppRef, ...]:
+    """The apps in one field; only Android has no list."""
+    listed = isinstance(value, list) and platform != PLATFORM_ANDROID
     keys = [number_or_text(key) for key in (value if listed else [value])]  # type: ignore[attr-defined]
     named = bool(keys) and all(keys)
     if value is None or (ignored and not named):
         return ()
     if not named:
-        raise InputError(f"{path} must be a string{' or a list of strings' * (platform == PLATFORM_IOS)}")
+        raise InputError(f"{path} must be a string{' or a list of strings' * (platform != PLATFORM_ANDROID)}")
+    if len(keys) > MAX_APPS:
+        raise InputError(f"{path} must have at most {MAX_APPS} entries")
     if len(set(keys)) < len(keys):
         raise InputError(f"{path} names an app twice")
     return tuple(AppRef(key, platform) for key in keys if key)

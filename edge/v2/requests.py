@@ -1,13 +1,12 @@
 """Requests of the v2 interface: JSON into what the core understands, every rule checked. InputError names the field."""
 
-import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
 
+from edge.core.minutes import minute_ms
 from edge.core.push import Push
 from edge.core.sign import AppRef
 from edge.core.typed import decode
@@ -20,7 +19,6 @@ from services.runtime.errors import InputError
 
 MAX_PERIOD_S = 604_800
 MAX_AHEAD_S = 365 * 86_400
-_MINUTE = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", re.ASCII)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -110,8 +108,4 @@ def _minute_ms(raw: msgspec.Raw, zone: ZoneInfo) -> int:
     text: str | None = decode(str | None, raw, "option.send_time")
     if text is None:
         raise InputError("option.send_time is missing: option.timed 1 needs it")
-    try:
-        moment = datetime.strptime(text if _MINUTE.fullmatch(text) else "", "%Y-%m-%d %H:%M").replace(tzinfo=zone)
-        return int(moment.timestamp()) * 1000
-    except (ValueError, OverflowError):
-        raise InputError("option.send_time must be a time like 2030-01-31 18:05") from None
+    return minute_ms(text, zone, "option.send_time")

@@ -1,11 +1,18 @@
-"""The gateways' side of delivery: one two-way stream each."""
+"""The gateways' side of delivery, one two-way stream each, and the doors': what became of a broadcast."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import numpy
 
-from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind, Reports
+from protos.delivery.v1.delivery_pb2 import (
+    AttachRequest,
+    AttachResponse,
+    GetBroadcastRequest,
+    GetBroadcastResponse,
+    OutcomeKind,
+    Reports,
+)
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
 from services.delivery.fanout import Fanout
 from services.delivery.parts import BitmapPart, listed_targets
@@ -14,7 +21,7 @@ from services.delivery.recorder import Recorder
 from services.delivery.state import DeliveryState, Push
 from services.delivery.stream import GatewayStream
 from services.runtime.clock import Clock
-from services.runtime.errors import InputError
+from services.runtime.errors import InputError, NotFoundError
 from services.runtime.ids import issued_ms
 from services.runtime.logs import logger
 from services.runtime.rpc import Context
@@ -28,7 +35,7 @@ _REPORTED = frozenset(
 
 
 class DeliveryServicer(DeliveryServiceServicer):
-    """Takes connections, acknowledgements and reports; hands out messages. Gateways wait until `restored`."""
+    """Takes connections, acknowledgements and reports; hands out messages. Callers wait until `restored`."""
 
     def __init__(
         self,
@@ -58,6 +65,13 @@ class DeliveryServicer(DeliveryServiceServicer):
         finally:
             intake.cancel()
             self._presence.drop(stream)
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        await self._restored.wait()
+        found = self._state.broadcasts.get(request.msgid)
+        if found is None or found.appkey != request.appkey or found.expires_ms <= self._clock.now_ms():
+            raise NotFoundError("the app has no such broadcast that has not expired")
+        return GetBroadcastResponse(cancelled=found.is_cancelled)
 
     async def _take_in(self, stream: GatewayStream, requests: AsyncIterator[AttachRequest]) -> None:
         async for request in requests:

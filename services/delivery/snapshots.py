@@ -19,7 +19,7 @@ from services.runtime.snapshot import SnapshotFile
 from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 2
+_VERSION = 3
 _SLICE = 500
 
 

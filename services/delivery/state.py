@@ -17,6 +17,7 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.delivery.broadcasts import Broadcasts
 from services.delivery.parts import BitmapPart, ListedPart, Part, Targets, listed_targets
 from services.delivery.seen import Seen
 from services.runtime.log import Record
@@ -89,6 +90,7 @@ class DeliveryState:
     def __init__(self, owned: Iterable[int]) -> None:
         self.owned = frozenset(owned)
         self.seen = Seen()
+        self.broadcasts = Broadcasts()
         self.waiting: dict[int, Waiting] = {}
         self.pushes: dict[int, Push] = {}
         self.cancels: dict[int, int] = {}
@@ -115,6 +117,7 @@ class DeliveryState:
                 raise ValueError(f"{record.topic} holds nothing that delivery folds")
 
     def _command(self, offset: int, command: PushCommand) -> None:
+        self.broadcasts.forget(command.meta.time_ms)
         kind = command.WhichOneof("command")
         match kind:
             case "send":
@@ -131,6 +134,8 @@ class DeliveryState:
         if msgid in self.waiting or msgid in self.pushes or msgid in self.seen:
             return
         waiting = self._waiting(offset, send, accepted_ms)
+        if not send.audience.HasField("devices"):
+            self.broadcasts.add(msgid, send.appkey, waiting.expires_ms)
         if waiting.missing:
             send.ClearField("request_json")
             self.waiting[msgid] = waiting
@@ -151,6 +156,7 @@ class DeliveryState:
                 assert_never(never)
 
     def _ask_to_cancel(self, offset: int, cancel: CancelPush) -> None:
+        self.broadcasts.cancel(cancel.msgid, cancel.appkey)
         asked = self.waiting.get(cancel.msgid) or self.pushes.get(cancel.msgid)
         if asked is not None and asked.send.appkey == cancel.appkey:
             self.cancels.setdefault(cancel.msgid, offset)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from protos.push.v1.push_pb2 import SendPush
+from services.delivery.broadcasts import Row
 from services.delivery.parts import BitmapPart, ListedPart
 from services.delivery.state import DeliveryState, Push, Waiting
 
@@ -25,6 +26,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
         *((b"waiting", _waiting(state.waiting[msgid])) for msgid in _in_order(state)),
         *((b"push", _push(state.pushes[msgid])) for msgid in sorted(state.pushes) if msgid in state.waiting),
         (b"cancels", _encode(sorted(state.cancels.items()))),
+        (b"broadcasts", _encode(state.broadcasts.dump())),
     ]
     return _then_pushes(now, state, started)
 
@@ -49,6 +51,8 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.waiting[waiting.send.msgid] = waiting
             case b"push":
                 state.restore(_loaded(value))
+            case b"broadcasts":
+                state.broadcasts.load(_decode(value, type=list[Row]))
             case _:
                 cancels = _decode(value, type=list[tuple[int, int]])
     state.cancels.update((msgid, at) for msgid, at in cancels if msgid in state.waiting or msgid in state.pushes)

@@ -5,6 +5,7 @@ from typing import NamedTuple, assert_never
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, RegisterDevice, RemoveDevice
 from services.registry.carriers import carrier_code
+from services.registry.store import UNREGISTERED
 
 MAX_DEVICE_BYTES = 256 * 1024
 """A command that would make a device's record larger is left out: the log could not carry the record."""
@@ -91,7 +92,7 @@ def _set_alias(device: Device, alias: str, moment_ms: int) -> None:
 def _remove(device: Device, remove: RemoveDevice, moment_ms: int) -> None:
     if not remove.registered_before_ms or device.registered_ms < remove.registered_before_ms:
         device.removed_ms = max(moment_ms, 1)
-        device.removed_reason = remove.reason or "unregistered"
+        device.removed_reason = remove.reason or UNREGISTERED
 
 
 def _report(device: Device, attributes: Attributes) -> None:

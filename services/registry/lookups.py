@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices
+from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
 from services.runtime.errors import BusyError
 from services.runtime.store import SqliteStore
 
@@ -42,6 +42,10 @@ class Lookups:
     async def aliases(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
         """The devices of each alias, in the order asked, most recently active first."""
         return await self._ask(self._members, appkey, aliases)
+
+    async def invalid(self, appkey: str, after: InvalidToken | None, limit: int) -> list[InvalidToken]:
+        """A page of the app's invalid tokens, the last found first; those behind `after`."""
+        return await self._ask(self._invalid, appkey, after or InvalidToken(removed_ms=2**63 - 1), limit)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -82,6 +86,14 @@ class Lookups:
         )
         found = dict(rows.fetchall())
         return [found.get(number, "") for number in numbers]
+
+    def _invalid(self, appkey: str, after: InvalidToken, limit: int) -> list[InvalidToken]:
+        rows = self._devices.execute(
+            "SELECT token, removed_ms FROM devices WHERE invalid = 1 AND appkey = ?1"
+            " AND removed_ms <= ?2 AND (removed_ms < ?2 OR token > ?3) ORDER BY removed_ms DESC, token LIMIT ?4",
+            (appkey, after.removed_ms, after.token, limit),
+        )
+        return [InvalidToken(token=token, removed_ms=removed_ms) for token, removed_ms in rows]
 
     def _members(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
         rows = self._aliases.execute(

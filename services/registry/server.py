@@ -20,6 +20,8 @@ from protos.registry.v1.registry_pb2 import (
     GetTokensResponse,
     ListAppsRequest,
     ListAppsResponse,
+    ListInvalidTokensRequest,
+    ListInvalidTokensResponse,
     RotateSecretRequest,
     RotateSecretResponse,
     UpdateAppRequest,
@@ -36,6 +38,7 @@ from services.runtime.rpc import Context
 from services.runtime.topics import APPS
 
 DEFAULT_PERIOD_S = 86_400
+MAX_INVALID_PAGE = 5000
 _PERIODS_S = range(60, 604_801)
 _TEXT_LENGTH = 64
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -117,6 +120,12 @@ class RegistryServicer(RegistryServiceServicer):
     async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
         tokens = await self._lookups.tokens(request.appkey, request.partition, list(request.numbers))
         return GetTokensResponse(tokens=tokens)
+
+    async def ListInvalidTokens(self, request: ListInvalidTokensRequest, context: Context) -> ListInvalidTokensResponse:
+        if not 1 <= request.limit <= MAX_INVALID_PAGE:
+            raise InputError(f"limit must be from 1 to {MAX_INVALID_PAGE}")
+        after = request.after if request.HasField("after") else None
+        return ListInvalidTokensResponse(tokens=await self._lookups.invalid(request.appkey, after, request.limit))
 
     def _app(self, appkey: str) -> App:
         """A copy of the app. NotFoundError."""

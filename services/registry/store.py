@@ -8,16 +8,21 @@ import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import Device
 from services.runtime.errors import CarillonError
 from services.runtime.store import SqliteStore
+
+UNREGISTERED = "unregistered"
+"""Why a device was removed that its app or its app server took back; any other reason is Apple's."""
 
 DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
 CREATE TABLE devices (
   appkey TEXT NOT NULL, token TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL,
-  removed_ms INTEGER NOT NULL, active_ms INTEGER NOT NULL, record BLOB NOT NULL,
+  removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, active_ms INTEGER NOT NULL, record BLOB NOT NULL,
   UNIQUE (appkey, token), UNIQUE (appkey, partition, number));
+CREATE INDEX devices_invalid ON devices (appkey, removed_ms DESC, token) WHERE invalid = 1;
 """
 
 ALIASES_FILE = "aliases.sqlite"
@@ -51,15 +56,16 @@ class DeviceTable:
         """Write the record over the one known. CarillonError: its number belongs to another device."""
         try:
             self._rows.execute(
-                "INSERT INTO devices VALUES (?, ?, ?, ?, ?, 0, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
+                "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
                 " partition = excluded.partition, number = excluded.number, removed_ms = excluded.removed_ms,"
-                " record = excluded.record",
+                " invalid = excluded.invalid, record = excluded.record",
                 (
                     device.appkey,
                     device.token,
                     device.partition,
                     device.number,
                     device.removed_ms,
+                    _is_invalid(device),
                     device.SerializeToString(deterministic=True),
                 ),
             )
@@ -75,6 +81,11 @@ class DeviceTable:
             "UPDATE devices SET active_ms = ?4 WHERE appkey = ?1 AND partition = ?2 AND number = ?3 AND active_ms < ?4",
             (appkey, partition, number, moment_ms),
         )
+
+
+def _is_invalid(device: Device) -> bool:
+    """Whether Apple said that the token is of no use any more; who unregisters says so by itself."""
+    return bool(device.removed_ms) and device.platform == PLATFORM_IOS and device.removed_reason != UNREGISTERED
 
 
 class Member(NamedTuple):

@@ -13,6 +13,7 @@ from services.runtime.errors import CarillonError, InputError
 _EPOCH_MS = 1_767_225_600_000  # 2026-01-01 UTC
 _TICK_BITS = 18
 _WORKER_BITS = 5
+_MARK_BYTES = 8
 WORKERS = 1 << _WORKER_BITS
 _LETTERS = string.ascii_letters + string.digits
 
@@ -42,12 +43,17 @@ class MessageIds:
 
     A worker that needs more than 262,144 ids in a second runs ahead of the clock and the clock catches up. Ids of two
     workers are in order from one second to the next, not within one.
+
+    `mark` is the worker's file, which keeps the last second in use: a worker that starts again goes on after it, though
+    it had run ahead or the clock was set back meanwhile. None: in memory alone.
     """
 
-    def __init__(self, clock: Clock, worker: int) -> None:
+    def __init__(self, clock: Clock, worker: int, mark: IO[bytes] | None = None) -> None:
         self._clock = clock
         self._worker = worker << _TICK_BITS
-        self._second = 0
+        self._mark = mark
+        self._marked = -1 if mark is None else int.from_bytes(os.pread(mark.fileno(), _MARK_BYTES, 0), "big")
+        self._second = self._marked + 1
         self._tick = 0
 
     def take(self, count: int = 1) -> int:
@@ -60,9 +66,16 @@ class MessageIds:
             self._second, self._tick = second, tick
         if self._tick + count > 1 << _TICK_BITS:
             self._second, self._tick = self._second + 1, 0
+        if self._second > self._marked:
+            self._note()
         first = self._second << (_WORKER_BITS + _TICK_BITS) | self._worker | self._tick
         self._tick += count
         return first
+
+    def _note(self) -> None:
+        self._marked = self._second
+        if self._mark is not None:
+            os.pwrite(self._mark.fileno(), self._marked.to_bytes(_MARK_BYTES, "big"), 0)
 
 
 def issued_ms(msgid: int) -> int:
@@ -71,11 +84,15 @@ def issued_ms(msgid: int) -> int:
 
 
 def claim_worker(directory: Path, shard: int, shards: int) -> tuple[int, IO[bytes]]:
-    """A worker number that no other process has: one of the shard's share, held by a lock for the process's life."""
+    """A worker number that no other process has, one of the shard's share, and its file.
+
+    The worker is held by a lock on the file until that is closed or the process ends.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     share = range(shard, WORKERS, shards)
     for worker in share:
-        lock = (directory / f"worker-{worker}.lock").open("ab")
+        descriptor = os.open(directory / f"worker-{worker}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

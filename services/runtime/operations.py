@@ -33,6 +33,8 @@ class Operations:
             return
         status, content_type, body = self._answer(scope["method"], scope["path"])
         headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 

@@ -21,12 +21,13 @@ _ENTRY_BYTES = 200
 
 class Resolved(NamedTuple):
     """An audience as the log takes it, how many ids its push needs, and what named nobody: places in the token list,
-    aliases."""
+    aliases. `reached` counts the devices of each alias, in order, one that was given again left out."""
 
     audience: Audience
     id_count: int = 1
     unknown: Sequence[int] = ()
     not_found: Sequence[str] = ()
+    reached: Sequence[int] = ()
 
 
 class Targets:
@@ -71,13 +72,10 @@ class Targets:
         names = list(dict.fromkeys(aliases.aliases))
         instances = self._hashes(appkey, names, len(self._registries))
         answers: list[AliasDevices] = await self._ask("aliases", appkey, names, instances)
-        devices = {
-            (device.partition, device.number, 0)
-            for answer in answers
-            for device in (answer.devices if aliases.all_devices else answer.devices[:1])
-        }
+        chosen = [answer.devices if aliases.all_devices else answer.devices[:1] for answer in answers]
+        devices = {(device.partition, device.number, 0) for of_alias in chosen for device in of_alias}
         not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
-        return Resolved(_columns(sorted(devices)), not_found=not_found)
+        return Resolved(_columns(sorted(devices)), not_found=not_found, reached=[len(of_alias) for of_alias in chosen])
 
     async def _numbers(self, appkey: str, tokens: Sequence[str], partitions: Sequence[int]) -> list[int]:
         count = len(self._registries)

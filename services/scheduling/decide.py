@@ -13,19 +13,24 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskScheduled,
     TaskSent,
 )
-from services.scheduling.state import Status, StoredTask
+from services.scheduling.state import Status, StoredClaim, StoredTask
 
 WRITER = "scheduling"
 
 
-def decide(command: TaskCommand, task: StoredTask | None) -> TaskFact | None:
-    """The fact that follows from a command, without its meta; `task` is what is known under its key.
+def decide(command: TaskCommand, task: StoredTask | None, claim: StoredClaim | None = None) -> TaskFact | None:
+    """The fact that follows from a command, without its meta; `task` is what is known under its key, `claim` the last
+    one of the idempotency key it came with.
 
-    None: the task exists already (the command is a repeat), or cannot be cancelled. ValueError: it makes no task.
+    None: the task exists already (the command is a repeat), its idempotency key is taken, or it cannot be cancelled.
+    ValueError: it makes no task.
     """
     match command.WhichOneof("command"):
         case "create":
-            return _scheduled(command) if task is None else None
+            is_taken = claim is not None and (
+                claim.task_key == command.task_key or command.meta.time_ms < claim.expires_ms
+            )
+            return None if task or is_taken else _scheduled(command)
         case "cancel":
             if task is None or task.status != Status.WAITING or not task.is_of(command.cancel.appkeys):
                 return None
@@ -50,7 +55,7 @@ def push_command(task: StoredTask, push: SendPush, now_ms: int) -> PushCommand:
     command.meta.writer = WRITER
     if task.scheduled.meta.HasField("origin"):
         command.meta.origin.CopyFrom(task.scheduled.meta.origin)
-    command.send.task_key = task.task_key
+    command.send.task_key = "" if task.scheduled.scheduled.at_once else task.task_key
     return command
 
 
@@ -61,7 +66,13 @@ def _scheduled(command: TaskCommand) -> TaskFact:
     for push in create.pushes:
         if push.audience.WhichOneof("audience") is None:
             raise ValueError(f"push {push.msgid} of task {command.task_key} has no audience")
-    scheduled = TaskScheduled(pushes=create.pushes, due_ms=create.due_ms, created_ms=command.meta.time_ms)
+    scheduled = TaskScheduled(
+        pushes=create.pushes,
+        due_ms=create.due_ms,
+        created_ms=command.meta.time_ms,
+        claim=create.claim if create.HasField("claim") else None,
+        at_once=create.at_once,
+    )
     return TaskFact(task_key=command.task_key, scheduled=scheduled)
 
 

@@ -42,7 +42,8 @@ class TaskRules:
         apply(self._tasks, record.partition, message)
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
-        fact = decide(message, self._tasks.find(message.task_key))
+        task = self._tasks.find(message.task_key)
+        fact = decide(message, task, self._tasks.find_claim(message.create.claim.key))
         return [Fact(TASKS, record.partition, record.key, fact)] if fact else []
 
 

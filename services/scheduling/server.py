@@ -1,6 +1,8 @@
 """Answers for timed tasks from what is committed."""
 
 from protos.scheduling.v1.scheduling_pb2 import (
+    GetClaimRequest,
+    GetClaimResponse,
     GetTaskRequest,
     GetTaskResponse,
     ListTasksRequest,
@@ -32,12 +34,22 @@ class SchedulingServicer(SchedulingServiceServicer):
 
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
         task = await self._follower.ask(self._tasks.find, request.task_key)
-        if task is None or not task.is_of(request.appkeys):
-            raise NotFoundError("no such timed task")
+        if task is None or task.scheduled.scheduled.at_once or not task.is_of(request.appkeys):
+            raise NotFoundError("task_key: there is no such timed task of these apps")
         return GetTaskResponse(task=_answer(task))
 
     async def ListTasks(self, request: ListTasksRequest, context: Context) -> ListTasksResponse:
         return await self._follower.ask(self._page, request)
+
+    async def GetClaim(self, request: GetClaimRequest, context: Context) -> GetClaimResponse:
+        while True:
+            change = self._follower.progress.change
+            found = await self._follower.ask(self._tasks.find_claim, request.key)
+            if found is None:
+                raise NotFoundError("no such claim")
+            if not found.is_waiting:
+                return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
+            await change.wait()
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
         appkeys = list(request.appkeys)

@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protos.scheduling.v1.scheduling_pb2 import TaskFact
-from services.scheduling.state import Status, StoredTask
+from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
+from services.scheduling.state import CLAIM_MS, Status, StoredClaim, StoredTask
 
 DDL = """
 CREATE TABLE tasks (
@@ -14,12 +14,20 @@ CREATE TABLE tasks (
   due_ms INTEGER NOT NULL,
   status INTEGER NOT NULL,
   scheduled BLOB NOT NULL,
-  cancelled_by BLOB NOT NULL);
+  cancelled_by BLOB NOT NULL,
+  at_once INTEGER NOT NULL);
 CREATE INDEX tasks_waiting ON tasks (due_ms, task_key) WHERE status = 1;
 CREATE INDEX tasks_fell_due ON tasks (due_ms, task_key) WHERE status = 2;
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
   PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
+CREATE TABLE claims (
+  key BLOB NOT NULL PRIMARY KEY,
+  partition INTEGER NOT NULL,
+  created_ms INTEGER NOT NULL,
+  task_key TEXT NOT NULL,
+  claim BLOB NOT NULL);
+CREATE INDEX claims_by_age ON claims (partition, created_ms);
 """
 _TASK = "task_key, partition, status, scheduled, cancelled_by"
 _PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
@@ -45,19 +53,46 @@ class TaskTable:
         key, task = scheduled.task_key, scheduled.scheduled
         value = scheduled.SerializeToString(deterministic=True)
         self._rows.execute(
-            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?)",
-            (key, partition, task.due_ms, Status.WAITING, value, b""),
+            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (key, partition, task.due_ms, Status.WAITING, value, b"", task.at_once),
         )
-        self._rows.executemany(
-            "INSERT OR IGNORE INTO task_apps VALUES (?, ?, ?)",
-            [(push.appkey, task.created_ms, key) for push in task.pushes],
-        )
+        if not task.at_once:
+            self._rows.executemany(
+                "INSERT OR IGNORE INTO task_apps VALUES (?, ?, ?)",
+                [(push.appkey, task.created_ms, key) for push in task.pushes],
+            )
+        if task.HasField("claim"):
+            self._add_claim(partition, key, task)
 
     def change(self, task_key: str, before: Status, after: Status, cancelled_by: bytes = b"") -> None:
         self._rows.execute(
             "UPDATE tasks SET status = ?, cancelled_by = ? WHERE task_key = ? AND status = ?",
             (after, cancelled_by, task_key, before),
         )
+        if after == Status.SENT:
+            self._rows.execute(
+                "DELETE FROM tasks WHERE task_key = ? AND status = ? AND at_once = 1", (task_key, Status.SENT)
+            )
+
+    def _add_claim(self, partition: int, task_key: str, task: TaskScheduled) -> None:
+        """Those of the partition that hold no longer make room."""
+        self._rows.execute(
+            "DELETE FROM claims WHERE partition = ? AND created_ms <= ?", (partition, task.created_ms - CLAIM_MS)
+        )
+        claim = task.claim.SerializeToString(deterministic=True)
+        self._rows.execute(
+            "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)",
+            (task.claim.key, partition, task.created_ms, task_key, claim),
+        )
+
+    def find_claim(self, key: bytes) -> StoredClaim | None:
+        """The last claim of the key."""
+        row = self._rows.execute(
+            "SELECT task_key, claim, created_ms, EXISTS (SELECT 1 FROM tasks WHERE tasks.task_key = claims.task_key"
+            " AND at_once = 1) FROM claims WHERE key = ?",
+            (key,),
+        ).fetchone()
+        return StoredClaim(row[0], Claim.FromString(row[1]), row[2], bool(row[3])) if row else None
 
     def find(self, task_key: str) -> StoredTask | None:
         row = self._rows.execute(f"SELECT {_TASK} FROM tasks WHERE task_key = ?", (task_key,)).fetchone()  # noqa: S608

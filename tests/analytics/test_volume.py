@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from analytics.attributes import DeviceAttributes
+from analytics.broadcasts import Broadcasts
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Pace
 from analytics.rows import Translation
@@ -40,7 +41,7 @@ def test_no_python_step_for_each_outcome(drafts: list[Draft]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        translation = Translation(DeviceAttributes())
+        translation = Translation(DeviceAttributes(), Broadcasts())
         sys.setprofile(profile)
         try:
             tables = translation.tables(records, lambda record, error: pytest.fail(str(error)))

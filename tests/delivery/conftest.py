@@ -37,6 +37,7 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.journal import Journal
 from services.delivery.main import DeliverySettings, build, open_state
+from services.delivery.recorder import Recorder
 from services.delivery.snapshots import SNAPSHOT, DeliveryFold, Snapshots
 from services.runtime import replay
 from services.runtime.apps import AppDirectory
@@ -233,6 +234,9 @@ class House:
     def journal(self) -> Journal:
         return self._snapshots._journal
 
+    def recorder(self) -> Recorder:
+        return next(service for service in self.role.services if isinstance(service, Recorder))
+
     @property
     def _snapshots(self) -> Snapshots:
         return next(service for service in self.role.services if isinstance(service, Snapshots))
@@ -362,18 +366,6 @@ class House:
             while count > 0:
                 count -= sum(decode(record).WhichOneof("fact") == kind for record in await reader.read())
         await reader.close()
-
-    async def until_devices_removed(self, count: int) -> None:
-        """Wait until the registry has written that so many devices are gone, and targeting has seen it."""
-        reader = await self.log.open({Partition(DEVICES.name, n): 0 for n in range(PARTITIONS)})
-        async with asyncio.timeout(BOUND_S):
-            while count > 0:
-                count -= sum(decode(record).device.removed_ms > 0 for record in await reader.read())
-        await reader.close()
-
-    @staticmethod
-    def position(draft: Draft, offset: int) -> Position:
-        return Position(topic=draft.topic, partition=draft.partition, offset=offset)
 
     async def verify(self) -> replay.Verdict:
         """The live state's snapshot against a state rebuilt from nothing."""

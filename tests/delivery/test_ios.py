@@ -14,8 +14,9 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.runtime.v1.log_pb2 import Meta
+from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.apple import Request
+from services.delivery.ios import IosDelivery
 from services.delivery.standin import ApnsStandIn
 from services.registry.main import RegistrySettings
 from services.registry.main import build as build_registry
@@ -106,6 +107,11 @@ class Shop:
         self.appkey = (await self.stub.CreateApp(request)).app.appkey
 
     @property
+    def under_way(self) -> bool:
+        """Whether anything is being sent to Apple or will be tried again."""
+        return any(service._tasks for service in self.house.role.services if isinstance(service, IosDelivery))
+
+    @property
     def stub(self) -> Any:
         return RegistryServiceStub(self.registry.channel())
 
@@ -121,17 +127,26 @@ class Shop:
         meta = Meta(event_id=event_id(), time_ms=self.house.clock.now_ms(), writer="edge")
         return DeviceCommand(meta=meta, appkey=self.appkey, token=token, **what)
 
+    async def settle(self) -> None:
+        """Return once the registry and targeting have applied every device command there is."""
+        partitions = [Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)]
+        ends = await self.house.log.ends(partitions)
+        await self.peers.settle(
+            Position(topic=topic, partition=number, offset=end - 1) for (topic, number), end in ends.items() if end
+        )
+
+    @property
+    def peers(self) -> Peers:
+        return Peers({"registry": [self.registry.channel()], "targeting": [self.house.targeting.channel()]})
+
     async def tell(self, *commands: DeviceCommand) -> None:
         drafts = []
         for command in commands:
             key = device_key(command.appkey, command.token)
             draft = Draft(DEVICE_COMMANDS.name, partition_of(key, PARTITIONS), key, command.SerializeToString())
             drafts.append(draft)
-        offsets = await self.house.log.append(drafts)
-        channels = {"registry": [self.registry.channel()], "targeting": [self.house.targeting.channel()]}
-        await Peers(channels).settle(
-            self.house.position(draft, offset) for draft, offset in zip(drafts, offsets, strict=True)
-        )
+        await self.house.log.append(drafts)
+        await self.settle()
 
     async def send(self, *devices: At, **changes: Any) -> int:
         message = Message(is_notif=True, content="hello", ios=IosStyle(badge=3))
@@ -193,7 +208,7 @@ async def test_dead_tokens_are_recorded_and_taken_out_of_the_registry(shop: Shop
         msgid = await shop.send()
         await shop.house.recorded(Row(msgid, dead, FAILED, "Unregistered"), Row(msgid, bad, FAILED, "BadDeviceToken"))
         await shop.house.recorded(Row(msgid, good, SENT))
-        await shop.house.until_devices_removed(2)
+        await shop.settle()
         again = await shop.send(dead, bad)
         await shop.house.recorded(
             Row(msgid, dead, FAILED, "Unregistered"),
@@ -263,7 +278,7 @@ async def test_trying_again_ends_when_the_push_expires_or_is_cancelled(shop: Sho
         await shop.house.cancel(cancelled, shop.appkey)
         await shop.house.move(10, steps=10)
         await shop.house.until_facts("finished", 1)
-        await idle()
+        await shop.pass_time_until(lambda: not shop.under_way)
         asked = apple.asked
         apple.refusals.clear()
         await shop.house.move(1000, steps=100)

@@ -9,6 +9,7 @@ from protos.push.v1.push_pb2 import CancelPush
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery import store
 from services.delivery.main import build, open_state
+from services.delivery.state import DeliveryState
 from services.runtime import replay
 from services.runtime.log import Draft, Partition
 from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
@@ -36,6 +37,9 @@ async def test_the_state_comes_back_from_a_snapshot_and_from_the_log_alone(house
         gateway.connect((1, A), (2, B), (3, C))
         await gateway.gets((2, everyone), (3, everyone), (1, listed + 2), (2, listed + 1))
         assert set((await starts(house)).values()) == {1}
+        ends = await house.log.ends(house.fold().partitions)
+        commands = Partition(PUSH_COMMANDS.name, 0)
+        assert house.journal().offsets[commands] == ends[commands]
     assert (await house.verify()).equal
 
 
@@ -216,6 +220,18 @@ async def test_a_snapshot_that_is_taken_while_facts_are_folded_gives_the_same_st
         gateway.connect((1, A), (2, B))
         await gateway.until(lambda: len(gateway.got) >= 7)
         assert {got.msgid for got in gateway.got if got.connection == 1} == {late}
+
+
+async def test_a_snapshot_forgets_a_cancel_whose_push_ended_while_it_was_taken(house: House) -> None:
+    async with house.running():
+        msgid = await house.send(A)
+        state = house.fold().state
+        state.cancels[msgid] = 1
+        blobs = store.dump(state)
+        await house.cancel(msgid)
+        loaded = DeliveryState(state.owned)
+        store.load(loaded, list(blobs))
+        assert (loaded.pushes, loaded.cancels) == ({}, {})
 
 
 async def test_a_running_delivery_saves_now_and_then(house: House) -> None:

@@ -134,6 +134,8 @@ async def test_a_stream_that_ends_loses_nothing_and_the_same_connections_come_ba
             await gateway.gets((1, first))
             await gateway.leave()
         second = await house.send(A)
+        await house.recorder().flush()
+        assert await house.outcomes(SENT) == [Row(first, A, SENT)]
         async with house.gateway() as gateway:
             gateway.connect((1, A))
             await gateway.gets((1, first), (1, second))

@@ -1,7 +1,7 @@
 """A running edge with a real registry, targeting and scheduling behind it, called over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -50,10 +50,14 @@ BACKENDS = {
 class Installation:
     """What tests do to the running service: make apps and devices, push, read what was written."""
 
-    def __init__(self, log: SqliteLog, around: Surroundings, http: httpx.AsyncClient, clock: ManualClock) -> None:
+    def __init__(
+        self, log: SqliteLog, around: Surroundings, doors: Mapping[str, httpx.AsyncClient], clock: ManualClock
+    ) -> None:
         self.log = log
         self.around = around
-        self.http = http
+        self.http = doors["the v2 door"]
+        self.android = doors["the legacy Android door"]
+        self.ios = doors["the legacy iOS door"]
         self.clock = clock
         self.secrets: dict[str, str] = {}
 
@@ -68,11 +72,11 @@ class Installation:
         """A registered device; later ones are more recently active."""
         self.clock.move(1)
         register = DeviceCommand(register=RegisterDevice(platform=app.platform))
-        await self._command(app.appkey, token, register)
+        await self.command(app.appkey, token, register)
         if alias is not None:
-            await self._command(app.appkey, token, DeviceCommand(set_alias=SetAlias(alias=alias)))
+            await self.command(app.appkey, token, DeviceCommand(set_alias=SetAlias(alias=alias)))
 
-    async def _command(self, appkey: str, token: str, command: DeviceCommand) -> None:
+    async def command(self, appkey: str, token: str, command: DeviceCommand) -> None:
         command.appkey, command.token = appkey, token
         command.meta.CopyFrom(Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="test"))
         key = device_key(appkey, token)
@@ -84,6 +88,14 @@ class Installation:
     async def push(self, body: dict[str, Any], *appkeys: str) -> dict[str, Any]:
         """Sign with the apps' secrets in this order, send, return the answer."""
         return await self.post(signed(body, *(self.secrets[appkey] for appkey in appkeys)))
+
+    async def call(self, method: str, path: str, body: dict[str, Any], *appkeys: str, **headers: str) -> dict[str, Any]:
+        """Sign with the apps' secrets in this order, send to the v2 door, return the answer."""
+        content = signed(body, *(self.secrets[appkey] for appkey in appkeys))
+        response = await self.http.request(method, path, content=content, headers=headers)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
 
     async def post(self, content: bytes, path: str = "/v2/push") -> dict[str, Any]:
         response = await self.http.post(path, content=content)
@@ -99,6 +111,18 @@ class Installation:
         assert [record.key.decode() for record in page.records] == [str(command.send.msgid) for command in commands]
         return [command.send for command in commands]
 
+    async def until_sent(self, count: int) -> list[SendPush]:
+        """Every push in the log, once there are so many."""
+        reader = await self.log.open({Partition(PUSH_COMMANDS.name, 0): 0})
+        try:
+            async with asyncio.timeout(20):
+                found = 0
+                while found < count:
+                    found += len(await reader.read())
+        finally:
+            await reader.close()
+        return await self.sent()
+
     async def tasks(self) -> list[TaskCommand]:
         """Every command about a task in the log."""
         starts = {Partition(TASK_COMMANDS.name, number): 0 for number in range(PARTITIONS)}
@@ -107,9 +131,16 @@ class Installation:
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with opened(tmp_path, BACKENDS) as installation:
+        yield installation
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, backends: Mapping[str, Any]) -> AsyncIterator[Installation]:
+    """The edge with these roles behind it; whoever calls another one is told that nobody serves it."""
     clock = ManualClock(NOW_MS)
     log = SqliteLog(tmp_path / "events.db")
-    servers = {name: LocalServer() for name in BACKENDS}
+    servers = {name: LocalServer() for name in (*BACKENDS, "delivery", "analytics")}
     peers = Peers({name: [server.channel()] for name, server in servers.items()})
     apps = AppDirectory(log)
     around = Surroundings(log=log, clock=clock, peers=peers, keys=Keyring(bytes(32)), apps=apps)
@@ -117,18 +148,20 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)
         await stack.enter_async_context(running([apps]))
-        for name, (settings, build) in BACKENDS.items():
-            role = build(settings(**common), around)  # type: ignore[operator, arg-type]
+        for name, (settings, build) in backends.items():
+            role = build(settings(**common), around)
             for add in role.servicers:
                 add(cast(Server, servers[name]))
             await stack.enter_async_context(running(role.services))
-        doors = edge.main.build(edge.main.EdgeSettings(**common, v2_port=0), around).services  # type: ignore[arg-type]
-        await stack.enter_async_context(running(doors))
-        (door,) = doors
-        assert isinstance(door, HttpDoor)
-        http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20)
-        await stack.enter_async_context(http)
-        yield Installation(log, around, http, clock)
+        own = edge.main.EdgeSettings(**common, v2_port=0, android_port=0, ios_port=0)  # type: ignore[arg-type]
+        services = edge.main.build(own, around).services
+        await stack.enter_async_context(running(services))
+        doors = {}
+        for door in services:
+            if isinstance(door, HttpDoor):
+                http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20)
+                doors[door.name] = await stack.enter_async_context(http)
+        yield Installation(log, around, doors, clock)
 
 
 @asynccontextmanager

@@ -76,12 +76,14 @@ async def ready(url: str, process: Process) -> None:
             assert (answer.status_code, answer.json()) == (503, {"status": "starting"})
 
 
-async def test_both_doors_by_their_ports_until_sigterm(tmp_path: Path) -> None:
+async def test_every_door_by_its_port_until_sigterm(tmp_path: Path) -> None:
     app = await with_app(tmp_path)
-    v2, console = free_ports(2)
+    v2, console, android, ios = free_ports(4)
     env = {
         "CARILLON_DATA_DIR": str(tmp_path),
         "CARILLON_V2_PORT": str(v2),
+        "CARILLON_ANDROID_PORT": str(android),
+        "CARILLON_IOS_PORT": str(ios),
         "CARILLON_CONSOLE_PORT": str(console),
         "CARILLON_KAFKA_BOOTSTRAP": "",
     }
@@ -90,16 +92,19 @@ async def test_both_doors_by_their_ports_until_sigterm(tmp_path: Path) -> None:
         answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=signed(broadcast(app), SECRET))
         assert answer.json()["result"] == 0
         assert "server" not in answer.headers
+        legacy = signed({"appkey": app.appkey, "message": "m"}, SECRET)
+        told = [(await http.post(f"http://127.0.0.1:{port}/push", content=legacy)).json() for port in (android, ios)]
+        assert [each["result"] for each in told] == [0, 401]
         assert (await http.get(f"http://127.0.0.1:{v2}/healthz")).status_code == 404
         assert (await http.post(f"http://127.0.0.1:{console}/v2/push")).status_code == 404
         assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 30) == 0
     log = SqliteLog(tmp_path / "log" / "events.db")
-    (record,) = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
+    records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
     await log.close()
-    command: PushCommand = decode(record)
-    assert command.send.msgid == answer.json()["id"]
+    commands: list[PushCommand] = [decode(record) for record in records]
+    assert [command.send.msgid for command in commands] == [answer.json()["id"], told[0]["msgid"]]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,9 @@ async def test_both_doors_by_their_ports_until_sigterm(tmp_path: Path) -> None:
     [
         ({"CARILLON_V2_PORT": "no"}, "CARILLON_V2_PORT is 'no'"),
         ({"CARILLON_EDGE_WORKERS": "0"}, "CARILLON_EDGE_WORKERS is '0'"),
-        ({"CARILLON_V2_PORT": "8080"}, "CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be two different ports"),
+        ({"CARILLON_V2_PORT": "8080"}, "CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four different ports"),
+        ({"CARILLON_IOS_PORT": "8001"}, "CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four different ports"),
+        ({"CARILLON_TIMED_MIN_LEAD_S": "-1"}, "CARILLON_TIMED_MIN_LEAD_S is '-1'"),
     ],
 )
 def test_wrong_settings_stop_the_start(env: dict[str, str], problem: str) -> None:

@@ -13,7 +13,6 @@ from edge.core.body import MAX_BODY_BYTES, TimedBodies
 from edge.core.canonical import parse
 from edge.v2.apps import push_apps
 from edge.v2.requests import push_order
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from services.runtime.errors import InputError
 from services.runtime.http import HttpDoor
 from tests.edge.conftest import NOW_MS, Installation, broadcast, running
@@ -176,4 +175,4 @@ def test_whatever_its_fields_hold_a_request_is_read_or_refused(body: dict[str, A
     except InputError:
         return
     assert order.pushes
-    assert {push.app.appkey for push in order.pushes if push.app.platform == PLATFORM_ANDROID} <= {"1"}
+    assert {push.app for push in order.pushes} <= {apps.android, *apps.ios}

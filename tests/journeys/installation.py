@@ -48,8 +48,10 @@ class Installation:
     def __init__(self, data: Path, kafka_bootstrap: str | None) -> None:
         self.data = data
         self.embedded = kafka_bootstrap is None
-        v2, gateway, console, *rest = free_ports(3 + len(SERVED) + 5)
+        v2, android, ios, gateway, console, *rest = free_ports(5 + len(SERVED) + 5)
         self.v2_url = f"http://127.0.0.1:{v2}"
+        self.android_url = f"http://127.0.0.1:{android}"
+        self.ios_url = f"http://127.0.0.1:{ios}"
         self.gateway_url = f"ws://127.0.0.1:{gateway}/device/v1"
         self._console_ports = dict(zip(SERVED, rest, strict=False)) if kafka_bootstrap else {"up": console}
         self.env = {
@@ -57,6 +59,8 @@ class Installation:
             "CARILLON_DATA_DIR": str(data),
             "CARILLON_HOST": "127.0.0.1",
             "CARILLON_V2_PORT": str(v2),
+            "CARILLON_ANDROID_PORT": str(android),
+            "CARILLON_IOS_PORT": str(ios),
             "CARILLON_GATEWAY_PORT": str(gateway),
             "CARILLON_PARTITIONS": "8",
             "CARILLON_TIMEZONE": "Asia/Shanghai",
@@ -150,14 +154,18 @@ class Installation:
 class AppServer:
     """An app's own server: signs requests as the interface says, written apart from the service's own code."""
 
-    def __init__(self, v2_url: str) -> None:
-        self._client = httpx.AsyncClient(base_url=v2_url, timeout=30)
+    def __init__(self, url: str) -> None:
+        self._client = httpx.AsyncClient(base_url=url, timeout=30)
 
     async def push(self, body: Mapping[str, Any], *secrets: str) -> dict[str, Any]:
         """POST /v2/push; returns the answer."""
+        return await self.call("POST", "/v2/push", body, *secrets)
+
+    async def call(self, method: str, path: str, body: Mapping[str, Any], *secrets: str) -> dict[str, Any]:
+        """Any signed request; returns the answer."""
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         sign = hashlib.md5((canonical + "".join(secrets)).encode()).hexdigest()
-        response = await self._client.post("/v2/push", json={**body, "sign": sign})
+        response = await self._client.request(method, path, json={**body, "sign": sign})
         assert response.status_code == 200, response.text
         assert response.headers["content-type"].replace(" ", "").lower() == "application/json;charset=utf-8"
         answer: dict[str, Any] = response.json()

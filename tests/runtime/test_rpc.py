@@ -23,7 +23,7 @@ from protos.runtime.v1.log_pb2_grpc import (
     PositionsServiceStub,
     add_PositionsServiceServicer_to_server,
 )
-from services.runtime.errors import BY_CODE, CarillonError, DeadlineError, InputError, UnavailableError
+from services.runtime.errors import BY_CODE, CarillonError, DeadlineError, InputError, NotFoundError, UnavailableError
 from services.runtime.rpc import Channel, Context, LocalServer, Server, connect, serve
 
 BOUND_S = 10.0
@@ -65,6 +65,9 @@ class Delivery(DeliveryServiceServicer):
                 yield AttachResponse(closes=[Close(reason=request.gateway)])
         finally:
             self.ended.set()
+
+    async def GetBroadcast(self, request: Any, context: Context) -> Any:
+        raise NotFoundError("no broadcast is known here")
 
 
 class House:

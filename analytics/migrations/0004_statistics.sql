@@ -1,0 +1,94 @@
+-- Sets of devices that statistics count. They are bitmaps, so a row that comes twice changes nothing.
+
+-- Broadcasts and multicasts by when they were sent.
+CREATE TABLE IF NOT EXISTS broadcasts (
+  appkey LowCardinality(String),
+  time DateTime64(3, 'UTC'),
+  msgid UInt64,
+  platform LowCardinality(String)
+) ENGINE = ReplacingMergeTree ORDER BY (appkey, time, msgid)
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS broadcasts_of_pushes TO broadcasts AS
+SELECT appkey, time, msgid, platform FROM pushes WHERE kind != 'unicast';
+
+INSERT INTO broadcasts SELECT appkey, time, msgid, platform FROM pushes WHERE kind != 'unicast';
+
+-- Who is in the audience: the bitmap of the log in the form that ClickHouse keeps, which is one byte for its kind, the
+-- length in five bytes of seven bits, and then the same bytes.
+CREATE TABLE IF NOT EXISTS push_audiences (
+  appkey LowCardinality(String),
+  msgid UInt64,
+  partition UInt16,
+  devices AggregateFunction(groupBitmap, UInt32) CODEC(ZSTD)
+) ENGINE = AggregatingMergeTree ORDER BY (appkey, msgid, partition)
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS push_audiences_of_partitions TO push_audiences AS
+SELECT appkey, msgid, partition,
+  CAST(concat(char(1,
+    bitOr(bitAnd(length(audience), 127), 128), bitOr(bitAnd(bitShiftRight(length(audience), 7), 127), 128),
+    bitOr(bitAnd(bitShiftRight(length(audience), 14), 127), 128),
+    bitOr(bitAnd(bitShiftRight(length(audience), 21), 127), 128),
+    bitAnd(bitShiftRight(length(audience), 28), 127)), audience), 'AggregateFunction(groupBitmap, UInt32)') AS devices
+FROM push_partitions WHERE event = 'started';
+
+INSERT INTO push_audiences
+SELECT appkey, msgid, partition,
+  CAST(concat(char(1,
+    bitOr(bitAnd(length(audience), 127), 128), bitOr(bitAnd(bitShiftRight(length(audience), 7), 127), 128),
+    bitOr(bitAnd(bitShiftRight(length(audience), 14), 127), 128),
+    bitOr(bitAnd(bitShiftRight(length(audience), 21), 127), 128),
+    bitAnd(bitShiftRight(length(audience), 28), 127)), audience), 'AggregateFunction(groupBitmap, UInt32)') AS devices
+FROM push_partitions WHERE event = 'started';
+
+-- Whom something happened to.
+CREATE TABLE IF NOT EXISTS push_outcomes (
+  appkey LowCardinality(String),
+  msgid UInt64,
+  kind LowCardinality(String),
+  partition UInt16,
+  time SimpleAggregateFunction(max, DateTime64(3, 'UTC')),
+  devices AggregateFunction(groupBitmap, UInt32) CODEC(ZSTD)
+) ENGINE = AggregatingMergeTree ORDER BY (appkey, msgid, kind, partition)
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS push_outcomes_of_deliveries TO push_outcomes AS
+SELECT appkey, msgid, kind, partition, max(deliveries.time) AS time, groupBitmapState(number) AS devices
+FROM deliveries GROUP BY appkey, msgid, kind, partition;
+
+INSERT INTO push_outcomes
+SELECT appkey, msgid, kind, partition, max(deliveries.time) AS time, groupBitmapState(number) AS devices
+FROM deliveries GROUP BY appkey, msgid, kind, partition;
+
+-- Who logged in, by quarters of an hour, of which the days of every time zone consist; once for all devices, under the
+-- category '', and once for each value of each category.
+CREATE TABLE IF NOT EXISTS logins (
+  appkey LowCardinality(String),
+  category LowCardinality(String),
+  quarter DateTime('UTC'),
+  info LowCardinality(String),
+  partition UInt16,
+  devices AggregateFunction(groupBitmap, UInt32) CODEC(ZSTD)
+) ENGINE = AggregatingMergeTree ORDER BY (appkey, category, quarter, info, partition)
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS logins_of_sessions TO logins AS
+SELECT appkey, category, toDateTime(toStartOfFifteenMinutes(time), 'UTC') AS quarter, info, partition,
+  groupBitmapState(number) AS devices
+FROM sessions
+ARRAY JOIN
+  ['', 'region', 'carrier', 'channel', 'sdk_version', 'brand'] AS category,
+  ['', toString(region), toString(carrier), toString(channel), toString(sdk_version), toString(brand)] AS info
+WHERE kind = 'logged_in'
+GROUP BY appkey, category, quarter, info, partition;
+
+INSERT INTO logins
+SELECT appkey, category, toDateTime(toStartOfFifteenMinutes(time), 'UTC') AS quarter, info, partition,
+  groupBitmapState(number) AS devices
+FROM sessions
+ARRAY JOIN
+  ['', 'region', 'carrier', 'channel', 'sdk_version', 'brand'] AS category,
+  ['', toString(region), toString(carrier), toString(channel), toString(sdk_version), toString(brand)] AS info
+WHERE kind = 'logged_in'
+GROUP BY appkey, category, quarter, info, partition;

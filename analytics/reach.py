@@ -1,0 +1,142 @@
+"""How far broadcasts and multicasts came: who is in the audience, whom they reached, and how it ended for the others.
+
+A device that reported a later step took the earlier ones too. Of the devices that are done with the push, which
+for Android is having received it and for iOS having been sent it, none is failed, expired or cancelled; every other
+device of the audience is at most one of these, or is still waited for.
+
+With a category, each device counts under what it was like when the push started.
+"""
+
+from collections.abc import Sequence
+
+from analytics.clickhouse import ClickHouse
+from analytics.question import Question
+from protos.analytics.v1.analytics_pb2 import BroadcastRow
+from services.runtime.errors import NotFoundError
+
+LISTED_DAYS_MS = 30 * 86_400_000
+_LIST = """
+SELECT msgid, toUnixTimestamp64Milli(min(time)) AS sent_ms, any(platform)
+FROM broadcasts WHERE appkey = {appkey:String} AND time > fromUnixTimestamp64Milli({since_ms:Int64})
+GROUP BY msgid ORDER BY sent_ms DESC, msgid DESC LIMIT 1000
+"""
+_ONE = """
+SELECT msgid, toUnixTimestamp64Milli(time), platform FROM pushes FINAL
+WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind != 'unicast'
+"""
+
+_PARTS = """
+WITH parts AS (
+  SELECT msgid, partition,
+    has({ios:Array(UInt64)}, msgid) AS is_ios,
+    max(event = 'cancelled') AS is_cancelled, max(event = 'finished') AS is_finished,
+    groupBitmapMergeStateIf(devices, event = 'audience') AS audience,
+    groupBitmapMergeStateIf(devices, event = 'clicked') AS clicked,
+    groupBitmapMergeStateIf(devices, event IN ('shown', 'clicked', 'dismissed')) AS shown,
+    groupBitmapMergeStateIf(devices, event IN ('received', 'shown', 'clicked', 'dismissed')) AS received,
+    groupBitmapMergeStateIf(devices, event IN ('sent', 'received', 'shown', 'clicked', 'dismissed')) AS sent,
+    if(is_ios, sent, received) AS done,
+    groupBitmapMergeStateIf(devices, event IN ('failed', 'dropped')) AS failed,
+    groupBitmapMergeStateIf(devices, event = 'expired') AS expired,
+    groupBitmapMergeStateIf(devices, event = 'cancelled_device') AS cancelled
+  FROM (
+    SELECT msgid, partition, 'audience' AS event, devices FROM push_audiences
+    WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
+    UNION ALL
+    SELECT msgid, partition, if(kind = 'cancelled', 'cancelled_device', toString(kind)) AS event, devices
+    FROM push_outcomes WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
+    UNION ALL
+    SELECT msgid, partition, toString(event) AS event, bitmapBuild(emptyArrayUInt32()) AS devices FROM push_partitions
+    WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND event IN ('cancelled', 'finished'))
+  GROUP BY msgid, partition)
+"""
+_COUNTS = """
+  sum(bitmapCardinality(target)) AS targets,
+  sum(bitmapAndCardinality(target, sent)),
+  sum(bitmapAndCardinality(target, received)),
+  sum(bitmapAndCardinality(target, shown)),
+  sum(bitmapAndCardinality(target, clicked)),
+  sum(bitmapCardinality(bitmapAnd(target, failed_only))),
+  sum(bitmapCardinality(bitmapAnd(target, expired_only)) + if(is_finished AND NOT is_cancelled, unsettled, 0)),
+  sum(bitmapCardinality(bitmapAnd(target, cancelled_only)) + if(is_cancelled, unsettled, 0))
+"""
+_ENDS = """
+  bitmapAndnot(failed, done) AS failed_only,
+  bitmapOr(done, failed) AS done_or_failed,
+  bitmapAndnot(expired, done_or_failed) AS expired_only,
+  bitmapOr(done_or_failed, expired) AS done_failed_or_expired,
+  bitmapAndnot(cancelled, done_failed_or_expired) AS cancelled_only,
+  bitmapOr(done_failed_or_expired, cancelled) AS settled,
+  bitmapAndnotCardinality(target, settled) AS unsettled
+"""
+_WHOLE = f"""
+{_PARTS}
+SELECT msgid, {_COUNTS}
+FROM (SELECT *, audience AS target, {_ENDS} FROM parts) GROUP BY msgid
+"""  # noqa: S608
+_BY_VALUE = f"""
+{_PARTS},
+(SELECT toInt64(toUnixTimestamp64Milli(min(time))) FROM push_partitions
+ WHERE appkey = {{appkey:String}} AND msgid IN {{msgids:Array(UInt64)}} AND event = 'started') AS started_ms,
+values AS (
+  SELECT partition, info, groupBitmapState(number) AS devices
+  FROM (
+    SELECT partition, number, argMax({{column:Identifier}},
+      if(toUnixTimestamp64Milli(time) <= started_ms, toInt64(_offset), -1 - toInt64(_offset))) AS info
+    FROM devices WHERE appkey = {{appkey:String}} GROUP BY partition, number)
+  WHERE NOT {{is_one:Bool}} OR info = {{info:String}}
+  GROUP BY partition, info)
+SELECT info, {_COUNTS}
+FROM (
+  SELECT *, bitmapAnd(audience, devices) AS target, {_ENDS} FROM parts INNER JOIN values USING partition)
+GROUP BY info HAVING targets > 0 ORDER BY info
+SETTINGS optimize_aggregation_in_order = 1
+"""  # noqa: S608
+_COLUMNS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
+
+
+async def broadcasts(clickhouse: ClickHouse, question: Question) -> list[BroadcastRow]:
+    """The list, newest first; or the one that was asked for, with a category a row a value. NotFoundError: no such."""
+    if question.msgid is None:
+        since_ms = question.now_ms - LISTED_DAYS_MS
+        sent = await clickhouse.rows(_LIST, {"appkey": question.appkey, "since_ms": since_ms})
+        return await _whole(clickhouse, question.appkey, sent)
+    sent = await clickhouse.rows(_ONE, {"appkey": question.appkey, "msgid": question.msgid})
+    if not sent:
+        raise NotFoundError(f"no broadcast of this app has the message id {question.msgid}")
+    if question.category:
+        return await _by_value(clickhouse, question, sent[0])
+    return await _whole(clickhouse, question.appkey, sent)
+
+
+async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[object]]) -> list[BroadcastRow]:
+    if not sent:
+        return []
+    found = await clickhouse.rows(_WHOLE, _pushes(appkey, sent))
+    counts = {msgid: of_push for msgid, *of_push in found}
+    return [_row(push, counts.get(push[0], ())) for push in sent]
+
+
+async def _by_value(clickhouse: ClickHouse, question: Question, push: Sequence[object]) -> list[BroadcastRow]:
+    parameters = {
+        **_pushes(question.appkey, [push]),
+        "column": question.category,
+        "is_one": question.info is not None,
+        "info": question.info or "",
+    }
+    rows = [_row(push, counts, info) for info, *counts in await clickhouse.rows(_BY_VALUE, parameters)]
+    return rows if question.info is None or rows else [_row(push, (), question.info)]
+
+
+def _pushes(appkey: str, sent: Sequence[Sequence[object]]) -> dict[str, object]:
+    return {
+        "appkey": appkey,
+        "msgids": [msgid for msgid, _, _ in sent],
+        "ios": [msgid for msgid, _, platform in sent if platform == "ios"],
+    }
+
+
+def _row(push: Sequence[object], counts: Sequence[int], info: str | None = None) -> BroadcastRow:
+    msgid, sent_ms, _ = push
+    of_columns = dict(zip(_COLUMNS, counts, strict=False))
+    return BroadcastRow(msgid=msgid, sent_ms=sent_ms, info=info, **of_columns)  # type: ignore[arg-type]

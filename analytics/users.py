@@ -1,0 +1,60 @@
+"""Registered devices: each counts once, on the day it registered first, with what it was like then.
+
+A device that unregisters and comes back is no new one, and one that left stays among all that ever registered.
+"""
+
+from itertools import accumulate
+
+from analytics.clickhouse import ClickHouse
+from analytics.question import Question
+from protos.analytics.v1.analytics_pb2 import UsersRow
+
+_BEFORE_MS = -(2**63)
+_REGISTRATIONS = """
+SELECT info, roundDown(registered_ms, {{starts:Array(Int64)}}) AS day, count()
+FROM (
+  SELECT toUnixTimestamp64Milli(min(registered)) AS registered_ms, {info} AS info
+  FROM devices WHERE appkey = {{appkey:String}} GROUP BY partition, number)
+WHERE registered_ms < {{end_ms:Int64}}
+GROUP BY info, day ORDER BY info
+SETTINGS optimize_aggregation_in_order = 1
+"""
+_VALUE = "argMin({column:Identifier}, _offset)"
+
+
+async def users(clickhouse: ClickHouse, question: Question) -> list[UsersRow]:
+    """A row a day; with a category and no value of it a row a value, of all the days or up to the end of the last."""
+    counts = await _counts(clickhouse, question)
+    if question.category and question.info is None:
+        totals = {info: _totals(of_days, question)[-1] for info, of_days in counts.items()}
+        return [UsersRow(info=info, count=total) for info, total in totals.items() if total]
+    info = question.info or ""
+    days = _by_day(counts.get(info, {}), question)
+    return [
+        UsersRow(date=day.date, info=info if question.category else None, count=count)
+        for day, count in zip(question.days, days, strict=True)
+    ]
+
+
+async def _counts(clickhouse: ClickHouse, question: Question) -> dict[str, dict[int, int]]:
+    """By value, the devices that registered on each day, named by its start, and before the first day."""
+    starts = [_BEFORE_MS, *(day.start_ms for day in question.days)]
+    parameters = {"appkey": question.appkey, "starts": starts, "end_ms": question.end_ms}
+    if question.category:
+        parameters["column"] = question.category
+    sql = _REGISTRATIONS.format(info=_VALUE if question.category else "''")
+    counts: dict[str, dict[int, int]] = {}
+    for info, start_ms, count in await clickhouse.rows(sql, parameters):
+        counts.setdefault(info, {})[start_ms] = count
+    return counts
+
+
+def _by_day(counts: dict[int, int], question: Question) -> list[int]:
+    totals = _totals(counts, question)
+    return totals if question.is_cumulative else [counts.get(day.start_ms, 0) for day in question.days]
+
+
+def _totals(counts: dict[int, int], question: Question) -> list[int]:
+    """Up to the end of each day: since ever if cumulative, else since the first day."""
+    before = counts.get(_BEFORE_MS, 0) if question.is_cumulative else 0
+    return list(accumulate((counts.get(day.start_ms, 0) for day in question.days), initial=before))[1:]

@@ -1,0 +1,97 @@
+"""Whom a legacy Android push is for: the fields that are there say it."""
+
+import json
+
+import msgspec
+
+from edge.android.bodies import PushBody, Tag
+from edge.core import optfilter
+from edge.core.digits import Flag, number, numbers
+from edge.core.typed import ABSENT, decode
+from protos.push.v1.push_pb2 import (
+    KIND_BROADCAST,
+    KIND_MULTICAST,
+    KIND_UNICAST,
+    Aliases,
+    Audience,
+    Everyone,
+    Filter,
+    Kind,
+    TagGroup,
+    Tokens,
+)
+from services.runtime.errors import InputError
+
+OPTFILTER_BYTES = 2000
+ALIAS_BYTES = 40
+OPTIONS = frozenset(
+    (
+        *("locate", "osversion", "appversion", "channel", "phone", "operator"),
+        *("activity_1", "activity_7", "activity_30", "activity_90"),
+    )
+)
+"""What optfilter may name here: nothing negated, and no models."""
+
+
+def kind_of(body: PushBody) -> "Kind.ValueType":
+    """Broadcast, multicast or unicast. InputError: fields that exclude each other."""
+    filtered = body.filter is not None or body.filter_v2 is not None or body.optfilter != ABSENT
+    named = body.token is not None or body.alias is not None
+    if filtered and named:
+        raise InputError("token or alias cannot be combined with a filter")
+    if body.filter is not None and body.filter_v2 is not None:
+        raise InputError("filter and filter_v2 cannot both be given")
+    if named:
+        return KIND_UNICAST
+    return KIND_MULTICAST if filtered else KIND_BROADCAST
+
+
+def audiences(body: PushBody) -> list[Audience]:
+    """One; two where tokens and aliases are named, the tokens first. A token given twice stands twice."""
+    match kind_of(body):
+        case Kind.KIND_UNICAST:
+            return [*_by_token(body), *_by_alias(body)]
+        case Kind.KIND_MULTICAST:
+            return [Audience(filter=_filter(body))]
+        case _:
+            return [Audience(everyone=Everyone())]
+
+
+def _by_token(body: PushBody) -> list[Audience]:
+    return [] if body.token is None else [Audience(tokens=Tokens(tokens=_listed(body.token)))]
+
+
+def _by_alias(body: PushBody) -> list[Audience]:
+    if body.alias is None:
+        return []
+    aliases = _listed(body.alias)
+    for index, alias in enumerate(aliases):
+        if len(alias.encode()) > ALIAS_BYTES:
+            raise InputError(f"alias{'' if body.alias is alias else f'[{index}]'} must have 1 to {ALIAS_BYTES} bytes")
+    everyone = number(Flag, body.alias_send_all, "alias_send_all") == 1
+    return [Audience(aliases=Aliases(aliases=dict.fromkeys(aliases), all_devices=everyone))]
+
+
+def _listed(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _filter(body: PushBody) -> Filter:
+    """`filter` is one group of tags, `filter_v2` several; optfilter is ANDed with them."""
+    found = Filter() if body.optfilter == ABSENT else _options(body.optfilter)
+    if body.filter is not None:
+        found.tags.append(TagGroup(tags=numbers(Tag, body.filter, "filter")))
+    for index, group in enumerate(body.filter_v2 or ()):
+        found.tags.append(TagGroup(tags=numbers(Tag, group, f"filter_v2[{index}]")))
+    return found
+
+
+def _options(raw: msgspec.Raw) -> Filter:
+    """Its size is that of the compact text, as it was signed."""
+    given = decode(dict[str, object], raw, "optfilter")
+    if len(json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()) > OPTFILTER_BYTES:
+        raise InputError(f"optfilter must have at most {OPTFILTER_BYTES} bytes")
+    for name in given:
+        if name not in OPTIONS:
+            raise InputError(f"optfilter.{name} is not known")
+    return optfilter.read(raw, "optfilter")

@@ -1,0 +1,63 @@
+"""Requests of the legacy iOS interface: JSON into what the core understands. InputError names the field."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from edge.core.digits import Flag, Period, number
+from edge.core.push import Push
+from edge.core.sign import AppRef
+from edge.core.typed import decode
+from edge.ios.bodies import Badge, PushBody, RegisterBody
+from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
+
+_DEFAULT_SOUND = "default"
+
+
+def push_order(raw: bytes, app: AppRef, default_period_s: int) -> Push:
+    """Read POST /push: to one token, which must exist, to those of a list, or to everyone."""
+    body: PushBody = decode(PushBody, raw)
+    return Push(
+        app=app,
+        kind=KIND_BROADCAST if body.token is None else KIND_UNICAST,
+        audience=_audience(body.token),
+        message=_message(body),
+        period_s=number(Period, body.period, "period") or default_period_s,
+        qps=0,
+        must_exist=isinstance(body.token, str),
+    )
+
+
+def named_token(raw: bytes) -> str:
+    """Read POST and DELETE /register."""
+    body: RegisterBody = decode(RegisterBody, raw)
+    return body.token
+
+
+def _audience(token: str | list[str] | None) -> Audience:
+    if token is None:
+        return Audience(everyone=Everyone())
+    return Audience(tokens=Tokens(tokens=[token] if isinstance(token, str) else token))
+
+
+def _message(body: PushBody) -> Message:
+    is_unicast = isinstance(body.token, str)
+    is_notif = is_unicast or number(Flag, body.transparent, "transparent") != 1
+    in_background = None if is_unicast else number(Flag, body.content_available, "content-available")
+    return Message(
+        is_notif=is_notif,
+        content=body.message if isinstance(body.message, str) else _json(body.message),
+        extra=None if is_unicast else body.extra,
+        ios=IosStyle(
+            badge=number(Badge, body.badge, "badge"),
+            sound=_DEFAULT_SOUND if is_notif else None,
+            content_available=None if in_background is None else in_background == 1,
+            category=body.category,
+            content_is_json=not isinstance(body.message, str),
+        ),
+    )
+
+
+def _json(dictionary: Mapping[str, Any]) -> str:
+    """Compact, and with integers of any size."""
+    return json.dumps(dictionary, ensure_ascii=False, separators=(",", ":"))

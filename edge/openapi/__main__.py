@@ -1,0 +1,15 @@
+"""python -m edge.openapi DIRECTORY: write every document into a file."""
+
+import sys
+from pathlib import Path
+
+from edge.openapi.documents import DOCUMENTS, written
+
+
+def main(directory: Path) -> None:
+    for name in DOCUMENTS:
+        (directory / f"{name}.json").write_bytes(written(name))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

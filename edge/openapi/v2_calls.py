@@ -1,0 +1,341 @@
+"""The calls of the v2 door besides pushing: timed tasks, string tags, invalid tokens, statistics."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from edge.openapi import kinds
+from edge.openapi.document import SIGN_TEXT, Operation, Refusal
+from edge.openapi.schema import completed, one_of
+from edge.openapi.v2_push import Appkeys
+from edge.openapi.v2_push_examples import ANDROID, ANDROID_TOKEN, IOS, IOS_TOKEN, SECOND_IOS, SIGN
+from edge.v2 import apps, statistics, tag_requests, task_requests
+
+_TaskKey = Annotated[str, msgspec.Meta(min_length=1, max_length=64, extra_json_schema={"format": "task-key"})]
+TASK_KEY = "f3c2a7d09be84d2c8d6a1b0e5c4f7a98"
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Unset = msgspec.UnsetType
+_UNSET = msgspec.UNSET
+_Appkey = Annotated[str, kinds.text("appkey")]
+_Apps = msgspec.Meta(min_length=1, max_length=apps.MAX_APPS, extra_json_schema={"uniqueItems": True})
+_OneOrMoreApps = _Appkey | Annotated[list[_Appkey], _Apps]
+
+
+class Done(msgspec.Struct, forbid_unknown_fields=True):
+    result: Literal[0]
+    desc: str
+
+
+class TaskRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A timed task; times are `YYYY-MM-DD HH:MM:SS` in the service's time zone."""
+
+    task_key: str = msgspec.field(name="TaskKey")
+    created: str = msgspec.field(name="CreateTime")
+    send: str = msgspec.field(name="SendTime")
+    content: str = msgspec.field(name="MsgContent")
+    status: Literal["unsend", "send", "cancel"] = msgspec.field(name="Status")
+
+
+class TaskPage(msgspec.Struct, forbid_unknown_fields=True):
+    result: Literal[0]
+    data: list[TaskRecord]
+    pagecount: _Count
+
+
+class TaskDetail(msgspec.Struct, forbid_unknown_fields=True):
+    result: Literal[0]
+    data: Annotated[list[TaskRecord], msgspec.Meta(min_length=1, max_length=1)]
+
+
+class TokenOutcome(msgspec.Struct, forbid_unknown_fields=True):
+    """What became of one device's tags."""
+
+    token: str
+    result: Literal[0, 400, 401]
+    desc: str
+
+
+class TokenTags(msgspec.Struct, forbid_unknown_fields=True):
+    token: str
+    result: Literal[0, 401]
+    desc: str
+    infolist: list[str]
+
+
+class TagsChanged(msgspec.Struct, forbid_unknown_fields=True):
+    """The answer for one app; for a list of apps, what stands under each appkey."""
+
+    result: Literal[0]
+    desc: str
+    detailsinfo: list[TokenOutcome]
+
+
+class TagsFound(msgspec.Struct, forbid_unknown_fields=True):
+    """The answer for one app; for a list of apps, what stands under each appkey."""
+
+    result: Literal[0]
+    desc: str
+    detailsinfo: list[TokenTags]
+
+
+class InvalidTokens(msgspec.Struct, forbid_unknown_fields=True):
+    result: Literal[0]
+    desc: str
+    data: dict[str, list[str]]
+
+
+class ConnectionFigures(msgspec.Struct, forbid_unknown_fields=True):
+    """Long connections of a day, or of a value of the category."""
+
+    avg_count: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(name="avgCount")
+    max_count: _Count = msgspec.field(name="maxCount")
+    min_count: _Count = msgspec.field(name="minCount")
+    date: str | _Unset = _UNSET
+    info: str | _Unset = _UNSET
+
+
+class BroadcastFigures(msgspec.Struct, forbid_unknown_fields=True):
+    """What became of a broadcast or multicast."""
+
+    msgid: kinds.MessageId
+    send_time: str = msgspec.field(name="sendTime")
+    target: _Count
+    sent: _Count
+    received: _Count
+    shown: _Count
+    clicked: _Count
+    failed: _Count
+    expired: _Count
+    cancelled: _Count
+    info: str | _Unset = _UNSET
+
+
+class UserFigures(msgspec.Struct, forbid_unknown_fields=True):
+    """Registered users of a day, or of a value of the category."""
+
+    count: _Count
+    date: str | _Unset = _UNSET
+    info: str | _Unset = _UNSET
+
+
+class LoginFigures(msgspec.Struct, forbid_unknown_fields=True):
+    """Users who logged in within so many days up to the date."""
+
+    date: str
+    days_1: _Count = msgspec.field(name="1")
+    days_2: _Count = msgspec.field(name="2")
+    days_3: _Count = msgspec.field(name="3")
+    days_4: _Count = msgspec.field(name="4")
+    days_5: _Count = msgspec.field(name="5")
+    days_6: _Count = msgspec.field(name="6")
+    days_7: _Count = msgspec.field(name="7")
+    days_30: _Count = msgspec.field(name="30")
+    info: str | _Unset = _UNSET
+
+
+_FIGURES = (ConnectionFigures, BroadcastFigures, UserFigures, LoginFigures)
+
+
+class Statistics(msgspec.Struct, forbid_unknown_fields=True):
+    """The kind of rows follows from `type`."""
+
+    result: Literal[0]
+    desc: str
+    data: list[one_of(*_FIGURES)]  # type: ignore[valid-type, misc]
+
+
+def _by_app(part: type[msgspec.Struct]) -> Any:
+    """The answer for a list of apps: that for one under each appkey."""
+    schema = {
+        "type": "object",
+        "properties": {"result": {"const": 0}, "desc": {"type": "string"}},
+        "required": ["result", "desc"],
+        "additionalProperties": {"$ref": f"#/components/schemas/{part.__name__}"},
+    }
+    return Annotated[Any, msgspec.Meta(extra_json_schema=schema)]
+
+
+_Stags = Annotated[list[kinds.Name], msgspec.Meta(min_length=1, max_length=tag_requests.MAX_STAGS)]
+_OfTokens = msgspec.Meta(min_length=1, max_length=tag_requests.MAX_TOKENS)
+_OfApps = msgspec.Meta(min_length=1)
+_StagsOfTokens = Annotated[dict[kinds.Token, _Stags], _OfTokens]
+_Changes = one_of(_StagsOfTokens, Annotated[dict[_Appkey, _StagsOfTokens], _OfApps])
+_TokenList = Annotated[list[kinds.Token], _OfTokens]
+_Queries = one_of(_TokenList, Annotated[dict[_Appkey, _TokenList], _OfApps])
+_Sign: dict[str, Any] = {"sign": kinds.Sign}
+_ByPlatform: dict[str, Any] = {"appkey": Appkeys, **_Sign}
+_TaskListRequest = completed(task_requests.TaskListBody, "TaskListRequest", **_ByPlatform)
+_TaskRequest = completed(task_requests.TaskBody, "TaskRequest", task_key=_TaskKey, **_ByPlatform)
+_TagChange = completed(
+    tag_requests.TagBody, "TagChange", params=_Changes, param=_Changes, appkey=_OneOrMoreApps, **_Sign
+)
+_TagQuery = completed(tag_requests.TagBody, "TagQuery", params=_Queries, param=_Queries, appkey=_OneOrMoreApps, **_Sign)
+
+
+class InvalidTokensRequest(msgspec.Struct):
+    """POST /v2/errortoken."""
+
+    appkey: kinds.IosAppkey | kinds.IosApps
+    sign: kinds.Sign
+
+
+_StatisticsRequest = completed(
+    statistics.StatisticsBody,
+    "StatisticsRequest",
+    param=completed(
+        statistics.Param,
+        "StatisticsParam",
+        category=statistics.Category,
+        dur=completed(statistics.Duration, first=kinds.Date | None, last=kinds.Date | None) | None,
+        info=statistics.Info,
+        info_small=statistics.Info,
+        msgid=statistics.MessageId,
+        usertype=statistics.UserType,
+    ),
+    appkey=_Appkey,
+    **_Sign,
+)
+
+_TASK = {"appkey": {"android": ANDROID, "ios": IOS}, "task_key": TASK_KEY, "sign": SIGN}
+_TAGS = {"appkey": ANDROID, "action": "stag", "sign": SIGN}
+_TAGS_OF_TWO = {**_TAGS, "appkey": [ANDROID, IOS]}
+_CHANGES = {
+    "one app": {**_TAGS, "params": {ANDROID_TOKEN: ["news", "vip"]}},
+    "several apps": {
+        **_TAGS_OF_TWO,
+        "params": {ANDROID: {ANDROID_TOKEN: ["news"]}, IOS: {IOS_TOKEN: ["news"]}},
+    },
+    "param": {**_TAGS, "param": {ANDROID_TOKEN: ["vip"]}},
+}
+_QUERIES = {
+    "one app": {**_TAGS, "params": [ANDROID_TOKEN]},
+    "several apps": {**_TAGS_OF_TWO, "params": {ANDROID: [ANDROID_TOKEN], IOS: [IOS_TOKEN]}},
+    "param": {**_TAGS, "param": [ANDROID_TOKEN]},
+}
+
+
+def _statistics(kind: int, param: Any) -> dict[str, Any]:
+    return {"appkey": ANDROID, "type": kind, "param": param, "sign": SIGN}
+
+
+_STATISTICS = {
+    "connections of today by region": _statistics(0, {"category": 1, "Info": "all", "dur": {"timeScope": 0}}),
+    "all broadcasts": _statistics(1, {"msgid": -1}),
+    "new users of some days": _statistics(
+        2, {"usertype": 0, "dur": {"timeScope": 3, "from": "2026-01-01", "to": "2026-01-31"}}
+    ),
+    "logins of a carrier": _statistics(3, {"category": 2, "info": "cm", "dur": {"timeScope": 2}}),
+}
+_PAGE = {"appkey": {"android": ANDROID}, "order": 1, "page_num": 1, "page_size": 50, "sign": SIGN}
+OPERATIONS = [
+    Operation(
+        "post", "/v2/timedtasklist", "Timed pushes, a page at a time", _TaskListRequest, (TaskPage, Refusal),
+        {"newest first": _PAGE},
+    ),
+    Operation(
+        "post", "/v2/timedtaskdetail", "One timed push", _TaskRequest, (TaskDetail, Refusal), {"a task": _TASK}
+    ),
+    Operation(
+        "delete", "/v2/timed", "Cancel a timed push that was not sent yet", _TaskRequest, (Done, Refusal),
+        {"a task": _TASK},
+    ),
+    Operation(
+        "post", "/v2/device", "Give devices string tags", _TagChange, (TagsChanged, _by_app(TagsChanged), Refusal),
+        _CHANGES,
+    ),
+    Operation(
+        "delete", "/v2/device", "Take string tags from devices", _TagChange,
+        (TagsChanged, _by_app(TagsChanged), Refusal), _CHANGES,
+    ),
+    Operation(
+        "post", "/v2/deviceinfo", "String tags of devices", _TagQuery, (TagsFound, _by_app(TagsFound), Refusal),
+        _QUERIES,
+    ),
+    Operation(
+        "post", "/v2/errortoken", "iOS tokens that are of no use any more", InvalidTokensRequest,
+        (InvalidTokens, Refusal),
+        {
+            "one app": {"appkey": IOS, "sign": SIGN},
+            "several apps": {"appkey": [IOS, SECOND_IOS], "sign": SIGN},
+        },
+    ),
+    Operation(
+        "post", "/v2/statistics", "Figures", _StatisticsRequest, (Statistics, Refusal), _STATISTICS
+    ),
+]  # fmt: skip
+PARTS = (TaskRecord, TokenOutcome, TokenTags, TagsChanged, TagsFound, *_FIGURES)
+_SIGN_TEXT = SIGN_TEXT + " of the apps: Android, then iOS in the order of the appkeys."
+_LISTED_SIGN_TEXT = SIGN_TEXT + " of the apps in the order of the appkeys."
+_TASK_TEXTS = {
+    "appkey": "Whose tasks; of a task for both platforms one platform's app is enough.",
+    "sign": _SIGN_TEXT,
+    "order": "By creation: 0 oldest first, 1 newest first; 0 unless given.",
+    "page_num": "The page, from 1.",
+    "page_size": "Tasks on a page.",
+}
+_TAG_TEXTS = {
+    "appkey": "One app or a list of them.",
+    "action": "Always stag.",
+    "param": "The same as params.",
+    "sign": _LISTED_SIGN_TEXT,
+}
+TEXTS = {
+    **{f"TaskListRequest.{field}": text for field, text in _TASK_TEXTS.items()},
+    **{f"TaskRequest.{field}": _TASK_TEXTS[field] for field in ("appkey", "sign")},
+    "TaskRequest.task_key": "The task, from the answer that made it.",
+    **{f"{name}.{field}": text for name in ("TagChange", "TagQuery") for field, text in _TAG_TEXTS.items()},
+    "TagChange.params": "From token to string tags; with a list of apps from appkey to such an object. Needed.",
+    "TagQuery.params": "Tokens; with a list of apps from appkey to such a list. Needed.",
+    "InvalidTokensRequest.appkey": "One app or a list of them.",
+    "InvalidTokensRequest.sign": _LISTED_SIGN_TEXT,
+    "StatisticsRequest.appkey": "The app.",
+    "StatisticsRequest.type": "0 long connections, 1 broadcasts, 2 registered users, 3 logged-in users.",
+    "StatisticsRequest.param": "Of what, and when.",
+    "StatisticsRequest.sign": SIGN_TEXT + ".",
+    "StatisticsParam.category": "0 none, 1 region (not with type 2), 2 carrier, 3 channel, 4 SDK version, 5 brand, 6 resolution,"
+    " 7 OS version, 8 app version (6 to 8 not with type 3); 0 unless given.",
+    "StatisticsParam.dur": "The days; not read with type 1.",
+    "StatisticsParam.Info": "A value of the category, or all for one row a value; needed with a category.",
+    "StatisticsParam.info": "The same as Info.",
+    "StatisticsParam.msgid": "With type 1: the message; -1, or absent, for a list of messages.",
+    "StatisticsParam.usertype": "With type 2: 0 new users, 1 all until then; 0 unless given.",
+    "Duration.timeScope": "0 today, 1 yesterday, 2 the last seven days, 3 from and to.",
+    "Duration.from": "The first day, with timeScope 3.",
+    "Duration.to": "The last day, at most 400 days in all.",
+    "TaskPage.data": "The tasks of the page.",
+    "TaskPage.pagecount": "How many pages there are.",
+    "TaskDetail.data": "The task.",
+    "TaskRecord.TaskKey": "Names the task.",
+    "TaskRecord.CreateTime": "When it was made.",
+    "TaskRecord.SendTime": "When it is sent.",
+    "TaskRecord.MsgContent": "The content.",
+    "TaskRecord.Status": "unsend: not yet sent; send: sent; cancel: cancelled.",
+    **{f"{name}.token": "The device." for name in ("TokenOutcome", "TokenTags")},
+    **{f"{name}.result": "0, 401 where the token is unknown." for name in ("TokenOutcome", "TokenTags")},
+    "TokenOutcome.result": "0; 400 where the device has too many tags; 401 where the token is unknown.",
+    "TokenTags.infolist": "Its string tags.",
+    "TagsChanged.detailsinfo": "An entry a token, in the order of the request.",
+    "TagsFound.detailsinfo": "An entry a token, in the order of the request.",
+    "InvalidTokens.data": "Tokens by appkey, found invalid last first.",
+    "Statistics.data": "The rows.",
+    "ConnectionFigures.avgCount": "Connections on average.",
+    "ConnectionFigures.maxCount": "At most.",
+    "ConnectionFigures.minCount": "At least.",
+    "UserFigures.count": "Users.",
+    "LoginFigures.date": "The day.",
+    "BroadcastFigures.msgid": "The message.",
+    "BroadcastFigures.sendTime": "When it was sent, in the service's time zone.",
+    "BroadcastFigures.target": "Devices in its audience.",
+    **{f"BroadcastFigures.{name}": f"Devices: {name}." for name in ("sent", "received", "shown", "clicked", "failed", "expired", "cancelled")},
+    **{f"LoginFigures.{days}": f"Within {days} days." for days in (1, 2, 3, 4, 5, 6, 7, 30)},
+    **{f"{name}.date": "The day." for name in ("ConnectionFigures", "UserFigures")},
+    **{f"{figures.__name__}.info": "The value of the category." for figures in _FIGURES},
+    **{
+        f"{name}.result": "Success."
+        for name in ("Done", "TaskPage", "TaskDetail", "TagsChanged", "TagsFound", "InvalidTokens", "Statistics")
+    },
+    **{
+        f"{name}.desc": "In words."
+        for name in ("Done", "TokenOutcome", "TokenTags", "TagsChanged", "TagsFound", "InvalidTokens", "Statistics")
+    },
+}

@@ -1,0 +1,84 @@
+"""App servers written against the older interfaces: signed request in, frame on the device."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from edge.device_client import VirtualDevice
+from tests.journeys.installation import AppServer, Installation, TestApp
+from tests.journeys.test_push import audited, shown
+
+
+@pytest.fixture
+async def android(carillon: Installation) -> AsyncIterator[AppServer]:
+    server = AppServer(carillon.android_url)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def ios(carillon: Installation) -> AsyncIterator[AppServer]:
+    server = AppServer(carillon.ios_url)
+    yield server
+    await server.close()
+
+
+async def test_an_alias_gets_a_notification(carillon: Installation, app: TestApp, android: AppServer) -> None:
+    device = VirtualDevice(carillon.gateway_url, app.appkey)
+    await device.connect()
+    try:
+        assert (await device.request({"type": "set_alias", "alias": "alice"}))["type"] == "ok"
+        upgrade = {"title": "New version", "is_upgrade_download": 1, "download_url": "http://example.org/a.apk"}
+        body = {"appkey": int(app.appkey), "message": "世", "is_notif": "1", "alias": ["alice", "bob"], "period": "600"}
+        answer = await android.call("POST", "/push", {**body, **upgrade}, app.secret_key)
+        assert answer["result"] == 0
+        assert answer["details"] == [
+            {"alias": "alice", "succ_num": 1, "fail_num": 0},
+            {"alias": "bob", "succ_num": 0, "fail_num": 1},
+        ]
+        push = await shown(device)
+    finally:
+        await device.close()
+    assert (push["msgid"], push["is_notif"], push["content"]) == (answer["msgid"], 1, "世")
+    assert (push["title"], push["removable"]) == ("New version", True)
+    assert push["click"] == {"action": 8, "param": "http://example.org/a.apk"}
+    await audited(carillon, answer["msgid"], "command", "audience", "received")
+
+
+async def test_a_cancelled_broadcast_reaches_nobody_who_was_away(
+    carillon: Installation, app: TestApp, android: AppServer
+) -> None:
+    """Who was connected has it, who was away does not get it, and the next one comes all the same."""
+    here, away = (VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(2))
+    await here.connect()
+    await away.connect()
+    await away.close()
+    base = {"appkey": app.appkey, "is_notif": 0}
+    sent = await android.call("POST", "/push", {**base, "message": "to be cancelled"}, app.secret_key)
+    assert (await shown(here))["msgid"] == sent["msgid"]
+    await audited(carillon, sent["msgid"], "received")
+    cancel = {"appkey": app.appkey, "msgid": sent["msgid"]}
+    for _ in range(2):
+        answer = await android.call("DELETE", "/push", cancel, app.secret_key)
+        assert answer == {"result": 0, "desc": "cancel succ"}
+    kept = await android.call("POST", "/push", {**base, "message": "kept"}, app.secret_key)
+    back = VirtualDevice(carillon.gateway_url, app.appkey, token=away.token, key=away.key)
+    await back.connect()
+    try:
+        assert ((await shown(back))["msgid"], (await shown(here))["msgid"]) == (kept["msgid"], kept["msgid"])
+    finally:
+        await back.close()
+        await here.close()
+    await audited(carillon, sent["msgid"], "command", "received", "cancel command", "push cancelled")
+
+
+async def test_an_ios_token_is_registered_pushed_to_and_deleted(carillon: Installation, ios: AppServer) -> None:
+    app = carillon.create_app("ios")
+    device = {"appkey": app.appkey, "token": "cd" * 32}
+    assert await ios.call("POST", "/register", device, app.secret_key) == {"result": 0, "desc": "add token done"}
+    push = {**device, "message": {"title": "Hello", "body": "iPhone"}, "badge": 1, "sound": False}
+    answer = await ios.call("POST", "/push", push, app.secret_key)
+    assert answer["result"] == 0
+    await audited(carillon, answer["msgid"], "command", "audience", "sent")
+    assert await ios.call("DELETE", "/register", device, app.secret_key) == {"result": 0, "desc": "delete token done"}
+    assert await ios.call("POST", "/push", push, app.secret_key) == {"result": 401, "desc": "token not found"}
