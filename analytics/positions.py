@@ -13,7 +13,7 @@ from services.runtime.errors import InputError
 START = "0"
 _CHECK_BYTES = 4
 _LONGEST = 64 * 1024
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Place(NamedTuple):
@@ -50,7 +50,7 @@ def decode(appkey: str, text: str) -> dict[int, Place]:
         partition: Place(offset, index)
         for partition, offset, index in zip(flat[::3], flat[1::3], flat[2::3], strict=False)
     }
-    if not all(one < other for one, other in pairwise(places)) or encode(appkey, places) != text or text == START:
+    if not all(one < other for one, other in pairwise(places)) or encode(appkey, places) != text:
         raise InputError("pos is no position that was given out for this app")
     return places
 

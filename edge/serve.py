@@ -15,7 +15,7 @@ from edge.main import Doors, EdgeSettings
 from services.runtime import memory
 from services.runtime.config import SettingsError, load
 from services.runtime.errors import CarillonError
-from services.runtime.http import GRACE_S, KEEP_ALIVE_S
+from services.runtime.http import GRACE_S, KEEP_ALIVE_S, HttpProtocol
 from services.runtime.logs import configure, logger
 from services.runtime.operations import Operations
 from services.runtime.surroundings import connected_peers, surroundings
@@ -40,7 +40,7 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
 
     CONFIG_KWARGS = {  # noqa: RUF012
         "loop": "uvloop",
-        "http": "httptools",
+        "http": HttpProtocol,
         "ws": "none",
         "lifespan": "on",
         "access_log": False,

@@ -34,6 +34,10 @@ Given = Annotated[str, msgspec.Meta(min_length=1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, extra_json_schema={"x-maxBytes": NAME_BYTES})]
 """An alias or a string tag."""
 
+AnyToken = Annotated[str, msgspec.Meta(extra_json_schema={"format": "token"})]
+"""An entry of a list: one that names nothing, as an empty text does, is answered as an unknown one."""
+
+AnyTokens = Annotated[list[AnyToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Tokens = Annotated[list[Token], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Aliases = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Minute = Annotated[

@@ -158,9 +158,9 @@ def _by_app(part: type[msgspec.Struct]) -> Any:
 _Stags = Annotated[list[kinds.Name], msgspec.Meta(min_length=1, max_length=tag_requests.MAX_STAGS)]
 _OfTokens = msgspec.Meta(min_length=1, max_length=tag_requests.MAX_TOKENS)
 _OfApps = msgspec.Meta(min_length=1)
-_StagsOfTokens = Annotated[dict[kinds.Token, _Stags], _OfTokens]
+_StagsOfTokens = Annotated[dict[kinds.AnyToken, _Stags], _OfTokens]
 _Changes = one_of(_StagsOfTokens, Annotated[dict[_Appkey, _StagsOfTokens], _OfApps])
-_TokenList = Annotated[list[kinds.Token], _OfTokens]
+_TokenList = Annotated[list[kinds.AnyToken], _OfTokens]
 _Queries = one_of(_TokenList, Annotated[dict[_Appkey, _TokenList], _OfApps])
 _Sign: dict[str, Any] = {"sign": kinds.Sign}
 _ByPlatform: dict[str, Any] = {"appkey": Appkeys, **_Sign}

@@ -10,9 +10,10 @@ from edge.openapi.schema import completed, one_of
 from edge.openapi.v2_push_examples import EXAMPLES
 from edge.v2 import click, requests, style, targets
 
-_TagGroup = Annotated[list[targets.Tag], msgspec.Meta(min_length=1)]
-_StagGroup = Annotated[list[kinds.Name], msgspec.Meta(min_length=1)]
-_TokensByApp = Annotated[dict[kinds.IosAppkey, kinds.Token | kinds.Tokens], msgspec.Meta(min_length=1)]
+_Some = msgspec.Meta(min_length=1)
+_Tags = one_of(list[Annotated[list[targets.Tag], _Some]], list[targets.Tag], None)
+_Stags = one_of(list[Annotated[list[kinds.Name], _Some]], list[kinds.Name], None)
+_TokensByApp = Annotated[dict[kinds.IosAppkey, kinds.Token | kinds.AnyTokens], msgspec.Meta(min_length=1)]
 _CLICKS = (click.InformationFlow, click.PopUp, click.RichMedia, click.LandingPage)
 
 
@@ -78,15 +79,15 @@ _MsgStyle = completed(
 )
 _SendTo = completed(
     targets.SendTo,
-    tag=list[_TagGroup] | None,
-    not_tag=list[_TagGroup] | None,
-    stag=list[_StagGroup] | None,
-    not_stag=list[_StagGroup] | None,
+    tag=_Tags,
+    not_tag=_Tags,
+    stag=_Stags,
+    not_stag=_Stags,
     alias=kinds.Name | kinds.Aliases | None,
     token=completed(
         targets.TokenTargets,
-        android=kinds.Token | kinds.Tokens | None,
-        ios=kinds.Token | kinds.Tokens | _TokensByApp | None,
+        android=kinds.Token | kinds.AnyTokens | None,
+        ios=kinds.Token | kinds.AnyTokens | _TokensByApp | None,
     )
     | None,
     optfilter=completed(targets.OptFilters, android=kinds.DeviceFilter | None) | None,
@@ -124,7 +125,7 @@ TEXTS = {
     "SendTo.userScope": "0 everyone on both platforms; 1 everyone on Android, 2 on iOS; 3 the most recently active device"
     " of each alias, 4 all of its devices; 5 tokens; 6 tags or string tags; 7 device attributes (Android); 8 tags and"
     " device attributes (Android). The other fields are read where the scope needs them.",
-    "SendTo.tag": "Groups of number tags: a device has all tags of at least one group.",
+    "SendTo.tag": "Groups of number tags: a device has all tags of at least one group. A flat list is one group.",
     "SendTo.not_tag": "As tag, excluded.",
     "SendTo.stag": "Groups of string tags; not beside tag or not_tag.",
     "SendTo.not_stag": "As stag, excluded.",

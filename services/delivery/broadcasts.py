@@ -42,7 +42,7 @@ class Broadcasts:
     def forget(self, now_ms: int) -> None:
         """Drop what has expired by the moment of a command."""
         while self._ends and self._ends[0][0] <= now_ms:
-            del self._known[heapq.heappop(self._ends)[1]]
+            self._known.pop(heapq.heappop(self._ends)[1], None)
 
     def dump(self) -> list[Row]:
         return [(msgid, each.appkey, each.expires_ms, each.is_cancelled) for msgid, each in sorted(self._known.items())]

@@ -15,6 +15,11 @@ from services.runtime.store import SqliteStore
 MAX_WAITING = 1_000
 """Questions that may wait; more are refused with BusyError."""
 
+INVALID_TOKENS = """
+SELECT token, removed_ms FROM devices
+WHERE invalid = 1 AND appkey = ?1 AND removed_ms <= ?2 AND (removed_ms < ?2 OR token > ?3)
+ORDER BY removed_ms DESC, token LIMIT ?4
+"""
 Answer = TypeVar("Answer")
 
 
@@ -88,11 +93,7 @@ class Lookups:
         return [found.get(number, "") for number in numbers]
 
     def _invalid(self, appkey: str, after: InvalidToken, limit: int) -> list[InvalidToken]:
-        rows = self._devices.execute(
-            "SELECT token, removed_ms FROM devices WHERE invalid = 1 AND appkey = ?1"
-            " AND removed_ms <= ?2 AND (removed_ms < ?2 OR token > ?3) ORDER BY removed_ms DESC, token LIMIT ?4",
-            (appkey, after.removed_ms, after.token, limit),
-        )
+        rows = self._devices.execute(INVALID_TOKENS, (appkey, after.removed_ms, after.token, limit))
         return [InvalidToken(token=token, removed_ms=removed_ms) for token, removed_ms in rows]
 
     def _members(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:

@@ -6,7 +6,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from services.runtime.errors import CarillonError
 
@@ -18,6 +20,7 @@ KEEP_ALIVE_S = 75
 """How long an idle connection of a client stays open, seconds."""
 
 _BACKLOG = 4096
+_FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class HttpDoor:
@@ -35,7 +38,7 @@ class HttpDoor:
             self._application,
             interface="asgi3",
             loop="none",
-            http="httptools",
+            http=HttpProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -80,3 +83,49 @@ class _Server(uvicorn.Server):
 
     def capture_signals(self) -> Any:
         return contextlib.nullcontext()
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's, but it reads on when a client offers to upgrade the connection.
+
+    Java's HttpClient offers h2c with every request. The parser then takes the body for the other protocol's, and uvicorn
+    answers a request without one; no upgrade is ever made here, so the offer must count for nothing.
+    """
+
+    _resuming = False
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._unset_keepalive_if_required()
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._resume(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _resume(self, rest: bytes) -> None:
+        """Read the body, and what comes after it, with a new parser that is told how the body is framed."""
+        framing = [name + b": " + value for name, value in self.headers if name in _FRAMING]
+        self.parser = httptools.HttpRequestParser(self)
+        if framing:
+            self.cycle.more_body = True
+            self._resuming = True
+            self.parser.feed_data(b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""]))
+            self._resuming = False
+        self.data_received(rest)
+
+    def on_message_begin(self) -> None:
+        if not self._resuming:
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._resuming:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._resuming:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._resuming:
+            super().on_headers_complete()

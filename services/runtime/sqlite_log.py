@@ -16,6 +16,7 @@ from typing import IO, NamedTuple, TypeVar
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.group_commit import Lane, Room
 from services.runtime.log import MAX_WAITING_BYTES, Draft, Partition, Record, checked_size
+from services.runtime.tail import Tail
 from services.runtime.topics import TOPICS
 
 _SCHEMA = """
@@ -66,6 +67,7 @@ class SqliteLog:
         if partitions is not None:
             self._check_partitions(partitions)
         self._ends = self._stored_ends()
+        self.tail = Tail()
         self._room = Room(max_waiting_bytes)
         self._lane: Lane[Draft, int] = Lane(self._ship, self._room)
         self._readers: set[_SqliteReader] = set()
@@ -149,6 +151,11 @@ class SqliteLog:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._write_thread, self._write, drafts, offsets, changed)
         self._ends |= changed
+        self.tail.add(
+            Record(draft.topic, draft.partition, offset, draft.key, draft.value)
+            for draft, offset in zip(drafts, offsets, strict=True)
+            if not TOPICS[draft.topic].compacted
+        )
         for reader in self._readers:
             reader.notify(changed)
         return offsets
@@ -227,7 +234,9 @@ class _SqliteReader:
                 continue
             starts = {partition: self._positions[partition] for partition in self._behind}
             ends = dict(self._ends)
-            page = await self._log.select(starts, max_records)
+            page = Page(*self._log.tail.since(starts, max_records))
+            if not page.records:
+                page = await self._log.select(starts, max_records)
             self._advance(page, ends)
             if page.records:
                 return page.records

@@ -5,7 +5,8 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from pyroaring import BitMap
@@ -13,6 +14,8 @@ from pyroaring import BitMap
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Pace
 from analytics.ingestion import Ingestion, sources
+from analytics.server import AnalyticsServicer
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import (
     AppOutcomes,
     DeliveryFact,
@@ -28,9 +31,14 @@ from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Kind, Messag
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.runtime.clock import Clock, ManualClock
 from services.runtime.log import Draft, Log
 from services.runtime.parking import Parking
+from services.runtime.rpc import LocalServer
 from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
+
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 APP = "1234567890"
 PARTITIONS = 4
@@ -56,13 +64,16 @@ def send(
     task_key: str = "",
     request_json: str = '{"appkey":1}',
     request_id: str = "req-1",
+    kind: Kind.ValueType = Kind.KIND_BROADCAST,
+    platform: Platform.ValueType = Platform.PLATFORM_ANDROID,
+    appkey: str = APP,
 ) -> Draft:
     push = SendPush(
         msgid=msgid,
         id_count=id_count,
-        appkey=APP,
-        platform=Platform.PLATFORM_ANDROID,
-        kind=Kind.KIND_BROADCAST,
+        appkey=appkey,
+        platform=platform,
+        kind=kind,
         audience=audience or Audience(everyone=Everyone()),
         message=Message(content="hello"),
         period_s=3600,
@@ -125,7 +136,9 @@ def app_outcomes(
 
 
 def outcomes(partition: int, *apps: AppOutcomes, seed: str = "outcomes") -> Draft:
-    fact = DeliveryFact(meta=meta(seed, T0, "delivery"), outcomes=Outcomes(apps=apps))
+    """Written when the last of them happened."""
+    times_ms = np.concatenate([np.frombuffer(app.times_ms, "<i8") for app in apps])
+    fact = DeliveryFact(meta=meta(seed, int(times_ms.max(initial=0)), "delivery"), outcomes=Outcomes(apps=apps))
     return draft(DELIVERIES.name, partition, fact)
 
 
@@ -181,6 +194,27 @@ async def running(ingestion: Ingestion) -> AsyncIterator[Ingestion]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+@asynccontextmanager
+async def served(
+    log: Log,
+    clickhouse: ClickHouse,
+    directory: Path,
+    clock: Clock | None = None,
+    zone: str = "Asia/Shanghai",
+    ack_delay_ms: int = 900_000,
+) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
+    """The service as others call it."""
+    async with running(make(log, clickhouse, directory)) as ingestion:
+        servicer = AnalyticsServicer(
+            *(ingestion, clickhouse, clock or ManualClock(T0), ZoneInfo(zone)),
+            partitions=PARTITIONS,
+            ack_delay_ms=ack_delay_ms,
+        )
+        server = LocalServer()
+        add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
+        yield AnalyticsServiceStub(server.channel())
 
 
 async def ingest(log: Log, clickhouse: ClickHouse, directory: Path, drafts: Sequence[Draft]) -> None:

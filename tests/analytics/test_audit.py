@@ -1,18 +1,12 @@
 """What is told about pushes and devices with a known history."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
 from analytics.clickhouse import ClickHouse
-from analytics.server import AnalyticsServicer
 from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditPushRequest, TimelineEntry
-from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Filter, SendPush, TagGroup
@@ -20,7 +14,6 @@ from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFellDue, TaskScheduled, TaskSent
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log import Draft
-from services.runtime.rpc import LocalServer
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import TASKS
 from tests.analytics.support import (
@@ -32,17 +25,13 @@ from tests.analytics.support import (
     device,
     draft,
     finished,
-    make,
     meta,
     outcomes,
-    running,
     send,
+    served,
     session,
     started,
 )
-
-if TYPE_CHECKING:
-    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 Line = tuple[str, int, int, int, str]
 
@@ -50,16 +39,6 @@ Line = tuple[str, int, int, int, str]
 def lines(timeline: "list[TimelineEntry]") -> list[Line]:
     """(event, ms after T0 of the first and the last, count, detail) of each entry."""
     return [(e.event, e.first_ms - T0, e.last_ms - T0, e.count, e.detail) for e in timeline]
-
-
-@asynccontextmanager
-async def served(log: SqliteLog, clickhouse: ClickHouse, directory: Path) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
-    """The service as others call it."""
-    async with running(make(log, clickhouse, directory)) as ingestion:
-        server = LocalServer()
-        servicer = AnalyticsServicer(ingestion, clickhouse, ZoneInfo("Asia/Shanghai"))
-        add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
-        yield AnalyticsServiceStub(server.channel())
 
 
 async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class Installation:
             "CARILLON_PARTITIONS": "8",
             "CARILLON_TIMEZONE": "Asia/Shanghai",
             "CARILLON_LOG_LEVEL": "INFO",
+            "CARILLON_ACK_DELAY_S": "1",
         }
         if kafka_bootstrap:
             self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap

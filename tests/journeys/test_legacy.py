@@ -1,11 +1,12 @@
 """App servers written against the older interfaces: signed request in, frame on the device."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from edge.device_client import VirtualDevice
-from tests.journeys.installation import AppServer, Installation, TestApp
+from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, shown
 
 
@@ -70,6 +71,45 @@ async def test_a_cancelled_broadcast_reaches_nobody_who_was_away(
         await back.close()
         await here.close()
     await audited(carillon, sent["msgid"], "command", "received", "cancel command", "push cancelled")
+
+
+async def test_receipts_are_read_page_by_page(carillon: Installation, app: TestApp, android: AppServer) -> None:
+    """Each once, by polling on with the position of the last answer; a position can be read from again."""
+    first = {"appkey": app.appkey, "pos": "0", "reqno": 2}
+    closed = await android.call("POST", "/getAckInfo", first, app.secret_key)
+    assert closed == {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
+    carillon.carillon("app", "set", app.appkey, "--ack-info", "on")
+    devices = [VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(3)]
+    for device in devices:
+        await device.connect()
+    body = {"appkey": app.appkey, "message": "m", "token": [device.token for device in devices]}
+    details = (await android.call("POST", "/push", body, app.secret_key))["details"]
+    for device in devices:
+        await shown(device)
+        await device.close()
+    expected = {(entry["msgid"], entry["token"]) for entry in details}
+    answers: list[dict[str, Any]] = []
+
+    async def all_read() -> bool:
+        pos = answers[-1]["pos"] if answers else "0"
+        answers.append(await android.call("POST", "/getAckInfo", {**first, "pos": pos}, app.secret_key))
+        assert answers[-1]["result"] == 0, answers[-1]
+        return sum(len(answer["ack_info_list"]) for answer in answers) >= len(expected)
+
+    await until(all_read, 40)
+    for answer in answers:
+        assert answer.keys() == {"result", "desc", "ack_info_list", "has_more", "pos"}
+        assert (answer["result"], isinstance(answer["pos"], str), isinstance(answer["has_more"], bool)) == (
+            0,
+            True,
+            True,
+        )
+        assert len(answer["ack_info_list"]) <= 2
+    assert not answers[-1]["has_more"]
+    read = [(ack["msgid"], ack["token"]) for answer in answers for ack in answer["ack_info_list"]]
+    assert (len(read), set(read)) == (len(expected), expected)
+    again = await android.call("POST", "/getAckInfo", {**first, "reqno": "1000"}, app.secret_key)
+    assert [(ack["msgid"], ack["token"]) for ack in again["ack_info_list"]] == read
 
 
 async def test_an_ios_token_is_registered_pushed_to_and_deleted(carillon: Installation, ios: AppServer) -> None:

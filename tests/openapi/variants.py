@@ -30,9 +30,11 @@ class Variants:
 
     def __init__(self, document: Json) -> None:
         self._document = document
+        self._whole: Json = {}
         self.seen: set[tuple[str, str]] = set()
 
     def of(self, schema: Json, example: Json) -> Iterator[Variant]:
+        self._whole = schema
         yield from self._walk(schema, example, "", lambda value: copy.deepcopy(value))
 
     def fits(self, schema: Json, value: Any) -> bool:
@@ -41,8 +43,9 @@ class Variants:
 
     def _walk(self, schema: Json, value: Any, path: str, put: Put) -> Iterator[Variant]:
         if path:
-            for wrong in self._wrong_types(schema):
-                yield Variant(path, put(wrong), fits=False)
+            for wrong in map(put, self._wrong_types(schema)):
+                if not self.fits(self._whole, wrong):
+                    yield Variant(path, wrong, fits=False)
         limits = {name: limit for name, limit in schema.items() if name.startswith("x-")}
         name, schema = self._branch(schema, value)
         schema = schema | limits

@@ -1,0 +1,104 @@
+"""A service to ask statistics of, and facts of one app after another, for tests that try many histories."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from analytics.clickhouse import ClickHouse
+from analytics.ingestion import Ingestion
+from analytics.migrate import migrate
+from analytics.question import Question
+from analytics.statistics import answer
+from protos.analytics.v1.analytics_pb2 import Dates, StatisticsRequest, StatisticsResponse
+from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from services.runtime.log import Draft
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import DEVICES, SESSIONS
+from tests.analytics.support import draft, make, meta, running
+
+ZONES = (
+    "Europe/Berlin",
+    "Asia/Shanghai",
+    "America/St_Johns",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+    "America/Santiago",
+)
+"""Changes of an hour, half an hour and at midnight, and offsets that are no full hours."""
+
+
+class World:
+    """Holds a store and its ingestion open between the steps of a synchronous test."""
+
+    def __init__(self, directory: Path) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._apps = (str(number) for number in itertools.count(3_000_000_000))
+        self._seeds = itertools.count()
+        self._runner.run(self._open(directory))
+
+    async def _open(self, directory: Path) -> None:
+        self._log = SqliteLog(directory / "log" / "events.db")
+        self._stack.push_async_callback(self._log.close)
+        self.clickhouse = ClickHouse(None, directory / "chdb")
+        await self.clickhouse.open()
+        self._stack.push_async_callback(self.clickhouse.close)
+        await migrate(self.clickhouse)
+        self._ingestion: Ingestion = await self._stack.enter_async_context(
+            running(make(self._log, self.clickhouse, directory))
+        )
+
+    def close(self) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
+    def app(self) -> str:
+        """An app that nothing is known of."""
+        return next(self._apps)
+
+    def happen(self, drafts: Sequence[Draft]) -> None:
+        """Return when all of it is in the store."""
+        self._runner.run(self._happen(drafts))
+
+    async def _happen(self, drafts: Sequence[Draft]) -> None:
+        await self._log.append(drafts)
+        assert await self._ingestion.catch_up() == 0
+
+    def ask(self, request: StatisticsRequest, now_ms: int, zone: str) -> StatisticsResponse:
+        question = Question.of(request, now_ms, ZoneInfo(zone))
+        return self._runner.run(answer(self.clickhouse, question))
+
+    def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> Draft:
+        """One state of a device; each is kept, as every token is new to the compacted topic."""
+        attributes = Attributes(**fields.pop("attributes", {}))
+        token = f"{partition}-{number}"
+        state = Device(
+            appkey=appkey,
+            token=token,
+            platform=Platform.PLATFORM_ANDROID,
+            partition=partition,
+            number=number,
+            attributes=attributes,
+            **{"registered_ms": time_ms, **fields},
+        )
+        seed = str(next(self._seeds))
+        fact = DeviceFact(meta=meta(f"device {seed}", time_ms, "registry"), device=state)
+        return Draft(DEVICES.name, partition, f"{appkey}/{token}/{seed}".encode(), fact.SerializeToString())
+
+    def sessions(self, gateway: str, partition: int, events: Sequence[SessionEvent]) -> Draft:
+        fact = SessionFact(meta=meta(f"sessions {next(self._seeds)}", 0, "gateway"), batch=SessionBatch(events=events))
+        return Draft(SESSIONS.name, partition, gateway.encode(), fact.SerializeToString())
+
+    def record(self, topic: str, partition: int, message: Any) -> Draft:
+        message.meta.event_id = next(self._seeds).to_bytes(16, "big")
+        return draft(topic, partition, message)
+
+
+def dates(first: str, last: str) -> Dates:
+    return Dates(**{"from": first, "to": last})
