@@ -15,8 +15,9 @@ from analytics.positions import Place, Places
 from protos.analytics.v1.analytics_pb2 import Ack
 
 RETENTION_MS = 2 * 86_400_000
-_FIRST_WIDTH = 256
-_GROWTH = 16
+_FIRST_WIDTH = 64
+_GROWTH = 8
+_ROWS_BEYOND = 16
 
 _WINDOWS = """
 SELECT partition, _offset, _index, msgid, number, toUnixTimestamp64Milli(time) FROM acks
@@ -105,16 +106,16 @@ class AckReader:
 
     async def _receipts(self, places: Places, count: int) -> list[Receipt]:
         """The next visible receipts, `count` of them unless there are fewer."""
-        width = _FIRST_WIDTH
+        width, rows = _FIRST_WIDTH, _ROWS_BEYOND + 2 * count // self._partitions
         while True:
-            receipts, is_all = await self._receipts_within(places, width, count)
+            receipts, is_all = await self._receipts_within(places, width, rows)
             if is_all or len(receipts) >= count:
                 return receipts[:count]
-            width *= _GROWTH
+            width, rows = width * _GROWTH, rows * 2
 
-    async def _receipts_within(self, places: Places, width: int, count: int) -> tuple[list[Receipt], bool]:
-        """Those among the next `width` records of each partition before which nothing else can come, in order; and
-        whether these are all."""
+    async def _receipts_within(self, places: Places, width: int, most: int) -> tuple[list[Receipt], bool]:
+        """Those before which nothing else can come, in order, and whether these are all; looking at the next `width`
+        records of each partition and at `most` receipts in them."""
         starts = {
             partition: places.get(partition, Place(0, 0))
             for partition, end in self._ends.items()
@@ -122,22 +123,22 @@ class AckReader:
         }
         if not starts:
             return [], True
-        found = await self._rows(starts, width, count)
+        found = await self._rows(starts, width, most)
         receipts: list[Receipt] = []
         known_until: list[tuple[int, ...]] = []
         for partition, start in starts.items():
             rows = found.get(partition, [])
             visible = list(self._visible(rows))
             receipts += visible
-            is_cut = len(rows) >= count or start.offset + width < self._ends[partition]
+            is_cut = len(rows) >= most or start.offset + width < self._ends[partition]
             if is_cut and len(visible) == len(rows):
                 known_until.append(visible[-1] if visible else (0,))
         return sorted(r for r in receipts if not known_until or r <= min(known_until)), not known_until
 
     async def _rows(
-        self, starts: Mapping[int, Place], width: int, count: int
+        self, starts: Mapping[int, Place], width: int, most: int
     ) -> dict[int, list[tuple[int, int, int, int, int, int]]]:
-        parameters: dict[str, object] = {"appkey": self._appkey, "kept_ms": self._kept_ms, "rows": count}
+        parameters: dict[str, object] = {"appkey": self._appkey, "kept_ms": self._kept_ms, "rows": most}
         for at, (partition, place) in enumerate(starts.items()):
             end = min(place.offset + width, self._ends[partition])
             parameters |= {f"p{at}": partition, f"o{at}": place.offset, f"i{at}": place.row, f"e{at}": end}

@@ -4,6 +4,7 @@ import hashlib
 
 from analytics.attributes import ATTRIBUTES
 from analytics.clickhouse import ClickHouse
+from analytics.retention import HISTORY
 from analytics.tables import TABLES
 
 _LATEST_ONLY = "devices"
@@ -18,11 +19,14 @@ async def counts(clickhouse: ClickHouse) -> dict[str, int]:
     return {table: (await clickhouse.rows(f"SELECT count() FROM {table} FINAL"))[0][0] for table in sorted(TABLES)}  # noqa: S608
 
 
-async def digest(clickhouse: ClickHouse) -> str:
-    """Equal contents have equal digests, whatever batches they came in."""
+async def digest(clickhouse: ClickHouse, since_ms: int = 0) -> str:
+    """Equal contents have equal digests, whatever batches they came in.
+
+    Facts from before `since_ms`, milliseconds since 1970 UTC, count for nothing where old ones are dropped in time.
+    """
     digest = hashlib.sha256()
     for table in sorted(TABLES):
-        count, total = (await clickhouse.rows(_sum(table)))[0]
+        count, total = (await clickhouse.rows(_sum(table), {"since_ms": since_ms}))[0]
         digest.update(f"{table} {count} {total}\n".encode())
     return digest.hexdigest()
 
@@ -35,6 +39,8 @@ def _sum(table: str) -> str:
         if name not in moment and not (name.startswith("_") and name != "_event_id")
     )
     rows = f"SELECT {columns}, _offset FROM {table} FINAL"  # noqa: S608
+    if table in HISTORY:
+        rows += f" WHERE {HISTORY[table]} >= fromUnixTimestamp64Milli({{since_ms:Int64}})"
     if table == _LATEST_ONLY:
         rows += " ORDER BY appkey, partition, number, _offset DESC LIMIT 1 BY appkey, partition, number"
     return f"SELECT count(), sum(cityHash64({columns})) FROM ({rows})"  # noqa: S608

@@ -16,6 +16,7 @@ from analytics.migrate import migrate
 from analytics.retention import keep
 from analytics.server import AnalyticsServicer
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from services.runtime.clock import SystemClock
 from services.runtime.config import PREFIX, Settings, SettingsError
 from services.runtime.errors import UnavailableError
 from services.runtime.log import Log, Partition
@@ -25,6 +26,7 @@ from services.runtime.replay import Verdict
 from services.runtime.role import Role, Surroundings
 
 DATABASE = "carillon"
+DAY_MS = 86_400_000
 _RETRY_S = 2.0
 
 
@@ -114,7 +116,7 @@ async def rebuild(
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        return await _filled(settings, log, clickhouse, settings.offsets_file(), ends, on_batch)
+        return await _filled(settings, log, clickhouse, settings.offsets_file(), ends, on_batch, _kept_ms(settings))
     finally:
         await clickhouse.close()
 
@@ -123,15 +125,16 @@ async def verify(
     settings: AnalyticsSettings, log: Log, ends: Mapping[Partition, int], on_batch: Callable[[int], None]
 ) -> Verdict:
     """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it."""
+    since_ms = _kept_ms(settings)
     clickhouse = connect(settings)
     await clickhouse.open()
     try:
-        live = await _filled(settings, log, clickhouse, settings.offsets_file(), ends, lambda count: None)
+        live = await _filled(settings, log, clickhouse, settings.offsets_file(), ends, lambda count: None, since_ms)
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
             with TemporaryDirectory(dir=settings.state_dir(ROLE)) as work:
-                rebuilt = await _filled(settings, log, beside, Path(work) / "offsets.db", ends, on_batch)
+                rebuilt = await _filled(settings, log, beside, Path(work) / "offsets.db", ends, on_batch, since_ms)
             await beside.drop()
         finally:
             await beside.close()
@@ -147,10 +150,16 @@ async def _filled(
     offsets: Path,
     ends: Mapping[Partition, int],
     on_batch: Callable[[int], None],
+    since_ms: int,
 ) -> str:
     await migrate(clickhouse)
     await _ingestion(settings, log, clickhouse, offsets).fold_until(ends, on_batch)
-    return await digest(clickhouse)
+    return await digest(clickhouse, since_ms)
+
+
+def _kept_ms(settings: AnalyticsSettings) -> int:
+    """From when on nothing was dropped for its age: a day later than must be, as both stores drop in their own time."""
+    return SystemClock().now_ms() - (settings.history_days - 1) * DAY_MS
 
 
 def _ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, offsets: Path) -> Ingestion:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, assert_never
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
+from pyroaring import BitMap
 
 from analytics.attributes import ATTRIBUTES, DeviceAttributes
 from analytics.broadcasts import Broadcasts
@@ -174,6 +175,7 @@ def _push_partition(record: Record, message: PushFact) -> list[Row]:
     match message.WhichOneof("fact"):
         case "started":
             started = message.started
+            _ = BitMap.deserialize(started.audience)
             return [row("started", started.audience, started.count, started.expires_ms)]
         case "cancelled":
             return [row("cancelled")]

@@ -5,6 +5,7 @@ from edge.core.acks import Acks
 from edge.core.answers import DoorApp, door_app
 from edge.core.broadcasts import Broadcasts
 from edge.core.entry import Entry
+from edge.core.idempotency import FirstAnswers
 from edge.core.push import Pushes
 from edge.core.tasks import Tasks
 from edge.core.writer import Writer
@@ -21,12 +22,14 @@ def android_app(settings: Settings, min_lead_s: int, around: Surroundings, ids: 
     writer = Writer(around.log, around.peers)
     targets = Targets(around.peers, settings.partitions)
     pushes = Pushes(writer, targets, ids, around.clock, settings.partitions)
+    first_answers = FirstAnswers(pushes, around.peers, around.clock, settings.partitions)
     broadcasts = Broadcasts(around.log, writer, around.peers, around.clock)
     tasks = Tasks(writer, around.peers, around.clock, settings.partitions)
     entry = Entry("android", PLATFORM_ANDROID, around.apps, around.keys)
     app = door_app("android")
-    app.add_route("/push", PushEndpoint(entry, pushes, broadcasts))
-    app.add_route("/timed_msg", TimedEndpoint(entry, pushes, tasks, Times(around.clock, settings.zone(), min_lead_s)))
+    app.add_route("/push", PushEndpoint(entry, first_answers, broadcasts))
+    times = Times(around.clock, settings.zone(), min_lead_s)
+    app.add_route("/timed_msg", TimedEndpoint(entry, first_answers, tasks, times))
     app.add_route("/getAckInfo", AckEndpoint(entry, Acks(around.apps, around.peers)))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("android"))
     return app

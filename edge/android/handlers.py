@@ -11,7 +11,7 @@ from edge.core.acks import Acks
 from edge.core.answers import answer
 from edge.core.broadcasts import Broadcasts
 from edge.core.entry import Entry
-from edge.core.push import Pushes
+from edge.core.idempotency import FirstAnswers, Wanted
 from edge.core.tasks import Tasks
 from services.runtime.clock import Clock
 
@@ -19,16 +19,19 @@ from services.runtime.clock import Clock
 class PushEndpoint:
     """POST and DELETE /push"""
 
-    def __init__(self, entry: Entry, pushes: Pushes, broadcasts: Broadcasts) -> None:
+    def __init__(self, entry: Entry, first_answers: FirstAnswers, broadcasts: Broadcasts) -> None:
         self._entry = entry
-        self._pushes = pushes
+        self._first_answers = first_answers
         self._broadcasts = broadcasts
 
     async def on_post(self, request: Request, response: Response) -> None:
         caller = await self._entry.admit(request)
-        order = push_order(caller.raw, caller.ref, caller.app.default_period_s)
-        receipts = await self._pushes.send(order.pushes, caller.origin, caller.text)
-        answer(response, push_reply(order, receipts))
+
+        def read() -> Wanted:
+            order = push_order(caller.raw, caller.ref, caller.app.default_period_s)
+            return Wanted(order.pushes, lambda receipts, _: push_reply(order, receipts))
+
+        answer(response, await self._first_answers.give(request, caller.app.appkey, caller.origin, caller.text, read))
 
     async def on_delete(self, request: Request, response: Response) -> None:
         caller = await self._entry.admit(request)
@@ -47,19 +50,22 @@ class Times(NamedTuple):
 class TimedEndpoint:
     """POST and DELETE /timed_msg"""
 
-    def __init__(self, entry: Entry, pushes: Pushes, tasks: Tasks, times: Times) -> None:
+    def __init__(self, entry: Entry, first_answers: FirstAnswers, tasks: Tasks, times: Times) -> None:
         self._entry = entry
-        self._pushes = pushes
+        self._first_answers = first_answers
         self._tasks = tasks
         self._times = times
 
     async def on_post(self, request: Request, response: Response) -> None:
         caller = await self._entry.admit(request)
-        clock, zone, lead_s = self._times
-        period_s = caller.app.default_period_s
-        order, due_ms = timed_order(caller.raw, caller.ref, period_s, clock.now_ms(), zone, lead_s)
-        key, _ = await self._pushes.schedule(order.pushes, due_ms, caller.origin, caller.text)
-        answer(response, {"result": 0, "desc": "ok", "task_key": key})
+
+        def read() -> Wanted:
+            clock, zone, lead_s = self._times
+            period_s = caller.app.default_period_s
+            order, due_ms = timed_order(caller.raw, caller.ref, period_s, clock.now_ms(), zone, lead_s)
+            return Wanted(order.pushes, lambda _, key: {"result": 0, "desc": "ok", "task_key": key}, due_ms)
+
+        answer(response, await self._first_answers.give(request, caller.app.appkey, caller.origin, caller.text, read))
 
     async def on_delete(self, request: Request, response: Response) -> None:
         caller = await self._entry.admit(request)

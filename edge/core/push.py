@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
 
 
 class Pushes:
-    """Writes pushes and timed tasks to the log and answers once they are durable there."""
+    """Resolves pushes and gives them ids, then writes them to the log as they are or as a timed task."""
 
     def __init__(self, writer: Writer, targets: Targets, ids: MessageIds, clock: Clock, partitions: int) -> None:
         self._writer = writer
@@ -76,20 +76,6 @@ class Pushes:
         self._ids = ids
         self._clock = clock
         self._partitions = partitions
-
-    async def send(self, pushes: Sequence[Push], origin: Origin, request_json: str) -> Sequence[Receipt]:
-        """Send now; one receipt a push. All targets are looked up before anything is written."""
-        prepared = await self.prepare(pushes, origin, request_json)
-        await self.commit(prepared)
-        return prepared.receipts
-
-    async def schedule(
-        self, pushes: Sequence[Push], due_ms: int, origin: Origin, request_json: str
-    ) -> tuple[str, Sequence[Receipt]]:
-        """Send at `due_ms`, to those the targets name by then; returns the task's key and a receipt a push."""
-        prepared = await self.prepare(pushes, origin, request_json, due_ms, new_task_key())
-        await self.commit(prepared)
-        return prepared.task_key, prepared.receipts
 
     async def prepare(
         self, pushes: Sequence[Push], origin: Origin, request_json: str, due_ms: int | None = None, task_key: str = ""

@@ -2,6 +2,7 @@
 
 from edge.core.answers import DoorApp, door_app
 from edge.core.entry import Entry
+from edge.core.idempotency import FirstAnswers
 from edge.core.push import Pushes
 from edge.core.writer import Writer
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
@@ -20,7 +21,7 @@ def ios_app(settings: Settings, around: Surroundings, ids: MessageIds) -> DoorAp
     pushes = Pushes(writer, targets, ids, around.clock, settings.partitions)
     entry = Entry("ios", PLATFORM_IOS, around.apps, around.keys)
     app = door_app("ios")
-    app.add_route("/push", PushEndpoint(entry, pushes))
+    app.add_route("/push", PushEndpoint(entry, FirstAnswers(pushes, around.peers, around.clock, settings.partitions)))
     app.add_route("/register", RegisterEndpoint(entry, Registrations(writer, around.clock, settings.partitions)))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

@@ -4,7 +4,7 @@ from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
 from edge.core.entry import Entry
-from edge.core.push import Pushes
+from edge.core.idempotency import FirstAnswers, Wanted
 from edge.ios.registrations import Registrations
 from edge.ios.replies import push_reply
 from edge.ios.requests import named_token, push_order
@@ -13,15 +13,18 @@ from edge.ios.requests import named_token, push_order
 class PushEndpoint:
     """POST /push"""
 
-    def __init__(self, entry: Entry, pushes: Pushes) -> None:
+    def __init__(self, entry: Entry, first_answers: FirstAnswers) -> None:
         self._entry = entry
-        self._pushes = pushes
+        self._first_answers = first_answers
 
     async def on_post(self, request: Request, response: Response) -> None:
         caller = await self._entry.admit(request)
-        push = push_order(caller.raw, caller.ref, caller.app.default_period_s)
-        (receipt,) = await self._pushes.send([push], caller.origin, caller.text)
-        answer(response, push_reply(receipt))
+
+        def read() -> Wanted:
+            push = push_order(caller.raw, caller.ref, caller.app.default_period_s)
+            return Wanted([push], lambda receipts, _: push_reply(receipts[0]))
+
+        answer(response, await self._first_answers.give(request, caller.app.appkey, caller.origin, caller.text, read))
 
 
 class RegisterEndpoint:

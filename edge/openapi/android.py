@@ -130,14 +130,14 @@ PUSH_EXAMPLES: dict[str, Json] = {
     "aliases": {**_PLAIN, "alias": ["alice", "bob"], "alias_send_all": 1},
 }
 OPERATIONS = [
-    Operation("post", "/push", "Send a push now", _Push, (Pushed, Refusal), PUSH_EXAMPLES),
+    Operation("post", "/push", "Send a push now", _Push, (Pushed, Refusal), PUSH_EXAMPLES, True),
     Operation(
         "delete", "/push", "Cancel a broadcast for all who have not received it", _Cancel, (Done, Refusal),
         {"cancel": {**_WHO, "msgid": MSGID}},
     ),
     Operation(
         "post", "/timed_msg", "Send a push later", _TimedPush, (Timed, Refusal),
-        {name: {**push, "send_time": SEND_TIME} for name, push in PUSH_EXAMPLES.items()},
+        {name: {**push, "send_time": SEND_TIME} for name, push in PUSH_EXAMPLES.items()}, True,
     ),
     Operation(
         "delete", "/timed_msg", "Cancel a timed push that was not sent yet", _CancelTimed, (Done, Refusal),

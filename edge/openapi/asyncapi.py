@@ -38,7 +38,8 @@ class Push(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
 
 
 _UNANSWERED: tuple[type[msgspec.Struct], ...] = (protocol.Ack, protocol.Report, protocol.Activity)
-_FROM_DEVICE = [device.frame(struct) for struct in (protocol.Hello, *_UNANSWERED, *device.CHANGES)]
+_SENT: tuple[type[msgspec.Struct], ...] = (protocol.Hello, *_UNANSWERED, *device.CHANGES)
+_FROM_DEVICE = [device.frame(struct) for struct in _SENT]
 _TO_DEVICE = [Push, *device.ANSWERS, completed(protocol.Goodbye)]
 _WHO = {"appkey": device.APPKEY, "token": device.TOKEN, "key": device.KEY}
 _EXAMPLES: dict[str, Json] = {
@@ -88,8 +89,8 @@ _TEXTS = {
     "Click.action": "1 open the app, 2 a URL, 3 an intent, 4 landing page, 5 pop-up, 6 information flow, 7 rich media,"
     " 8 download an upgrade.",
     "Click.param": "What the app server gave for the action: text for 2, 3 and 8, an object for 4 to 7.",
-    "Goodbye.reason": "draining: come back after retry_after_ms; idle: come back; replaced: another connection of the device"
-    " took over; unauthorized: wrong appkey, token or key; protocol: a frame was not understood.",
+    "Goodbye.reason": "draining: come back after retry_after_ms; idle: come back; replaced: another connection of the"
+    " device took over; unauthorized: wrong appkey, token or key; protocol: a frame was not understood.",
     "Goodbye.retry_after_ms": "When to come back; 0: at once.",
 }
 

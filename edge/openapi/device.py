@@ -14,9 +14,8 @@ from services.runtime import device_protocol as protocol
 _WITHOUT_NUL = r"^[^\u0000]*$"
 _Name = Annotated[kinds.Name, msgspec.Meta(pattern=_WITHOUT_NUL)]
 _Text = Annotated[protocol.AttributeText, msgspec.Meta(pattern=_WITHOUT_NUL)]
-Attributes = completed(
-    protocol.DeviceAttributes, **dict.fromkeys(protocol.DeviceAttributes.__struct_fields__, (_Text, ""))
-)
+_TEXTS_OF_DEVICE: dict[str, Any] = dict.fromkeys(protocol.DeviceAttributes.__struct_fields__, (_Text, ""))
+Attributes = completed(protocol.DeviceAttributes, **_TEXTS_OF_DEVICE)
 Stags = Annotated[list[_Name], msgspec.Meta(min_length=1, max_length=100)]
 _ANY_APPKEY = {"description": "The app; a number is accepted too.", "format": "appkey"}
 Appkey = Annotated[str | int, msgspec.Meta(extra_json_schema=_ANY_APPKEY)]
@@ -37,7 +36,7 @@ CHANGES: tuple[type[msgspec.Struct], ...] = (
     protocol.SetAttributesRequest,
     protocol.GetDeviceRequest,
 )
-_OVER_HTTP = (*CHANGES, protocol.Activity)
+_OVER_HTTP: tuple[type[msgspec.Struct], ...] = (*CHANGES, protocol.Activity)
 
 
 def frame(struct: type[msgspec.Struct]) -> Any:
@@ -114,18 +113,18 @@ ATTRIBUTE_TEXTS = {
 }
 REQUEST_TEXTS = {
     **ATTRIBUTE_TEXTS,
-    "Hello.token": "The device's token, for iOS the one that APNs gave. Without one, a new Android device is registered.",
+    "Hello.token": "The device's token, for iOS the one that APNs gave. Without one a new Android device is made.",
     "Hello.key": "Proves that the token is the device's own.",
     "Hello.device": "What the device says about itself.",
     "Activity.event": "The app was opened; its user logged in or out.",
-    "SetAlias.alias": "Whose device it is. The 11th device of an alias takes the place of the least recently active one.",
+    "SetAlias.alias": "Whose device it is. The 11th device of an alias takes the place of the least recently active.",
     "AddTags.tags": "Number tags.",
     "RemoveTags.tags": "Number tags.",
     "AddStags.stags": "String tags.",
     "RemoveStags.stags": "String tags.",
     "SetAttributes.device": "Fields that are not empty replace what was known.",
     **{
-        f"{struct.__name__.removesuffix('Request')}.id": "The device's own number for the request; the answer carries it."
+        f"{struct.__name__.removesuffix('Request')}.id": "The device's own number for the request; in the answer too."
         for struct in CHANGES
     },
 }

@@ -64,8 +64,8 @@ RESULT_TEXTS = {
 _ABOUT = """
 
 Every answer is JSON with `result`: 0 is success. Answers have HTTP status 200 whatever `result` says; another status
-means that the request was not read. Fields that are not shown here are ignored, null counts as absent, and a body has at
-most 1 MiB. Every request is signed: docs/app-servers.md shows how."""
+means that the request was not read. Fields that are not shown here are ignored, null counts as absent, and a body has
+at most 1 MiB. Every request is signed: docs/app-servers.md shows how."""
 
 
 def openapi(door: DoorDocument) -> Json:
@@ -113,8 +113,8 @@ def _response(text: str, schema: Json) -> Json:
 _IDEMPOTENCY_KEY = {
     "name": HEADER,
     "in": "header",
-    "description": "A text of the sender's own. For 10 minutes the same request under the same key sends nothing again and"
-    " gets the first answer; another request under it is refused.",
+    "description": "A text of the sender's own. For 10 minutes the same request under the same key sends nothing again"
+    " and gets the first answer; another request under it is refused.",
     "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH, "pattern": "^[ -~]+$"},
 }
 _TRANSPORT_ERROR = {"$ref": "#/components/schemas/TransportError"}

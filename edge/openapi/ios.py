@@ -72,6 +72,7 @@ OPERATIONS = [
             "tokens": {**_PLAIN, "token": [TOKEN]},
             "a token": {**_PLAIN, "token": TOKEN},
         },
+        repeatable=True,
     ),
     Operation("post", "/register", "Register a device token", _Registration, (Done, Refusal), _REGISTRATION),
     Operation("delete", "/register", "Delete a device token", _Registration, (Done, Refusal), _REGISTRATION),

@@ -3,12 +3,11 @@
 The formats are this project's own: they tell what kind of thing a text names.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from edge.android.audience import OPTIONS
-from edge.core.digits import Digits
 from edge.core.optfilter import OptFilter
 from edge.core.regions import REGIONS
 from edge.openapi.schema import completed
@@ -48,13 +47,12 @@ MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Position = Annotated[int, msgspec.Meta(ge=0)]
 
 _Operator = Annotated[str, msgspec.Meta(extra_json_schema={"enum": [">", "<", ">=", "<=", "="]})]
-_Opens = dict[_Operator, Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]]
-_Opens = Annotated[_Opens, msgspec.Meta(min_length=1)]
+_Opens = Annotated[dict[_Operator, Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]], msgspec.Meta(min_length=1)]
 _Region = Annotated[str, msgspec.Meta(extra_json_schema={"enum": sorted(REGIONS)})]
 _Regions = Annotated[list[_Region], msgspec.Meta(min_length=1)]
 ACTIVITY = ("activity_1", "activity_7", "activity_30", "activity_90")
 
-_FILTER_KINDS = {
+_FILTER_KINDS: dict[str, Any] = {
     **dict.fromkeys(("locate", "locate_not"), _Regions | None),
     **dict.fromkeys(ACTIVITY, _Opens | None),
 }

@@ -22,8 +22,8 @@ def completed(
     """The struct as a document shows it: the given fields in place of its own, those it has not at its end.
 
     A field that is decoded later (msgspec.Raw) must be given, or the type is refused: nothing is left out unnoticed.
-    A pair in place of a type is type and default; without one a field that had a default has null. `closed`: it has no other fields;
-    `only`: those of its own that are shown.
+    A pair in place of a type is type and default; without one a field that had a default has null. `closed`: it has no
+    other fields; `only`: those of its own that are shown.
     """
     own = [field for field in msgspec.structs.fields(struct) if only is None or field.name in only]
     shown = [_shown(struct, field, fields.pop(field.name, None)) for field in own]
@@ -63,9 +63,7 @@ def one_of(*kinds: Any) -> Any:
     return Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": list(schemas)})]
 
 
-def schemas(
-    kinds: Sequence[Any], parts: Iterable[Any], texts: Mapping[str, str]
-) -> tuple[list[Json], dict[str, Json]]:
+def schemas(kinds: Sequence[Any], parts: Iterable[Any], texts: Mapping[str, str]) -> tuple[list[Json], dict[str, Json]]:
     """A schema for each type, and the components they refer to. `texts`: what each property is, "Component.property".
 
     ValueError: a text without its property.

@@ -1,158 +1,35 @@
 """The calls of the v2 door besides pushing: timed tasks, string tags, invalid tokens, statistics."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from edge.openapi import kinds
 from edge.openapi.document import SIGN_TEXT, Operation, Refusal
 from edge.openapi.schema import completed, one_of
+from edge.openapi.v2_answers import (
+    FIGURES,
+    Done,
+    InvalidTokens,
+    Statistics,
+    TagsChanged,
+    TagsFound,
+    TaskDetail,
+    TaskPage,
+    TaskRecord,
+    TokenOutcome,
+    TokenTags,
+    by_app,
+)
 from edge.openapi.v2_push import Appkeys
 from edge.openapi.v2_push_examples import ANDROID, ANDROID_TOKEN, IOS, IOS_TOKEN, SECOND_IOS, SIGN
 from edge.v2 import apps, statistics, tag_requests, task_requests
 
 _TaskKey = Annotated[str, msgspec.Meta(min_length=1, max_length=64, extra_json_schema={"format": "task-key"})]
 TASK_KEY = "f3c2a7d09be84d2c8d6a1b0e5c4f7a98"
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_Unset = msgspec.UnsetType
-_UNSET = msgspec.UNSET
 _Appkey = Annotated[str, kinds.text("appkey")]
 _Apps = msgspec.Meta(min_length=1, max_length=apps.MAX_APPS, extra_json_schema={"uniqueItems": True})
 _OneOrMoreApps = _Appkey | Annotated[list[_Appkey], _Apps]
-
-
-class Done(msgspec.Struct, forbid_unknown_fields=True):
-    result: Literal[0]
-    desc: str
-
-
-class TaskRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A timed task; times are `YYYY-MM-DD HH:MM:SS` in the service's time zone."""
-
-    task_key: str = msgspec.field(name="TaskKey")
-    created: str = msgspec.field(name="CreateTime")
-    send: str = msgspec.field(name="SendTime")
-    content: str = msgspec.field(name="MsgContent")
-    status: Literal["unsend", "send", "cancel"] = msgspec.field(name="Status")
-
-
-class TaskPage(msgspec.Struct, forbid_unknown_fields=True):
-    result: Literal[0]
-    data: list[TaskRecord]
-    pagecount: _Count
-
-
-class TaskDetail(msgspec.Struct, forbid_unknown_fields=True):
-    result: Literal[0]
-    data: Annotated[list[TaskRecord], msgspec.Meta(min_length=1, max_length=1)]
-
-
-class TokenOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """What became of one device's tags."""
-
-    token: str
-    result: Literal[0, 400, 401]
-    desc: str
-
-
-class TokenTags(msgspec.Struct, forbid_unknown_fields=True):
-    token: str
-    result: Literal[0, 401]
-    desc: str
-    infolist: list[str]
-
-
-class TagsChanged(msgspec.Struct, forbid_unknown_fields=True):
-    """The answer for one app; for a list of apps, what stands under each appkey."""
-
-    result: Literal[0]
-    desc: str
-    detailsinfo: list[TokenOutcome]
-
-
-class TagsFound(msgspec.Struct, forbid_unknown_fields=True):
-    """The answer for one app; for a list of apps, what stands under each appkey."""
-
-    result: Literal[0]
-    desc: str
-    detailsinfo: list[TokenTags]
-
-
-class InvalidTokens(msgspec.Struct, forbid_unknown_fields=True):
-    result: Literal[0]
-    desc: str
-    data: dict[str, list[str]]
-
-
-class ConnectionFigures(msgspec.Struct, forbid_unknown_fields=True):
-    """Long connections of a day, or of a value of the category."""
-
-    avg_count: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(name="avgCount")
-    max_count: _Count = msgspec.field(name="maxCount")
-    min_count: _Count = msgspec.field(name="minCount")
-    date: str | _Unset = _UNSET
-    info: str | _Unset = _UNSET
-
-
-class BroadcastFigures(msgspec.Struct, forbid_unknown_fields=True):
-    """What became of a broadcast or multicast."""
-
-    msgid: kinds.MessageId
-    send_time: str = msgspec.field(name="sendTime")
-    target: _Count
-    sent: _Count
-    received: _Count
-    shown: _Count
-    clicked: _Count
-    failed: _Count
-    expired: _Count
-    cancelled: _Count
-    info: str | _Unset = _UNSET
-
-
-class UserFigures(msgspec.Struct, forbid_unknown_fields=True):
-    """Registered users of a day, or of a value of the category."""
-
-    count: _Count
-    date: str | _Unset = _UNSET
-    info: str | _Unset = _UNSET
-
-
-class LoginFigures(msgspec.Struct, forbid_unknown_fields=True):
-    """Users who logged in within so many days up to the date."""
-
-    date: str
-    days_1: _Count = msgspec.field(name="1")
-    days_2: _Count = msgspec.field(name="2")
-    days_3: _Count = msgspec.field(name="3")
-    days_4: _Count = msgspec.field(name="4")
-    days_5: _Count = msgspec.field(name="5")
-    days_6: _Count = msgspec.field(name="6")
-    days_7: _Count = msgspec.field(name="7")
-    days_30: _Count = msgspec.field(name="30")
-    info: str | _Unset = _UNSET
-
-
-_FIGURES = (ConnectionFigures, BroadcastFigures, UserFigures, LoginFigures)
-
-
-class Statistics(msgspec.Struct, forbid_unknown_fields=True):
-    """The kind of rows follows from `type`."""
-
-    result: Literal[0]
-    desc: str
-    data: list[one_of(*_FIGURES)]  # type: ignore[valid-type, misc]
-
-
-def _by_app(part: type[msgspec.Struct]) -> Any:
-    """The answer for a list of apps: that for one under each appkey."""
-    schema = {
-        "type": "object",
-        "properties": {"result": {"const": 0}, "desc": {"type": "string"}},
-        "required": ["result", "desc"],
-        "additionalProperties": {"$ref": f"#/components/schemas/{part.__name__}"},
-    }
-    return Annotated[Any, msgspec.Meta(extra_json_schema=schema)]
 
 
 _Stags = Annotated[list[kinds.Name], msgspec.Meta(min_length=1, max_length=tag_requests.MAX_STAGS)]
@@ -240,15 +117,15 @@ OPERATIONS = [
         {"a task": _TASK},
     ),
     Operation(
-        "post", "/v2/device", "Give devices string tags", _TagChange, (TagsChanged, _by_app(TagsChanged), Refusal),
+        "post", "/v2/device", "Give devices string tags", _TagChange, (TagsChanged, by_app(TagsChanged), Refusal),
         _CHANGES,
     ),
     Operation(
         "delete", "/v2/device", "Take string tags from devices", _TagChange,
-        (TagsChanged, _by_app(TagsChanged), Refusal), _CHANGES,
+        (TagsChanged, by_app(TagsChanged), Refusal), _CHANGES,
     ),
     Operation(
-        "post", "/v2/deviceinfo", "String tags of devices", _TagQuery, (TagsFound, _by_app(TagsFound), Refusal),
+        "post", "/v2/deviceinfo", "String tags of devices", _TagQuery, (TagsFound, by_app(TagsFound), Refusal),
         _QUERIES,
     ),
     Operation(
@@ -263,7 +140,7 @@ OPERATIONS = [
         "post", "/v2/statistics", "Figures", _StatisticsRequest, (Statistics, Refusal), _STATISTICS
     ),
 ]  # fmt: skip
-PARTS = (TaskRecord, TokenOutcome, TokenTags, TagsChanged, TagsFound, *_FIGURES)
+PARTS = (TaskRecord, TokenOutcome, TokenTags, TagsChanged, TagsFound, *FIGURES)
 _SIGN_TEXT = SIGN_TEXT + " of the apps: Android, then iOS in the order of the appkeys."
 _LISTED_SIGN_TEXT = SIGN_TEXT + " of the apps in the order of the appkeys."
 _TASK_TEXTS = {
@@ -292,8 +169,8 @@ TEXTS = {
     "StatisticsRequest.type": "0 long connections, 1 broadcasts, 2 registered users, 3 logged-in users.",
     "StatisticsRequest.param": "Of what, and when.",
     "StatisticsRequest.sign": SIGN_TEXT + ".",
-    "StatisticsParam.category": "0 none, 1 region (not with type 2), 2 carrier, 3 channel, 4 SDK version, 5 brand, 6 resolution,"
-    " 7 OS version, 8 app version (6 to 8 not with type 3); 0 unless given.",
+    "StatisticsParam.category": "0 none, 1 region (not with type 2), 2 carrier, 3 channel, 4 SDK version, 5 brand,"
+    " 6 resolution, 7 OS version, 8 app version (6 to 8 not with type 3); 0 unless given.",
     "StatisticsParam.dur": "The days; not read with type 1.",
     "StatisticsParam.Info": "A value of the category, or all for one row a value; needed with a category.",
     "StatisticsParam.info": "The same as Info.",
@@ -326,10 +203,13 @@ TEXTS = {
     "BroadcastFigures.msgid": "The message.",
     "BroadcastFigures.sendTime": "When it was sent, in the service's time zone.",
     "BroadcastFigures.target": "Devices in its audience.",
-    **{f"BroadcastFigures.{name}": f"Devices: {name}." for name in ("sent", "received", "shown", "clicked", "failed", "expired", "cancelled")},
+    **{
+        f"BroadcastFigures.{name}": f"Devices: {name}."
+        for name in ("sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
+    },
     **{f"LoginFigures.{days}": f"Within {days} days." for days in (1, 2, 3, 4, 5, 6, 7, 30)},
     **{f"{name}.date": "The day." for name in ("ConnectionFigures", "UserFigures")},
-    **{f"{figures.__name__}.info": "The value of the category." for figures in _FIGURES},
+    **{f"{figures.__name__}.info": "The value of the category." for figures in FIGURES},
     **{
         f"{name}.result": "Success."
         for name in ("Done", "TaskPage", "TaskDetail", "TagsChanged", "TagsFound", "InvalidTokens", "Statistics")

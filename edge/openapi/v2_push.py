@@ -62,7 +62,7 @@ class SentToPlatforms(msgspec.Struct, forbid_unknown_fields=True):
 
     result: Literal[0]
     android: one_of(Sent, NotSent)  # type: ignore[valid-type]
-    ios: one_of(Sent, NotSent, list[one_of(Sent, NotSent)])  # type: ignore[valid-type, misc]
+    ios: one_of(Sent, NotSent, list[one_of(Sent, NotSent)])  # type: ignore[valid-type]
     task_key: str | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -71,8 +71,7 @@ _MsgStyle = completed(
     style.MsgStyle,
     basic=completed(
         style.Basic,
-        content=kinds.Given
-        | completed(style.ContentByPlatform, android=kinds.Given | None, ios=kinds.Given | None),
+        content=kinds.Given | completed(style.ContentByPlatform, android=kinds.Given | None, ios=kinds.Given | None),
     ),
     android=_Android | None,
     ios=style.Ios | None,
@@ -122,9 +121,9 @@ TEXTS = {
     "Appkeys.android": "The Android app. Ignored with userScope 2.",
     "Appkeys.ios": "The iOS app, or a list of them. Ignored with userScope 1, 7 and 8.",
     "SendTo.appkey": "The apps. userScope 0 needs both platforms.",
-    "SendTo.userScope": "0 everyone on both platforms; 1 everyone on Android, 2 on iOS; 3 the most recently active device"
-    " of each alias, 4 all of its devices; 5 tokens; 6 tags or string tags; 7 device attributes (Android); 8 tags and"
-    " device attributes (Android). The other fields are read where the scope needs them.",
+    "SendTo.userScope": "0 everyone on both platforms; 1 everyone on Android, 2 on iOS; 3 the most recently active"
+    " device of each alias, 4 all of its devices; 5 tokens; 6 tags or string tags; 7 device attributes (Android);"
+    " 8 tags and device attributes (Android). The other fields are read where the scope needs them.",
     "SendTo.tag": "Groups of number tags: a device has all tags of at least one group. A flat list is one group.",
     "SendTo.not_tag": "As tag, excluded.",
     "SendTo.stag": "Groups of string tags; not beside tag or not_tag.",
@@ -148,8 +147,8 @@ TEXTS = {
     "Android.vibrate": "Vibrate; false unless given.",
     "Android.unremovable": "true: the user can remove the notification; false unless given.",
     "Android.title": "The app's name unless given.",
-    "Android.click_action": "What a click does: 0 nothing, 1 open the app, 2 a URL, 3 an intent, 4 a landing page, 5 a pop-up,"
-    " 6 an information flow, 7 a rich-media URL; 0 unless given.",
+    "Android.click_action": "What a click does: 0 nothing, 1 open the app, 2 a URL, 3 an intent, 4 a landing page,"
+    " 5 a pop-up, 6 an information flow, 7 a rich-media URL; 0 unless given.",
     "Android.click_param": "What the action needs: nothing for 0 and 1, text for 2 and 3, an object for the others.",
     "Android.badge": "The number at the app's icon; -1 adds one.",
     "Ios.sound": "The name of a sound file; the default sound unless given.",

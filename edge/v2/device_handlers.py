@@ -16,6 +16,8 @@ from edge.v2.tags import StringTags
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.rpc import Channel
 
+_ANALYTICS_S = 20.0
+
 
 class TagEndpoint:
     """POST and DELETE /v2/device"""
@@ -73,4 +75,4 @@ class StatisticsEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed, apps, _ = await self._reception.admit(request, one_app)
         asked = statistics_request(signed.raw, apps.appkeys[0])
-        answer(response, statistics_reply(await self._analytics.Statistics(asked), self._zone))
+        answer(response, statistics_reply(await self._analytics.Statistics(asked, timeout=_ANALYTICS_S), self._zone))

@@ -88,8 +88,8 @@ class _Server(uvicorn.Server):
 class HttpProtocol(HttpToolsProtocol):
     """uvicorn's, but it reads on when a client offers to upgrade the connection.
 
-    Java's HttpClient offers h2c with every request. The parser then takes the body for the other protocol's, and uvicorn
-    answers a request without one; no upgrade is ever made here, so the offer must count for nothing.
+    Java's HttpClient offers h2c with every request. The parser then takes the body for the other protocol's, and
+    uvicorn answers a request without one; no upgrade is ever made here, so the offer must count for nothing.
     """
 
     _resuming = False

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from analytics.clickhouse import ClickHouse
+from analytics.migrate import migrate
 from analytics.positions import Place, decode, encode
-from protos.analytics.v1.analytics_pb2 import ListAcksRequest, ListAcksResponse
+from protos.analytics.v1.analytics_pb2 import (
+    ListAcksRequest,
+    ListAcksResponse,
+    StatisticsKind,
+    StatisticsRequest,
+)
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Kind
 from protos.registry.v1.apps_pb2 import Platform
@@ -63,7 +69,7 @@ async def test_visible_after_the_delay_and_gone_after_two_days(
     clock = ManualClock(T0)
     async with served(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(3), unicast(1000), receipt(1000, 3, T0)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
 
         clock.move(899.999)
         page = await read(analytics)
@@ -98,7 +104,7 @@ async def test_only_receipts_of_unicast_messages_to_android(
                 receipt(2002, 4, T0),
             ]
         )
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         await log.append(
             [
                 send(1000, kind=Kind.KIND_BROADCAST),
@@ -108,7 +114,7 @@ async def test_only_receipts_of_unicast_messages_to_android(
                 unicast(2000, id_count=3),
             ]
         )
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
 
         assert pairs(await read(analytics)) == [(1003, "token-1-3"), (2002, "token-1-4")]
         assert pairs(await read(analytics, appkey="99")) == []
@@ -120,7 +126,7 @@ async def test_a_broadcast_whose_command_is_in_the_log_only_is_no_unicast(
     """The command is read late; a page waits for it rather than showing a broadcast's receipts."""
     async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
         await log.append([device(3), receipt(1000, 3, T0)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         await log.append([send(1000)])
         assert pairs(await read(analytics)) == []
 
@@ -130,12 +136,12 @@ async def test_late_records_come_behind_every_position(log: SqliteLog, clickhous
     async with served(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(1), device(2, 2), *(unicast(1000 + n) for n in range(10))])
         await log.append([receipt(1000, 1, T0 + 50), receipt(1001, 2, T0 + 60, 2)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         first = await read(analytics)
         assert pairs(first) == [(1000, "token-1-1"), (1001, "token-2-2")]
 
         await log.append([receipt(1002, 1, T0 + 10), receipt(1003, 2, T0 + 101, 2), receipt(1004, 2, T0 + 20, 2)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         second = await read(analytics, first.pos)
         assert pairs(second) == [(1002, "token-1-1")], "1004 stands behind 1003, which is not visible yet"
 
@@ -155,7 +161,7 @@ async def test_a_page_stays_the_same_while_more_becomes_visible(
         await log.append([device(number, partition) for number in range(3) for partition in range(4)])
         await log.append([unicast(1000, id_count=100)])
         await log.append([receipt(1000 + n, n % 3, T0 + n, 3 - n % 4) for n in range(40)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         page = await read(analytics, limit=10)
         assert [ack.msgid for ack in page.acks] == list(range(1000, 1010))
         assert page.has_more
@@ -171,10 +177,10 @@ async def test_a_record_that_stands_in_the_log_twice_is_told_once(
     async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
         one = receipt(1000, 3, T0)
         await log.append([device(3), unicast(1000), one])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         page = await read(analytics)
         await log.append([one, receipt(1000, 3, T0 - 5)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
 
         assert pairs(await read(analytics)) == [(1000, "token-1-3")]
         assert pairs(await read(analytics, page.pos)) == []
@@ -187,19 +193,17 @@ async def test_positions_outlive_a_store_built_again(log: SqliteLog, clickhouse:
     for at in range(0, 300, 60):
         await log.append([receipt(1000 + n, n % 5, T0 + n % 7, n % 4) for n in range(at, at + 60)])
     async with served(log, clickhouse, tmp_path, clock) as analytics:
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         first = await read(analytics, limit=120)
         rest, _ = await read_all(analytics, first.pos, 50)
     assert len({*pairs(first), *rest}) == 300
 
     other = clickhouse.beside("rebuilt")
     await other.drop()
-    from analytics.migrate import migrate
-
     await migrate(other)
     try:
         async with served(log, other, tmp_path / "other", clock) as analytics:
-            await analytics_caught_up(analytics)
+            await caught_up(analytics)
             assert pairs(await read(analytics, limit=120)) == pairs(first)
             assert (await read_all(analytics, first.pos, 50))[0] == rest
     finally:
@@ -216,7 +220,7 @@ async def test_large_records_are_read_in_part(log: SqliteLog, clickhouse: ClickH
         await log.append([device(number) for number in range(2500)])
         await log.append([send(1), *(unicast(5000 + at, id_count=1000) for at in range(0, 3000, 1000))])
         await log.append([*nothing, outcomes(1, many)])
-        await analytics_caught_up(analytics)
+        await caught_up(analytics)
         found, _ = await read_all(analytics)
     assert found == [(5000 + number, f"token-1-{number}") for number in range(2500)]
 
@@ -224,9 +228,7 @@ async def test_large_records_are_read_in_part(log: SqliteLog, clickhouse: ClickH
 @pytest.mark.parametrize(
     "pos", ["", "1", "00", "-1", "abc", "AAAAAAAA", "é", "0" * 100_000, encode("other", {1: Place(2, 3)})]
 )
-async def test_a_position_that_was_never_given(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, pos: str
-) -> None:
+def test_a_position_that_was_never_given(pos: str) -> None:
     with pytest.raises(InputError, match="pos"):
         decode(APP, pos)
 
@@ -246,8 +248,6 @@ async def test_limits(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, li
             await read(analytics, limit=limit)
 
 
-async def analytics_caught_up(analytics: "AnalyticsServiceAsyncStub") -> None:
+async def caught_up(analytics: "AnalyticsServiceAsyncStub") -> None:
     """A statistic takes in what is in the log."""
-    from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsRequest
-
     await analytics.Statistics(StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS))

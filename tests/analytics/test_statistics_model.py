@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -307,7 +307,7 @@ def test_connections(world: World, data: st.DataObject) -> None:
         if not levels:
             return ConnectionsRow(**fields)  # type: ignore[arg-type]
         average = sum(levels) / len(levels)
-        return ConnectionsRow(average=average, maximum=max(levels), minimum=min(levels), **fields)  # type: ignore[arg-type]
+        return ConnectionsRow(average=average, maximum=max(levels), minimum=min(levels), **fields)
 
     request = span.request(appkey, StatisticsKind.STATISTICS_KIND_CONNECTIONS)
     expected = [row([totals[at] for at in marks[day]], date=day.isoformat()) for day in span.dates]
@@ -353,6 +353,10 @@ pushes = st.builds(
     st.dictionaries(st.sampled_from((0, 3)), st.sampled_from(("cancelled", "finished", "both"))),
     st.lists(st.tuples(st.sampled_from(DEVICES), st.sampled_from(STEPS)), max_size=25),
 )
+
+
+def _row(first_id: int, n: int, counts: dict[str, Any], info: str | None = None) -> BroadcastRow:
+    return BroadcastRow(msgid=first_id + n, sent_ms=STARTED_MS + n, info=info, **counts)
 
 
 def recount(push: Push, among: frozenset[Device]) -> dict[str, int]:
@@ -419,9 +423,7 @@ def test_broadcasts(world: World, data: st.DataObject) -> None:
 
     every = frozenset(DEVICES)
     request = StatisticsRequest(appkey=appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)
-    expected = [
-        BroadcastRow(msgid=first_id + n, sent_ms=STARTED_MS + n, **recount(push, every)) for n, push in enumerate(sent)
-    ]
+    expected = [_row(first_id, n, recount(push, every)) for n, push in enumerate(sent)]
     now_ms = STARTED_MS + 30 * DAY_MS - 1
     assert list(world.ask(request, now_ms, "UTC").broadcasts) == expected[::-1]
     for n, push in enumerate(sent):
@@ -430,10 +432,7 @@ def test_broadcasts(world: World, data: st.DataObject) -> None:
         assert list(world.ask(request, now_ms, "UTC").broadcasts) == [expected[n]]
         request.category, request.info = Category.CATEGORY_CARRIER, "all"
         by_info = {info: recount(push, frozenset(d for d in DEVICES if before[d] == info)) for info in INFOS}
-        rows = {
-            info: BroadcastRow(msgid=first_id + n, sent_ms=STARTED_MS + n, info=info, **counts)
-            for info, counts in by_info.items()
-        }
+        rows = {info: _row(first_id, n, counts, info) for info, counts in by_info.items()}
         assert list(world.ask(request, now_ms, "UTC").broadcasts) == [r for r in rows.values() if r.target]
         request.info = "north"
         assert list(world.ask(request, now_ms, "UTC").broadcasts) == [rows["north"]]

@@ -12,7 +12,7 @@ from tests.support.service import Service
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / "docs" / "clients"
-CONTENT = "世界 😀 \"quoted\" back\\slash /slash/ <b>&amp; \u2028\u2029 \u007f \u0001\b\f\n\r\t \\u2028 é"
+CONTENT = '世界 😀 "quoted" back\\slash /slash/ <b>&amp; \u2028\u2029 \u007f \u0001\b\f\n\r\t \\u2028 é'
 IGNORED = (
     '{"😀": 3, "～": 2, "ключ": 1, "": null, "</b>&": "<b>&amp;", "10": 1, "9": 2,'
     ' "a": [1.10, 1e3, -0.0, 1E-7, 12345678901234567890, 0.1, true],'
@@ -60,7 +60,21 @@ def test_the_service_accepts_what_the_java_client_signs(service: Service, tmp_pa
     here = Path(__file__).parent / "Awkward.java"
     run(["javac", "-encoding", "UTF-8", "-d", str(tmp_path), str(CLIENTS / "sign_and_send.java"), str(here)])
     arguments = [f"{service.urls['v2']}/v2/push", service.android.appkey, service.android.secret_key]
-    text = accepted(service, run(["java", "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8", "-cp", str(tmp_path), "Awkward", *arguments, "世 😀"]))
+    text = accepted(
+        service,
+        run(
+            [
+                "java",
+                "-Dfile.encoding=UTF-8",
+                "-Dsun.jnu.encoding=UTF-8",
+                "-cp",
+                str(tmp_path),
+                "Awkward",
+                *arguments,
+                "世 😀",
+            ]
+        ),
+    )
     assert text.index('"～"') < text.index('"😀"')
     assert '"a":[1.10,1E+3,0.0,7,0.1,true]' in text
     assert json.loads(run(["java", str(CLIENTS / "sign_and_send.java"), *arguments]))["result"] == 0

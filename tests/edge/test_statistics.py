@@ -170,7 +170,9 @@ def test_rows_of_connections() -> None:
 
 def test_rows_of_broadcasts() -> None:
     counts = {"target": 9, "sent": 8, "received": 7, "shown": 6, "clicked": 5, "failed": 1, "expired": 2}
-    row = BroadcastRow(msgid=7, sent_ms=NOW_MS, **counts)
+    row = BroadcastRow(msgid=7, sent_ms=NOW_MS)
+    for name, count in counts.items():
+        setattr(row, name, count)
     wanted = {"msgid": 7, "sendTime": "2026-09-21 22:13:30", **counts, "cancelled": 0}
     assert shapes(StatisticsResponse(broadcasts=[row])) == [wanted]
     row.info = ""

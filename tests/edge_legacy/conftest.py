@@ -1,6 +1,7 @@
 """The legacy doors with real registry, targeting, scheduling and delivery roles behind them, called over HTTP."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import services.delivery.main
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from services.runtime.log import Draft, Log, Partition, Reader, Record
 from tests.edge.conftest import BACKENDS, Installation, opened
 from tests.edge.signing import signed
 
@@ -21,10 +23,10 @@ class Doors:
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
 
-    async def android(self, app: App, path: str = "/push", method: str = "POST", **body: Any) -> Answer:
+    async def android(self, app: App, path: str = "/push", method: str = "POST", /, **body: Any) -> Answer:
         return await self._call(self.installation.android, app, method, path, body)
 
-    async def ios(self, app: App, path: str = "/push", method: str = "POST", **body: Any) -> Answer:
+    async def ios(self, app: App, path: str = "/push", method: str = "POST", /, **body: Any) -> Answer:
         return await self._call(self.installation.ios, app, method, path, body)
 
     async def _call(
@@ -40,6 +42,44 @@ class Doors:
         assert response.headers["content-type"] == "application/json;charset=utf-8"
         answer: Answer = response.json()
         return answer
+
+
+class SlowLog:
+    """A log that shows its readers nothing until `shown`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.asked = asyncio.Event()
+        self.shown = asyncio.Event()
+
+    async def append(self, drafts: Sequence[Draft]) -> list[int]:
+        return await self._log.append(drafts)
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        return SlowReader(self, await self._log.open(starts))
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.ends(partitions)
+
+    async def last(self, partition: Partition) -> Record | None:
+        return await self._log.last(partition)
+
+    async def close(self) -> None:
+        await self._log.close()
+
+
+class SlowReader:
+    def __init__(self, log: SlowLog, reader: Reader) -> None:
+        self._log = log
+        self._reader = reader
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        self._log.asked.set()
+        await self._log.shown.wait()
+        return await self._reader.read(max_records)
+
+    async def close(self) -> None:
+        await self._reader.close()
 
 
 @pytest.fixture

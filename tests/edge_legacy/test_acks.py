@@ -1,5 +1,6 @@
 """POST /getAckInfo at the door, with the real analytics role behind it."""
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any
 import pytest
 
 import analytics.main
+from edge.core.acks import Acks
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.runtime.apps import AppDirectory
 from tests.edge.conftest import BACKENDS, Installation, opened
-from tests.edge_legacy.conftest import Doors
+from tests.edge_legacy.conftest import Doors, SlowLog
 from tests.edge_legacy.test_android_rules import Row, check
 
 CLOSED = {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
@@ -43,6 +46,22 @@ async def test_it_is_closed_until_the_operator_opens_it(
     await enable(installation, android_app, False)
     while (answer := await doors.android(android_app, "/getAckInfo", pos="0")) != CLOSED:
         assert answer["result"] == 0
+
+
+async def test_before_it_refuses_it_looks_whether_the_operator_has_just_opened_it(
+    doors: Doors, installation: Installation, android_app: App
+) -> None:
+    """`android_app` is what a process knows that has not read the change."""
+    await enable(installation, android_app, True)
+    log = SlowLog(installation.log)
+    behind = AppDirectory(log)
+    reading = asyncio.create_task(behind.run(asyncio.Event()))
+    await log.asked.wait()
+    checking = asyncio.create_task(Acks(behind, installation.around.peers).check_enabled(android_app))
+    await doors.android(android_app, message="another request, so that the check is on its way")
+    log.shown.set()
+    await checking
+    reading.cancel()
 
 
 async def test_every_rule(doors: Doors, installation: Installation, android_app: App) -> None:

@@ -19,6 +19,7 @@ GONE = object()
 NAME_40 = "世" * 13 + "a"
 REGION = sorted(REGIONS)[0]
 Row = tuple[dict[str, Any], str | None]
+WRONG_BOOLEANS: tuple[Any, ...] = ("true", 1, [])
 
 
 def optfilter_of(size: int) -> dict[str, list[str]]:
@@ -182,7 +183,7 @@ NOTIFICATION: list[Row] = [
     *(
         (notif(**{name: wrong}), f"{name} must be true or false")
         for name in ("sound", "vibrate", "unremovable")
-        for wrong in ("true", 1, [])
+        for wrong in WRONG_BOOLEANS
     ),
     (notif(click_action="open_app", open_app=True), None),
     (notif(click_action="open_app"), "open_app is missing: click_action open_app needs it"),

@@ -117,5 +117,5 @@ def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
 
 
 def test_a_field_that_is_decoded_later_cannot_be_left_out() -> None:
-    with pytest.raises(TypeError, match="SendTo.tag is decoded later"):
+    with pytest.raises(TypeError, match=r"SendTo\.tag is decoded later"):
         completed(SendTo)

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import jsonschema_rs
 import pytest
 
+from edge.core.idempotency import HEADER
 from edge.openapi import android, device, ios, v2_push_examples
 from edge.openapi.documents import DOCUMENTS
 from tests.journeys.installation import TestApp
@@ -112,12 +113,14 @@ def names(desc: str, path: str) -> bool:
     """Whether an error is about this field, or about what it stands in."""
     if desc in ("sign not correct", "unauthorized"):
         return _PROOF.search(path) is not None
-    if path.startswith("param") and desc.startswith("params"):
-        path = path.replace("param", "params", 1)
+    if desc.startswith("params"):
+        path = re.sub(r"^param\b", "params", path)
     steps = re.findall(r"[^.\[]+|\[\d+\]", path)
     if f"missing required field `{steps[-1]}`" in desc:
         return True
-    places = ["".join(f".{step}" if step[0] != "[" else step for step in steps[:end])[1:] for end in range(1, len(steps) + 1)]
+    places = [
+        "".join(f".{step}" if step[0] != "[" else step for step in steps[:end])[1:] for end in range(1, len(steps) + 1)
+    ]
     return any(re.match(re.escape(place) + r"(?![\w-])", desc) for place in places)
 
 
@@ -147,5 +150,21 @@ def test_the_door_enforces_what_its_document_says(stage: Stage, door: str, metho
                 problems.append(f"{name}: {field} is in order but refused: {desc}")
             elif not fits and (desc is None or not names(desc, field)):
                 problems.append(f"{name}: {field} is wrong, but the answer is {desc}; sent {str(body)[:300]}")
-    assert not problems, "\n".join(problems)
+    assert not problems, "\n".join(problems[:20])
     assert count > 5
+
+
+@pytest.mark.parametrize(
+    ("door", "path"), [("android", "/push"), ("android", "/timed_msg"), ("ios", "/push"), ("v2", "/v2/push")]
+)
+def test_an_idempotency_key_is_documented_where_it_has_effect(
+    service: Service, stage: Stage, door: str, path: str
+) -> None:
+    call = Call(door, "post", path)
+    body = stage.real(call.examples()["everyone"])
+    key = {HEADER: f"{door} {path}"}
+    apps = stage.apps(path, body)
+    first, second = (service.send(door, "POST", path, body, *apps, headers=key).json() for _ in range(2))
+    assert first["result"] == second["result"] == 0
+    documented = [header["name"] for header in call.document["paths"][path]["post"].get("parameters", ())]
+    assert documented == ([HEADER] if first == second else [])

@@ -92,7 +92,7 @@ class Variants:
             self.seen.add((name, key))
             inner_schema = properties.get(key, schema.get("additionalProperties"))
             if isinstance(inner_schema, dict):
-                yield from self._walk(inner_schema, inner, own, lambda new, key=key: put({**value, key: new}))
+                yield from self._walk(inner_schema, inner, own, _placed(put, value, key))
         for key in schema.get("required", ()):
             rest = {other: inner for other, inner in value.items() if other != key}
             yield Variant(f"{path}.{key}".lstrip("."), put(rest), fits=False)
@@ -110,8 +110,7 @@ class Variants:
 
     def _array(self, schema: Json, value: list[Any], path: str, put: Put) -> Iterator[Variant]:
         for index, item in enumerate(value):
-            changed = lambda new, index=index: put([*value[:index], new, *value[index + 1 :]])  # noqa: E731
-            yield from self._walk(schema["items"], item, f"{path}[{index}]", changed)
+            yield from self._walk(schema["items"], item, f"{path}[{index}]", _placed(put, value, index))
         if schema.get("minItems"):
             yield Variant(path, put([*value, *value][: schema["minItems"]]), fits=True)
             yield Variant(path, put(value[: schema["minItems"] - 1]), fits=False)
@@ -147,6 +146,17 @@ class Variants:
         if "exclusiveMaximum" in schema:
             yield Variant(path, put(schema["exclusiveMaximum"] - 1), fits=True)
             yield Variant(path, put(schema["exclusiveMaximum"]), fits=False)
+
+
+def _placed(put: Put, container: Any, place: Any) -> Put:
+    """Puts a value in one place of a container, and that where it stood."""
+
+    def put_inside(new: Any) -> Json:
+        changed = copy.copy(container)
+        changed[place] = new
+        return put(changed)
+
+    return put_inside
 
 
 def _grown(value: Json, size: int) -> Json:

@@ -14,6 +14,7 @@ from tests.journeys.installation import Installation, TestApp
 IOS_TOKEN = "a9d0ed10e9cfd022a61cb08753f49c5a0b0dfb383697bf9f9d750a1003da19c7"
 DOORS = ("android", "ios", "v2")
 Json = dict[str, Any]
+Headers = Mapping[str, str] | None
 
 
 class Service:
@@ -53,13 +54,15 @@ class Service:
     def get(self, door: str, path: str) -> httpx.Response:
         return self._http.get(self.urls[door] + path)
 
-    def send(self, door: str, method: str, path: str, body: Mapping[str, Any], *apps: TestApp) -> httpx.Response:
+    def send(
+        self, door: str, method: str, path: str, body: Mapping[str, Any], *apps: TestApp, headers: Headers = None
+    ) -> httpx.Response:
         """Send a request with the sign of these apps; without any, as it is."""
         if apps:
             content = signed(dict(body), *(app.secret_key for app in apps))
         else:
             content = json.dumps(body, ensure_ascii=False).encode()
-        return self._http.request(method, self.urls[door] + path, content=content)
+        return self._http.request(method, self.urls[door] + path, content=content, headers=headers)
 
     def audit(self, msgid: int) -> Json:
         """What the service knows of a push."""

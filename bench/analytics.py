@@ -1,0 +1,217 @@
+"""How fast outcomes come into the analytics store, and how long each statistic and a page of acknowledgements take.
+
+    python -m bench.analytics
+    python -m bench.analytics --deliveries 100000000 --devices 10000000 --directory /var/tmp
+
+The outcomes go the real way: records in the event log, read, translated and inserted, each exactly once. Beside each
+statistic stands the same question asked of the raw facts, by the shortest SQL that answers it.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from analytics.acks import AckReader
+from analytics.clickhouse import ClickHouse
+from analytics.ingestion import Ingestion, sources
+from analytics.migrate import migrate
+from analytics.question import Question
+from analytics.statistics import answer
+from bench.analytics_facts import APP, FIRST_ID, PARTITIONS, History
+from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope
+from services.runtime.clock import SystemClock
+from services.runtime.parking import Parking
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import DELIVERIES
+
+ZONE = ZoneInfo("Asia/Shanghai")
+Ask = Callable[[], Awaitable[object]]
+
+_RAW_LIST = """
+SELECT msgid, kind, uniqExact(partition, number) FROM deliveries
+WHERE appkey = {app:String} AND time > now64(3) - INTERVAL 30 DAY
+  AND msgid NOT IN (SELECT arrayJoin(range(msgid, last_msgid + 1)) FROM pushes WHERE kind = 'unicast')
+GROUP BY msgid, kind
+"""
+_RAW_ONE = """
+SELECT kind, uniqExact(partition, number) FROM deliveries
+WHERE appkey = {app:String} AND msgid = {msgid:UInt64} GROUP BY kind
+"""
+_RAW_VALUES = """
+SELECT region, kind, uniqExact(partition, number) FROM deliveries
+WHERE appkey = {app:String} AND msgid = {msgid:UInt64} GROUP BY region, kind
+"""
+_RAW_USERS = """
+SELECT toDate(first, 'Asia/Shanghai') AS day, count() FROM (
+  SELECT min(registered) AS first FROM devices WHERE appkey = {app:String} GROUP BY partition, number)
+WHERE day > toDate(now(), 'Asia/Shanghai') - 7 GROUP BY day
+"""
+_RAW_LOGINS = """
+SELECT
+  uniqExactIf((partition, number), age < 1), uniqExactIf((partition, number), age < 2),
+  uniqExactIf((partition, number), age < 3), uniqExactIf((partition, number), age < 4),
+  uniqExactIf((partition, number), age < 5), uniqExactIf((partition, number), age < 6),
+  uniqExactIf((partition, number), age < 7), uniqExact((partition, number))
+FROM (
+  SELECT partition, number, toDate(now(), 'Asia/Shanghai') - toDate(time, 'Asia/Shanghai') AS age FROM sessions
+  WHERE appkey = {app:String} AND kind = 'logged_in' AND time > now64(3) - INTERVAL 30 DAY)
+"""
+_RAW_ACKS = """
+SELECT msgid, partition, number, min(time) AS received FROM deliveries
+WHERE appkey = {app:String} AND kind = 'received'
+  AND time BETWEEN now64(3) - INTERVAL 2 DAY AND now64(3) - INTERVAL 15 MINUTE
+  AND msgid IN (SELECT arrayJoin(range(msgid, last_msgid + 1)) FROM pushes WHERE kind = 'unicast')
+GROUP BY msgid, partition, number ORDER BY received LIMIT 1000
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--deliveries", type=int, default=1_000_000)
+    parser.add_argument("--devices", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=10, help="questions of each kind")
+    parser.add_argument("--directory", type=Path, help="where log and store are built; 100 bytes a delivery")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="carillon-bench-", dir=arguments.directory) as directory:
+        result = asyncio.run(measure(arguments, Path(directory)))
+    print(json.dumps(result)) if arguments.json else print_result(result)
+
+
+async def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Rates in outcomes a second, times in ms."""
+    history = History(arguments.devices, arguments.deliveries, SystemClock().now_ms())
+    log = SqliteLog(directory / "log" / "events.db")
+    clickhouse = ClickHouse(None, directory / "chdb")
+    await clickhouse.open()
+    try:
+        await migrate(clickhouse)
+        await history.fill_tables(clickhouse)
+        ingestion, seconds = await ingested(history, log, clickhouse, directory)
+        (count,) = (await clickhouse.rows("SELECT count() FROM deliveries"))[0]
+        rows = [await measured(*asked, arguments.rounds) for asked in questions(history, clickhouse, ingestion)]
+        return {
+            "deliveries": count,
+            "devices": history.devices,
+            "broadcasts": history.broadcasts,
+            "outcomes_per_s": round(count / seconds),
+            "rows": rows,
+        }
+    finally:
+        await clickhouse.close()
+        await log.close()
+
+
+async def ingested(
+    history: History, log: SqliteLog, clickhouse: ClickHouse, directory: Path
+) -> tuple[Ingestion, float]:
+    """The ingestion after it has taken everything in, and the seconds that it needed from its start."""
+    for drafts in history.drafts():
+        for at in range(0, len(drafts), 30):
+            await log.append(drafts[at : at + 30])
+    parking = Parking(directory / "parked.jsonl", "analytics")
+    ingestion = Ingestion(log, clickhouse, directory / "offsets.db", parking, sources(PARTITIONS))
+    ends = await log.ends(sources(PARTITIONS))
+    started = time.perf_counter()
+    running = asyncio.create_task(ingestion.run(asyncio.Event()))
+    waiting = asyncio.create_task(ingestion.progress.wait((p, end - 1) for p, end in ends.items() if end))
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
+    seconds = time.perf_counter() - started
+    running.cancel()
+    await asyncio.wait([running])
+    return ingestion, seconds
+
+
+def questions(history: History, clickhouse: ClickHouse, ingestion: Ingestion) -> list[tuple[str, Ask, Ask | None]]:
+    """(what, asked of the service, asked of the raw facts)."""
+    last = FIRST_ID + history.broadcasts - 1
+    raw = {"app": APP, "msgid": last}
+
+    def statistic(kind: StatisticsKind.ValueType, **fields: Any) -> Ask:
+        request = StatisticsRequest(appkey=APP, kind=kind, **fields)
+        question = Question.of(request, history.now_ms, ZONE)
+        return lambda: answer(clickhouse, question)
+
+    def page() -> Awaitable[object]:
+        ends = ingestion.ends(DELIVERIES)
+        now_ms = history.now_ms
+        reader = AckReader(*(clickhouse, APP, PARTITIONS, ends), now_ms=now_ms, visible_ms=now_ms - 900_000)
+        return reader.page({}, 1000)
+
+    week = {"scope": TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS}
+    by_region = {"category": Category.CATEGORY_REGION, "info": "all"}
+    by_brand = {"category": Category.CATEGORY_BRAND, "info": "all"}
+    kinds = StatisticsKind
+    return [
+        ("connections, 7 days", statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week), None),
+        ("connections by region", statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week, **by_region), None),
+        ("list of broadcasts", statistic(kinds.STATISTICS_KIND_BROADCASTS), lambda: clickhouse.rows(_RAW_LIST, raw)),
+        (
+            "one broadcast",
+            statistic(kinds.STATISTICS_KIND_BROADCASTS, msgid=last),
+            lambda: clickhouse.rows(_RAW_ONE, raw),
+        ),
+        (
+            "one broadcast by region",
+            statistic(kinds.STATISTICS_KIND_BROADCASTS, msgid=last, **by_region),
+            lambda: clickhouse.rows(_RAW_VALUES, raw),
+        ),
+        ("new users, 7 days", statistic(kinds.STATISTICS_KIND_USERS, **week), lambda: clickhouse.rows(_RAW_USERS, raw)),
+        ("new users by brand", statistic(kinds.STATISTICS_KIND_USERS, **week, **by_brand), None),
+        (
+            "logins, today",
+            statistic(kinds.STATISTICS_KIND_LOGINS, scope=TimeScope.TIME_SCOPE_TODAY),
+            lambda: clickhouse.rows(_RAW_LOGINS, raw),
+        ),
+        ("logins, 7 days", statistic(kinds.STATISTICS_KIND_LOGINS, **week), None),
+        ("logins by brand, 7 days", statistic(kinds.STATISTICS_KIND_LOGINS, **week, **by_brand), None),
+        ("1000 acknowledgements", page, lambda: clickhouse.rows(_RAW_ACKS, raw)),
+    ]
+
+
+async def measured(what: str, ask: Ask, raw: Ask | None, rounds: int) -> dict[str, Any]:
+    times = await _times(ask, rounds)
+    raw_times = await _times(raw, min(rounds, 3)) if raw else []
+    return {
+        "what": what,
+        "p50": round(float(np.median(times)), 1),
+        "max": round(max(times), 1),
+        "raw_p50": round(float(np.median(raw_times)), 1) if raw_times else None,
+    }
+
+
+async def _times(ask: Ask, rounds: int) -> list[float]:
+    await ask()
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        await ask()
+        times.append((time.perf_counter() - started) * 1000)
+    return times
+
+
+def print_result(result: dict[str, Any]) -> None:
+    table = Table(title=f"{result['deliveries']:,} deliveries, {result['devices']:,} devices; times in ms")
+    for heading in ("", "p50", "max", "raw facts, p50"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in result["rows"]:
+        table.add_row(row["what"], str(row["p50"]), str(row["max"]), str(row["raw_p50"] or ""))
+    console = Console()
+    console.print(table)
+    console.print(f"ingested: {result['outcomes_per_s']:,} outcomes/s; {result['broadcasts']} broadcasts")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The process that bench.edge measures: the v2 door, or its floor, which reads a request and answers.
+
+On the embedded log the registry is in this process, as in `carillon up`; on Kafka it is a process of its own. Prints
+one JSON line once it is ready: the port, an app, its secret, tokens of devices.
+"""
+
+import argparse
+import asyncio
+import json
+from typing import Any, cast
+
+import uvloop
+
+import edge.main
+import services.registry.main
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice
+from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import AwaitRequest, Meta, Position
+from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
+from services.runtime import memory
+from services.runtime.config import environment, load
+from services.runtime.http import HttpDoor
+from services.runtime.ids import event_id, new_token
+from services.runtime.log import Draft
+from services.runtime.logs import configure
+from services.runtime.peers import Peers
+from services.runtime.role import Surroundings
+from services.runtime.rpc import LocalServer, Server
+from services.runtime.runner import Service
+from services.runtime.surroundings import connected_peers, surroundings
+from services.runtime.topics import DEVICE_COMMANDS, device_key, partition_of
+
+ROLES = ("registry", "targeting", "scheduling", "delivery", "analytics")
+
+
+async def floor(scope: Any, receive: Any, send: Any) -> None:
+    """As little as a door can do."""
+    more = True
+    while more:
+        more = (await receive()).get("more_body", False)
+    answer = b'{"result":0,"desc":"send ok","id":5523479825186816}'
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+async def started(service: Service) -> "asyncio.Task[None]":
+    task = asyncio.create_task(service.run(ready := asyncio.Event()))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+    return task
+
+
+async def serve(devices: int) -> None:
+    settings = load(edge.main.EdgeSettings, {**environment(), "CARILLON_V2_PORT": "0"})
+    local = settings.kafka_bootstrap is None
+    servers = {name: LocalServer() for name in ROLES}
+    peers = (
+        Peers({name: [server.channel()] for name, server in servers.items()})
+        if local
+        else connected_peers(environment(), None)
+    )
+    async with surroundings(settings, peers) as around:
+        running = []
+        if local:
+            role = services.registry.main.build(load(services.registry.main.RegistrySettings, environment()), around)
+            for add in role.servicers:
+                add(cast(Server, servers["registry"]))
+            running = [await started(service) for service in role.services]
+        app, secret = await made_app(around)
+        tokens = await registered(around, app, devices, settings.partitions)
+        doors = edge.main.Doors(settings, around)
+        door = HttpDoor("v2", doors.v2, "127.0.0.1", 0)
+        running.append(await started(door))
+        memory.settle()
+        print(json.dumps({"port": door.port, "appkey": app.appkey, "secret": secret, "tokens": tokens}), flush=True)
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def made_app(around: Surroundings) -> tuple[App, str]:
+    registry = RegistryServiceStub(around.peers.all("registry")[0])
+    made = await registry.CreateApp(CreateAppRequest(platform=PLATFORM_ANDROID, name="b", package="b.b"))
+    return made.app, made.secret_key
+
+
+async def registered(around: Surroundings, app: App, count: int, partitions: int) -> list[str]:
+    """Devices in the log, and known to the registry."""
+    tokens = [new_token() for _ in range(count)]
+    drafts = []
+    for token in tokens:
+        meta = Meta(event_id=event_id(), time_ms=around.clock.now_ms(), writer="bench")
+        command = DeviceCommand(
+            meta=meta, appkey=app.appkey, token=token, register=RegisterDevice(platform=PLATFORM_ANDROID)
+        )
+        key = device_key(app.appkey, token)
+        drafts.append(Draft(DEVICE_COMMANDS.name, partition_of(key, partitions), key, command.SerializeToString()))
+    offsets = await around.log.append(drafts)
+    last = {draft.partition: offset for draft, offset in zip(drafts, offsets, strict=True)}
+    for partition, offset in last.items():
+        position = Position(topic=DEVICE_COMMANDS.name, partition=partition, offset=offset)
+        registry = PositionsServiceStub(around.peers.owner("registry", partition))
+        await registry.Await(AwaitRequest(positions=[position]))
+    return tokens
+
+
+async def serve_floor() -> None:
+    door = HttpDoor("floor", floor, "127.0.0.1", 0)
+    running = await started(door)
+    print(json.dumps({"port": door.port}), flush=True)
+    await running
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--floor", action="store_true")
+    parser.add_argument("--devices", type=int, default=2000)
+    options = parser.parse_args()
+    configure("WARNING")
+    uvloop.run(serve_floor() if options.floor else serve(options.devices))
