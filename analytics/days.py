@@ -1,6 +1,5 @@
 """Days of a time zone: 24 hours, or 23 or 25 where the clocks change."""
 
-from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -31,12 +30,6 @@ def days_between(first: date, last: date, zone: ZoneInfo) -> list[Day]:
     if count > MOST:
         raise InputError(f"from and to are {count} days, more than {MOST}")
     return [_day(first + timedelta(days=after), zone) for after in range(count)]
-
-
-def days_before(days: Sequence[Day], count: int, zone: ZoneInfo) -> list[Day]:
-    """The days themselves and as many before the first."""
-    first = date.fromisoformat(days[0].date)
-    return [*(_day(first - timedelta(days=before), zone) for before in range(count, 0, -1)), *days]
 
 
 def today(now_ms: int, zone: ZoneInfo) -> date:

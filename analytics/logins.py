@@ -1,58 +1,73 @@
 """Distinct devices that logged in within some days: exact, as unions of bitmaps."""
 
+from datetime import date
+from zoneinfo import ZoneInfo
+
 from analytics.clickhouse import ClickHouse
-from analytics.days import days_before
 from analytics.question import Question
 from protos.analytics.v1.analytics_pb2 import LoginsRow
 
 WINDOWS = (1, 2, 3, 4, 5, 6, 7, 30)
 """Days, the date included."""
 
+_CATEGORIES = ("region", "carrier", "channel", "sdk_version", "brand")
+_VIEW = "login_days_of_sessions"
+_DEFINITION = "SELECT as_select FROM system.tables WHERE database = currentDatabase() AND name = {view:String}"
+_BY_DAY = f"""
+SELECT appkey, category, toDate32(time, '{{zone}}') AS day, info,
+  groupBitmapState(bitShiftLeft(toUInt64(partition), 32) + number) AS devices
+FROM sessions
+ARRAY JOIN {["", *_CATEGORIES]} AS category, ['', {", ".join(f"toString({name})" for name in _CATEGORIES)}] AS info
+WHERE kind = 'logged_in'
+GROUP BY appkey, category, day, info
+"""
 _LOGINS = """
 WITH days AS (
-  SELECT info, partition, groupBitmapMergeState(devices) AS devices,
-    indexOf({starts:Array(Int64)}, roundDown(toInt64(toUnixTimestamp(quarter)) * 1000, {starts:Array(Int64)})) AS day
-  FROM logins
-  WHERE appkey = {appkey:String} AND category = {category:String}
-    AND (NOT {is_one:Bool} OR info = {info:String})
-    AND quarter >= fromUnixTimestamp64Milli({start_ms:Int64}) AND quarter < fromUnixTimestamp64Milli({end_ms:Int64})
-  GROUP BY info, partition, day)
-SELECT info, date, days_back, sum(count) FROM (
-  SELECT info, partition, date, days_back, groupBitmapMerge(devices) AS count
-  FROM days
-  ARRAY JOIN arrayFlatten(arrayMap(
-    age -> arrayMap(window -> (day + age, window), arrayFilter(window -> window > age, {windows:Array(UInt8)})),
-    arrayFilter(age -> day + age > {before:UInt16} AND day + age <= {last:UInt16}, range({before:UInt16} + 1))
-  )) AS place
-  GROUP BY info, partition, place.1 AS date, place.2 AS days_back)
-GROUP BY info, date, days_back ORDER BY date, info
+  SELECT info, day, groupBitmapMergeState(devices) AS devices FROM login_days
+  WHERE appkey = {appkey:String} AND category = {category:String} AND (NOT {is_one:Bool} OR info = {info:String})
+    AND day > {first:Date32} - {longest:UInt8} AND day <= {last:Date32}
+  GROUP BY info, day)
+SELECT info, date, days_back, groupBitmapMerge(devices) FROM days
+ARRAY JOIN arrayFlatten(arrayMap(
+  age -> arrayMap(window -> (day + age, window), arrayFilter(window -> window > age, {windows:Array(UInt8)})),
+  arrayFilter(age -> day + age >= {first:Date32} AND day + age <= {last:Date32}, range({longest:UInt8}))
+)) AS place
+GROUP BY info, place.1 AS date, place.2 AS days_back ORDER BY date, info
 """
+
+
+async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:
+    """Have logins counted by days of this zone from now on, and those that are stored; nothing to do if they are."""
+    rows = await clickhouse.rows(_DEFINITION, {"view": _VIEW})
+    if rows and f"'{zone.key}'" in rows[0][0]:
+        return
+    by_day = _BY_DAY.format(zone=zone.key)
+    await clickhouse.command(f"DROP VIEW IF EXISTS {_VIEW} SYNC")
+    await clickhouse.command("TRUNCATE TABLE login_days")
+    await clickhouse.command(f"CREATE MATERIALIZED VIEW {_VIEW} TO login_days AS {by_day}")
+    await clickhouse.command(f"INSERT INTO login_days {by_day}")
 
 
 async def logins(clickhouse: ClickHouse, question: Question) -> list[LoginsRow]:
     """A row a day; with a category and no value of it a row for each value with a login within the longest window."""
-    before = max(WINDOWS) - 1
-    days = days_before(question.days, before, question.zone)
     parameters = {
         "appkey": question.appkey,
         "category": question.category,
         "is_one": question.info is not None,
         "info": question.info or "",
-        "starts": [day.start_ms for day in days],
-        "start_ms": days[0].start_ms,
-        "end_ms": days[-1].end_ms,
+        "first": question.days[0].date,
+        "last": question.days[-1].date,
         "windows": list(WINDOWS),
-        "before": before,
-        "last": len(days),
+        "longest": max(WINDOWS),
     }
-    counts: dict[int, dict[str, dict[int, int]]] = {}
-    for info, place, window, count in await clickhouse.rows(_LOGINS, parameters):
-        counts.setdefault(place, {}).setdefault(info, {})[window] = count
+    counts: dict[str, dict[str, dict[int, int]]] = {}
+    for info, day, window, count in await clickhouse.rows(_LOGINS, parameters):
+        counts.setdefault(date.isoformat(day), {}).setdefault(info, {})[window] = count
     rows = []
-    for place, day in enumerate(question.days, before + 1):
-        found = counts.get(place, {})
+    for one in question.days:
+        found = counts.get(one.date, {})
         wanted = found if question.category and question.info is None else [question.info or ""]
         for info in wanted:
             of_windows = {window: found.get(info, {}).get(window, 0) for window in WINDOWS}
-            rows.append(LoginsRow(date=day.date, info=info if question.category else None, counts=of_windows))
+            rows.append(LoginsRow(date=one.date, info=info if question.category else None, counts=of_windows))
     return rows

@@ -6,12 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from analytics.clickhouse import ClickHouse
 from analytics.contents import digest
 from analytics.ingestion import ROLE, Ingestion, sources
+from analytics.logins import count_days
 from analytics.migrate import migrate
 from analytics.retention import keep
 from analytics.server import AnalyticsServicer
@@ -63,9 +65,10 @@ class Store:
 
     name = "analytics store"
 
-    def __init__(self, clickhouse: ClickHouse, history_days: int) -> None:
+    def __init__(self, clickhouse: ClickHouse, history_days: int, zone: ZoneInfo) -> None:
         self._clickhouse = clickhouse
         self._history_days = history_days
+        self._zone = zone
 
     async def run(self, ready: asyncio.Event) -> None:
         try:
@@ -74,6 +77,7 @@ class Store:
                     await self._clickhouse.open()
                     await migrate(self._clickhouse)
                     await keep(self._clickhouse, self._history_days)
+                    await count_days(self._clickhouse, self._zone)
                     ready.set()
                 except UnavailableError as error:
                     logger.warning("the analytics store does not answer", error=str(error), again_in_s=_RETRY_S)
@@ -94,7 +98,7 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
     )
     return Role(
         ROLE,
-        services=[Store(clickhouse, settings.history_days), ingestion],
+        services=[Store(clickhouse, settings.history_days, settings.zone()), ingestion],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

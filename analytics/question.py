@@ -32,7 +32,6 @@ class Question:
     appkey: str
     kind: StatisticsKind.ValueType
     now_ms: int
-    zone: ZoneInfo
     category: str = ""
     info: str | None = None
     days: Sequence[Day] = ()
@@ -56,11 +55,11 @@ class Question:
             raise InputError("kind is none of the statistics")
         is_broadcasts = request.kind == StatisticsKind.STATISTICS_KIND_BROADCASTS
         if is_broadcasts and not request.HasField("msgid"):
-            return cls(request.appkey, request.kind, now_ms, zone)
+            return cls(request.appkey, request.kind, now_ms)
         if is_broadcasts and not 0 < request.msgid < _MAX_MSGID:
             raise InputError("msgid is not a message id")
         return cls(
-            *(request.appkey, request.kind, now_ms, zone, _category(request), _info(request)),
+            *(request.appkey, request.kind, now_ms, _category(request), _info(request)),
             days=[] if is_broadcasts else _days(request, now_ms, zone),
             msgid=request.msgid if is_broadcasts else None,
             is_cumulative=request.user_kind == UserKind.USER_KIND_CUMULATIVE,

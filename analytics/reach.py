@@ -90,7 +90,6 @@ SELECT info, {_COUNTS}
 FROM (
   SELECT *, bitmapAnd(audience, devices) AS target, {_ENDS} FROM parts INNER JOIN values USING partition)
 GROUP BY info HAVING targets > 0 ORDER BY info
-SETTINGS optimize_aggregation_in_order = 1
 """  # noqa: S608
 _COLUMNS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 

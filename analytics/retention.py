@@ -7,7 +7,7 @@ HISTORY = {
     "deliveries": "time",
     "push_outcomes": "time",
     "sessions": "time",
-    "logins": "quarter",
+    "login_days": "day",
     "connection_counts": "minute",
 }
 """Tables of raw facts, and of sets made of them, with the column that says how old a row is. What was asked for, whom

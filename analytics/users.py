@@ -17,7 +17,6 @@ FROM (
   FROM devices WHERE appkey = {{appkey:String}} GROUP BY partition, number)
 WHERE registered_ms < {{end_ms:Int64}}
 GROUP BY info, day ORDER BY info
-SETTINGS optimize_aggregation_in_order = 1
 """
 _VALUE = "argMin({column:Identifier}, _offset)"
 

@@ -24,6 +24,7 @@ from rich.table import Table
 from analytics.acks import AckReader
 from analytics.clickhouse import ClickHouse
 from analytics.ingestion import Ingestion, sources
+from analytics.logins import count_days
 from analytics.migrate import migrate
 from analytics.question import Question
 from analytics.statistics import answer
@@ -96,6 +97,7 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, A
     await clickhouse.open()
     try:
         await migrate(clickhouse)
+        await count_days(clickhouse, ZONE)
         await history.fill_tables(clickhouse)
         ingestion, seconds = await ingested(history, log, clickhouse, directory)
         (count,) = (await clickhouse.rows("SELECT count() FROM deliveries"))[0]

@@ -61,34 +61,14 @@ INSERT INTO push_outcomes
 SELECT appkey, msgid, kind, partition, max(deliveries.time) AS time, groupBitmapState(number) AS devices
 FROM deliveries GROUP BY appkey, msgid, kind, partition;
 
--- Who logged in, by quarters of an hour, of which the days of every time zone consist; once for all devices, under the
--- category '', and once for each value of each category.
-CREATE TABLE IF NOT EXISTS logins (
+-- Who logged in, by days of the service's time zone; once for all devices, under the category '', and once for each value
+-- of each category. A device is its partition in the upper 32 bits and its number in the lower. The view that fills the
+-- table knows the zone, so the service makes it.
+CREATE TABLE IF NOT EXISTS login_days (
   appkey LowCardinality(String),
   category LowCardinality(String),
-  quarter DateTime('UTC'),
+  day Date32,
   info LowCardinality(String),
-  partition UInt16,
-  devices AggregateFunction(groupBitmap, UInt32) CODEC(ZSTD)
-) ENGINE = AggregatingMergeTree ORDER BY (appkey, category, quarter, info, partition)
+  devices AggregateFunction(groupBitmap, UInt64) CODEC(ZSTD)
+) ENGINE = AggregatingMergeTree ORDER BY (appkey, category, day, info)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
-
-CREATE MATERIALIZED VIEW IF NOT EXISTS logins_of_sessions TO logins AS
-SELECT appkey, category, toDateTime(toStartOfFifteenMinutes(time), 'UTC') AS quarter, info, partition,
-  groupBitmapState(number) AS devices
-FROM sessions
-ARRAY JOIN
-  ['', 'region', 'carrier', 'channel', 'sdk_version', 'brand'] AS category,
-  ['', toString(region), toString(carrier), toString(channel), toString(sdk_version), toString(brand)] AS info
-WHERE kind = 'logged_in'
-GROUP BY appkey, category, quarter, info, partition;
-
-INSERT INTO logins
-SELECT appkey, category, toDateTime(toStartOfFifteenMinutes(time), 'UTC') AS quarter, info, partition,
-  groupBitmapState(number) AS devices
-FROM sessions
-ARRAY JOIN
-  ['', 'region', 'carrier', 'channel', 'sdk_version', 'brand'] AS category,
-  ['', toString(region), toString(carrier), toString(channel), toString(sdk_version), toString(brand)] AS info
-WHERE kind = 'logged_in'
-GROUP BY appkey, category, quarter, info, partition;

@@ -14,6 +14,7 @@ from pyroaring import BitMap
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Pace
 from analytics.ingestion import Ingestion, sources
+from analytics.logins import count_days
 from analytics.server import AnalyticsServicer
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import (
@@ -206,6 +207,7 @@ async def served(
     ack_delay_ms: int = 900_000,
 ) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
     """The service as others call it."""
+    await count_days(clickhouse, ZoneInfo(zone))
     async with running(make(log, clickhouse, directory)) as ingestion:
         servicer = AnalyticsServicer(
             *(ingestion, clickhouse, clock or ManualClock(T0), ZoneInfo(zone)),

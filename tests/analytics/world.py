@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from analytics.clickhouse import ClickHouse
 from analytics.ingestion import Ingestion
+from analytics.logins import count_days
 from analytics.migrate import migrate
 from analytics.question import Question
 from analytics.statistics import answer
@@ -72,6 +73,7 @@ class World:
 
     def ask(self, request: StatisticsRequest, now_ms: int, zone: str) -> StatisticsResponse:
         question = Question.of(request, now_ms, ZoneInfo(zone))
+        self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
         return self._runner.run(answer(self.clickhouse, question))
 
     def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> Draft:
