@@ -38,7 +38,7 @@ WITH
   {{gateways:Array(String)}} AS gateways,
   {{lasts:Array(Int64)}} AS lasts,
   connections AS (
-    SELECT partition, number, connection, anyIf(gateway, kind = 'opened') AS gateway,
+    SELECT connection, any(partition) AS partition, any(number) AS number, anyIf(gateway, kind = 'opened') AS gateway,
       anyIf({{column:Identifier}}, kind = 'opened') AS info,
       toUnixTimestamp64Milli(minIf(time, kind = 'opened')) AS opened_ms,
       if(countIf(kind = 'closed') = 0, 9223372036854775807,
@@ -46,7 +46,7 @@ WITH
     FROM sessions
     WHERE appkey = {{appkey:String}} AND kind IN ('opened', 'closed') AND connection != 0
       AND time >= fromUnixTimestamp64Milli({{since_ms:Int64}}) AND time < fromUnixTimestamp64Milli({{end_ms:Int64}})
-    GROUP BY partition, number, connection HAVING countIf(kind = 'opened') > 0),
+    GROUP BY connection HAVING countIf(kind = 'opened') > 0),
   spans AS (
     SELECT gateway, info, opened_ms,
       leadInFrame(opened_ms, 1, 9223372036854775807) OVER (PARTITION BY partition, number

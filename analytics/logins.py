@@ -20,7 +20,7 @@ FROM sessions
 ARRAY JOIN {["", *_CATEGORIES]} AS category, ['', {", ".join(f"toString({name})" for name in _CATEGORIES)}] AS info
 WHERE kind = 'logged_in'
 GROUP BY appkey, category, day, info
-"""
+"""  # noqa: S608
 _LOGINS = """
 WITH days AS (
   SELECT info, day, groupBitmapMergeState(devices) AS devices FROM login_days

@@ -238,9 +238,13 @@ class Connection(NamedTuple):
 
 @st.composite
 def gateways(draw: st.DrawFn, span: Span) -> list[Gateway]:
+    """Some live until long after the days that are asked for."""
+    end_ms = (span.ms(span.last) + 2 * DAY_MS) // MINUTE_MS * MINUTE_MS
     minutes = moments(span, 1, 1).map(lambda ms: ms // MINUTE_MS * MINUTE_MS)
     counts = st.dictionaries(minutes, st.integers(1, 1000), min_size=1, max_size=12)
-    return [Gateway(f"g{n}", given) for n, given in enumerate(draw(st.lists(counts, max_size=3)))]
+    ends: st.SearchStrategy[dict[int, int]] = st.sampled_from(({}, {end_ms: 5}))
+    both = draw(st.lists(st.tuples(counts, ends), min_size=1, max_size=3))
+    return [Gateway(f"g{n}", given | end) for n, (given, end) in enumerate(both)]
 
 
 @st.composite
@@ -249,7 +253,7 @@ def connections(draw: st.DrawFn, alive: Sequence[Gateway]) -> list[Connection]:
     for gateway in draw(st.lists(st.sampled_from(alive), max_size=12)) if alive else []:
         opened = draw(st.integers(min(gateway.counts) - MINUTE_MS, max(gateway.counts)))
         opened = draw(st.sampled_from((opened, opened // MINUTE_MS * MINUTE_MS)))
-        lasted = draw(st.none() | st.sampled_from((0, 1, MINUTE_MS)) | st.integers(0, 2 * DAY_MS))
+        lasted = draw(st.none() | st.none() | st.sampled_from((0, 1, MINUTE_MS)) | st.integers(0, 2 * DAY_MS))
         closed = None if lasted is None else opened + lasted
         made.append((opened, draw(st.sampled_from(DEVICES[:2])), gateway.name, closed, draw(st.sampled_from(INFOS))))
     made.sort(key=lambda one: one[0])
