@@ -6,13 +6,14 @@ late stands behind every position given out before, and reading misses and repea
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from analytics.clickhouse import ClickHouse
 from analytics.positions import Place, Places
 from protos.analytics.v1.analytics_pb2 import Ack
+from services.runtime.errors import UnavailableError
 
 RETENTION_MS = 2 * 86_400_000
 _FIRST_WIDTH = 64
@@ -32,8 +33,12 @@ _OTHERS = """
 SELECT msgid FROM pushes WHERE msgid IN {msgids:Array(UInt64)} AND (kind != 'unicast' OR platform != 'android')
 """
 _FIRSTS = """
-SELECT partition, number, msgid, min((_offset, _index)) FROM deliveries
-WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND kind = 'received'
+SELECT partition, number, msgid, min((_offset, _index)) FROM (
+  SELECT partition, number, msgid, _offset, _index FROM deliveries
+  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND kind = 'received'
+  UNION ALL
+  SELECT partition, number, msgid, _offset, _index FROM acks
+  WHERE appkey = {appkey:String} AND (partition, _offset) IN {records:Array(Tuple(UInt16, UInt64))})
 GROUP BY partition, number, msgid
 """
 _TOKENS = """
@@ -64,7 +69,7 @@ class AckReader:
     """Reads the pages of one app, as it is at one moment: what was received until `visible_ms`, in milliseconds.
 
     `ends` says, for each partition, up to which offset everything is in the store; partitions that others ingest are
-    missing there.
+    missing there. `catch_up` takes in what else is in the log, and tells how many records are missing after it.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class AckReader:
         appkey: str,
         partitions: int,
         ends: Mapping[int, int],
+        catch_up: Callable[[], Awaitable[int]],
         *,
         now_ms: int,
         visible_ms: int,
@@ -83,6 +89,7 @@ class AckReader:
         self._appkey = appkey
         self._partitions = partitions
         self._ends = dict(ends)
+        self._catch_up = catch_up
 
     async def page(self, start: Places, limit: int) -> Page:
         """Up to `limit` acknowledgements from `start` on."""
@@ -162,17 +169,19 @@ class AckReader:
             before = (offset, index)
 
     async def _confirmed(self, receipts: Sequence[Receipt]) -> list[Ack | None]:
-        """Each receipt's acknowledgement; None for what is no unicast to Android, or stands in the log twice."""
+        """Each receipt's acknowledgement; None for what is no unicast to Android, or stands in the log twice.
+
+        UnavailableError: what the log says of a device is not in the store yet.
+        """
         msgids = sorted({receipt.msgid for receipt in receipts})
-        devices = sorted({(receipt.partition, receipt.number) for receipt in receipts})
-        others, firsts, tokens = await asyncio.gather(
+        records = sorted({(receipt.partition, receipt.offset) for receipt in receipts})
+        others, firsts, token = await asyncio.gather(
             self._clickhouse.rows(_OTHERS, {"msgids": msgids}),
-            self._clickhouse.rows(_FIRSTS, {"appkey": self._appkey, "msgids": msgids}),
-            self._clickhouse.rows(_TOKENS, {"appkey": self._appkey, "devices": devices}),
+            self._clickhouse.rows(_FIRSTS, {"appkey": self._appkey, "msgids": msgids, "records": records}),
+            self._tokens({(receipt.partition, receipt.number) for receipt in receipts}),
         )
         not_unicast = {msgid for (msgid,) in others}
         first = {(partition, number, msgid): tuple(place) for partition, number, msgid, place in firsts}
-        token = {(partition, number): text for partition, number, text in tokens}
 
         def ack(receipt: Receipt) -> Ack | None:
             of_device = (receipt.partition, receipt.number)
@@ -183,3 +192,17 @@ class AckReader:
             return Ack(msgid=receipt.msgid, token=token[of_device])
 
         return [ack(receipt) for receipt in receipts]
+
+    async def _tokens(self, devices: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+        """By (partition, number); devices that the whole log does not know are left out."""
+        tokens = await self._known_tokens(devices)
+        if len(tokens) < len(devices):
+            behind = await self._catch_up()
+            tokens = await self._known_tokens(devices)
+            if len(tokens) < len(devices) and behind:
+                raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
+        return tokens
+
+    async def _known_tokens(self, devices: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+        rows = await self._clickhouse.rows(_TOKENS, {"appkey": self._appkey, "devices": sorted(devices)})
+        return {(partition, number): token for partition, number, token in rows}

@@ -79,7 +79,9 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         ends = self._ingestion.ends(DELIVERIES)
         await self._ingestion.know_pushes(visible_ms)
         reader = AckReader(
-            *(self._clickhouse, request.appkey, self._partitions, ends), now_ms=now_ms, visible_ms=visible_ms
+            *(self._clickhouse, request.appkey, self._partitions, ends, self._ingestion.catch_up),
+            now_ms=now_ms,
+            visible_ms=visible_ms,
         )
         page = await reader.page(start, request.limit)
         return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.places), has_more=page.has_more)

@@ -149,7 +149,9 @@ def questions(history: History, clickhouse: ClickHouse, ingestion: Ingestion) ->
     def page() -> Awaitable[object]:
         ends = ingestion.ends(DELIVERIES)
         now_ms = history.now_ms
-        reader = AckReader(*(clickhouse, APP, PARTITIONS, ends), now_ms=now_ms, visible_ms=now_ms - 900_000)
+        reader = AckReader(
+            *(clickhouse, APP, PARTITIONS, ends, ingestion.catch_up), now_ms=now_ms, visible_ms=now_ms - 900_000
+        )
         return reader.page({}, 1000)
 
     week = {"scope": TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS}

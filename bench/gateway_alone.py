@@ -19,7 +19,13 @@ from typing import cast
 import psutil
 import uvloop
 
-from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, Send
+from protos.delivery.v1.delivery_pb2 import (
+    AttachRequest,
+    AttachResponse,
+    GetBroadcastRequest,
+    GetBroadcastResponse,
+    Send,
+)
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
@@ -27,6 +33,7 @@ from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import SystemClock
+from services.runtime.errors import NotFoundError
 from services.runtime.keys import Keyring
 from services.runtime.log import Draft
 from services.runtime.peers import Peers
@@ -52,6 +59,9 @@ class Script(DeliveryServiceServicer):
         self.acknowledged = 0
         self.news = asyncio.Event()
         self._out: asyncio.Queue[AttachResponse] = asyncio.Queue()
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        raise NotFoundError("no broadcasts here: a gateway never asks for one")
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         taking = asyncio.create_task(self._take(requests))

@@ -14,6 +14,7 @@ from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
 from services.runtime.errors import NotFoundError
 from services.runtime.follower import Follower
 from services.runtime.rpc import Context
+from services.scheduling.outstanding import Outstanding
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskTable
 
@@ -31,6 +32,7 @@ class SchedulingServicer(SchedulingServiceServicer):
     def __init__(self, follower: Follower, committed: TaskTable) -> None:
         self._follower = follower
         self._tasks = committed
+        self._outstanding = Outstanding(follower, committed)
 
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
         task = await self._follower.ask(self._tasks.find, request.task_key)
@@ -42,14 +44,12 @@ class SchedulingServicer(SchedulingServiceServicer):
         return await self._follower.ask(self._page, request)
 
     async def GetClaim(self, request: GetClaimRequest, context: Context) -> GetClaimResponse:
-        while True:
-            change = self._follower.progress.change
-            found = await self._follower.ask(self._tasks.find_claim, request.key)
-            if found is None:
-                raise NotFoundError("no such claim")
-            if not found.is_waiting:
-                return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
-            await change.wait()
+        found = await self._follower.ask(self._tasks.find_claim, request.key)
+        if found is None:
+            raise NotFoundError("no such claim")
+        if found.is_waiting:
+            await self._outstanding.gone(found.task_key)
+        return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
         appkeys = list(request.appkeys)

@@ -17,6 +17,7 @@ CREATE TABLE tasks (
   cancelled_by BLOB NOT NULL,
   at_once INTEGER NOT NULL);
 CREATE INDEX tasks_waiting ON tasks (due_ms, task_key) WHERE status = 1;
+CREATE INDEX tasks_at_once ON tasks (task_key) WHERE at_once = 1;
 CREATE INDEX tasks_fell_due ON tasks (due_ms, task_key) WHERE status = 2;
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
@@ -97,6 +98,10 @@ class TaskTable:
     def find(self, task_key: str) -> StoredTask | None:
         row = self._rows.execute(f"SELECT {_TASK} FROM tasks WHERE task_key = ?", (task_key,)).fetchone()  # noqa: S608
         return _task(row) if row else None
+
+    def at_once(self) -> set[str]:
+        """The keys of the tasks that are to go out at once and are not known to be sent."""
+        return {key for (key,) in self._rows.execute("SELECT task_key FROM tasks WHERE at_once = 1")}
 
     def next_due_ms(self) -> int | None:
         """When the next waiting task falls due."""

@@ -131,6 +131,16 @@ async def test_a_broadcast_whose_command_is_in_the_log_only_is_no_unicast(
         assert pairs(await read(analytics)) == []
 
 
+async def test_a_device_that_is_read_late_is_not_passed_over(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
+        await log.append([unicast(1000), receipt(1000, 3, T0), receipt(1000, 77, T0)])
+        await caught_up(analytics)
+        await log.append([device(3)])
+        assert pairs(await read(analytics)) == [(1000, "token-1-3")]
+
+
 async def test_late_records_come_behind_every_position(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     clock = ManualClock(T0 + DELAY_MS + 100)
     async with served(log, clickhouse, tmp_path, clock) as analytics:

@@ -107,6 +107,23 @@ async def test_gateways_add_up_and_a_dead_one_counts_no_more(
         assert list((await analytics.Statistics(request)).connections) == [expected], "a minute nobody counted"
 
 
+async def test_connections_by_region(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """One connects after a minute and a half and stays; what it was like then counts, not what it is later."""
+    clock = ManualClock(AUTUMN_MS + 5 * MINUTE_MS)
+    async with served(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
+        await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 1}, "key") for n in range(5)])
+        await log.append([device(3, attributes={"region": "north"})])
+        await log.append([session(3, Session.SESSION_EVENT_KIND_OPENED, AUTUMN_MS + 90_000)])
+        request = asked(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_REGION, info="all")
+        expected = [ConnectionsRow(info="north", average=3 / 5, maximum=1, minimum=0)]
+        assert list((await analytics.Statistics(request)).connections) == expected
+        await log.append([device(3, time_ms=T0 + 1, attributes={"region": "south"})])
+        assert list((await analytics.Statistics(request)).connections) == expected
+        clock.move(60)
+        expected[0].average = 3 / 6
+        assert list((await analytics.Statistics(request)).connections) == expected, "its gateway is gone"
+
+
 @pytest.mark.parametrize(
     ("scope", "expected"),
     [

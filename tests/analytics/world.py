@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from analytics.acks import AckReader, Page
 from analytics.clickhouse import ClickHouse
 from analytics.ingestion import Ingestion
 from analytics.logins import count_days
 from analytics.migrate import migrate
+from analytics.positions import decode, encode
 from analytics.question import Question
 from analytics.statistics import answer
 from protos.analytics.v1.analytics_pb2 import Dates, StatisticsRequest, StatisticsResponse
@@ -20,8 +22,8 @@ from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from services.runtime.log import Draft
 from services.runtime.sqlite_log import SqliteLog
-from services.runtime.topics import DEVICES, SESSIONS
-from tests.analytics.support import draft, make, meta, running
+from services.runtime.topics import DELIVERIES, DEVICES, SESSIONS
+from tests.analytics.support import PARTITIONS, draft, make, meta, running
 
 ZONES = (
     "Europe/Berlin",
@@ -75,6 +77,14 @@ class World:
         question = Question.of(request, now_ms, ZoneInfo(zone))
         self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
         return self._runner.run(answer(self.clickhouse, question))
+
+    def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[Page, str]:
+        """A page of what was received until now, and the position behind it."""
+        ends = self._ingestion.ends(DELIVERIES)
+        catch_up = self._ingestion.catch_up
+        reader = AckReader(*(self.clickhouse, appkey, PARTITIONS, ends, catch_up), now_ms=now_ms, visible_ms=now_ms)
+        page = self._runner.run(reader.page(decode(appkey, pos), limit))
+        return page, encode(appkey, page.places)
 
     def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> Draft:
         """One state of a device; each is kept, as every token is new to the compacted topic."""

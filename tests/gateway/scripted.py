@@ -9,9 +9,17 @@ from typing import Any
 import numpy
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
-from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, Close, Send
+from protos.delivery.v1.delivery_pb2 import (
+    AttachRequest,
+    AttachResponse,
+    Close,
+    GetBroadcastRequest,
+    GetBroadcastResponse,
+    Send,
+)
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
 from protos.push.v1.push_pb2 import Message
+from services.runtime.errors import NotFoundError
 from services.runtime.rpc import Context
 
 BOUND_S = 10.0
@@ -34,6 +42,9 @@ class ScriptedDelivery(DeliveryServiceServicer):
         self.attached = 0
         self.changed = asyncio.Event()
         self._outgoing: asyncio.Queue[AttachResponse | None] = asyncio.Queue()
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        raise NotFoundError("no broadcasts here: a gateway never asks for one")
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         outgoing = self._outgoing = asyncio.Queue()
