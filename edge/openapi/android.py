@@ -210,5 +210,5 @@ TEXTS = {
 @functools.cache
 def document() -> Json:
     parts = (TokenOutcome, AliasOutcome)
-    text = "The older interface for Android. Numbers may be written as text."
+    text = "The older interface for Android. Numbers may be written as text, within the same bounds."
     return openapi(DoorDocument("Carillon legacy Android", text, 8001, OPERATIONS, parts, TEXTS))

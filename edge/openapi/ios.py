@@ -99,5 +99,5 @@ TEXTS = {
 
 @functools.cache
 def document() -> Json:
-    text = "The older interface for iOS. Numbers may be written as text."
+    text = "The older interface for iOS. Numbers may be written as text, within the same bounds."
     return openapi(DoorDocument("Carillon legacy iOS", text, 8200, OPERATIONS, (), TEXTS))

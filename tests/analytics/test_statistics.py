@@ -76,6 +76,8 @@ async def test_a_day_on_which_clocks_change(
                 session(2, Session.SESSION_EVENT_KIND_LOGGED_IN, start_ms),
                 session(3, Session.SESSION_EVENT_KIND_LOGGED_IN, end_ms - 1),
                 session(4, Session.SESSION_EVENT_KIND_LOGGED_IN, end_ms),
+                session(5, Session.SESSION_EVENT_KIND_LOGGED_IN, start_ms - 29 * DAY_MS + DAY_MS // 2),
+                session(6, Session.SESSION_EVENT_KIND_LOGGED_IN, start_ms - 30 * DAY_MS + DAY_MS // 2),
             ]
         )
         period = dates(day, day)
@@ -84,7 +86,7 @@ async def test_a_day_on_which_clocks_change(
         answer = await analytics.Statistics(asked(USERS, dates=period))
         assert list(answer.users) == [UsersRow(date=day, count=2)]
         answer = await analytics.Statistics(asked(LOGINS, dates=period))
-        counts = {1: 2, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 30: 3}
+        counts = {1: 2, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 30: 4}
         assert list(answer.logins) == [LoginsRow(date=day, counts=counts)]
 
 
