@@ -3,10 +3,20 @@
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.support.kafka import KafkaBroker, KafkaMissingError
 from tests.support.service import Service
+
+# The same examples in every run, and no verdict that depends on how busy the machine is.
+hypothesis.settings.register_profile(
+    "carillon",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("carillon")
 
 
 @pytest.fixture(scope="session")
