@@ -78,6 +78,7 @@ def wiring(role: str) -> Any:
 @click.version_option(package_name="carillon")
 def main() -> None:
     """Carillon: self-hosted push messaging. Start with `carillon up`."""
+    configure("WARNING")
 
 
 @main.command()
@@ -120,7 +121,6 @@ def replay_role(role: str, verify: bool, as_json: bool) -> None:
     with _plain_errors():
         env = environment()
         settings = load(wiring(role).SETTINGS, env)
-        configure("WARNING")
         answer = uvloop.run(_replay(role, settings, verify))
     click.echo(json.dumps(answer) if as_json else "\n".join(f"{name}: {value}" for name, value in answer.items()))
     sys.exit(0 if answer.get("equal", True) else 1)

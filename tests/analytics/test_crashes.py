@@ -209,7 +209,7 @@ async def test_sigkill_again_and_again(tmp_path: Path) -> None:
         while taken < (kill + 1) * len(records) // 8:
             line = await asyncio.wait_for(child.stdout.readline(), 60)
             assert line, "the child ended by itself"
-            taken = int(line)
+            taken = int(line) if line.strip().isdigit() else taken
         os.kill(child.pid, signal.SIGKILL)
         await child.wait()
 
