@@ -16,6 +16,7 @@ from services.runtime.parking import Parking
 from services.runtime.progress import PositionsServicer
 from services.runtime.sqlite_log import Page, SqliteLog
 from services.runtime.store import SqliteStore
+from services.runtime.tail import Tail
 from services.runtime.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
 
 BOUND_S = 20
@@ -60,6 +61,7 @@ class BrittleLog(SqliteLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self.tail = Tail(max_bytes=0)
         self.before_facts: list[Exception] = []
         self.after_facts: list[Exception] = []
         self.hold: asyncio.Event | None = None
