@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BUF_VERSION := 1.75.0
 
-.PHONY: run install test lint buf bench clean
+.PHONY: run install test lint buf bench soak clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: .venv/installed
@@ -33,6 +33,10 @@ lint: .venv/installed-dev
 buf:
 	npx --yes @bufbuild/buf@$(BUF_VERSION) lint
 	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
+
+## Kill, stop and restart processes under load, then check every push: make soak ARGS="--minutes 30 --kafka"
+soak: .venv/installed-dev
+	$(BIN)/python -m tests.soak $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from analytics.clickhouse import ClickHouse
+from analytics.states import states
 from analytics.timeline import entry, in_order, joined, moment, source
-from protos.analytics.v1.analytics_pb2 import AuditPushResponse, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse, StateCount, TimelineEntry
 from services.runtime.errors import NotFoundError
 
 _WIDEST = 2**20
@@ -15,7 +16,7 @@ _WIDEST = 2**20
 _FIND = """
 SELECT
   msgid, last_msgid, appkey, kind, audience, request_json, toUnixTimestamp64Milli(time), task_key,
-  writer, door, address, request_id
+  writer, door, address, request_id, platform
 FROM {table:Identifier} FINAL
 WHERE msgid BETWEEN {lowest:UInt64} AND {msgid:UInt64} AND last_msgid >= {msgid:UInt64}
 ORDER BY msgid DESC LIMIT 1
@@ -69,6 +70,7 @@ class Push(NamedTuple):
     door: str
     address: str
     request_id: str
+    platform: str
 
     @property
     def source(self) -> str:
@@ -78,12 +80,14 @@ class Push(NamedTuple):
 async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> AuditPushResponse:
     """The push that has this message id, its first one or another of its list. NotFoundError: there is none.
 
-    For another one of a list, the entries of that message alone follow, each named `message ...`.
+    For another one of a list, the entries of that message alone follow, each named `message ...`, and the states are
+    those of that message.
     """
     sent = await _find(clickhouse, "pushes", msgid)
     push = sent or await _find(clickhouse, "task_pushes", msgid)
     if push is None:
         raise NotFoundError(f"the event log knows no push with the message id {msgid}")
+    whole = await _states(clickhouse, push, push.msgid, push.last_msgid)
     partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
     entries = [
         *await _task_entries(clickhouse, push, zone),
@@ -101,10 +105,16 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> Audi
         appkey=push.appkey,
         kind=push.kind,
         audience=push.audience,
-        audience_count=partitions["started"][3] if "started" in partitions else 0,
+        audience_count=sum(count.devices for count in whole),
         request_json=await _request(clickhouse, push),
         timeline=in_order(entries),
+        states=whole if msgid == push.msgid else await _states(clickhouse, push, msgid, msgid),
     )
+
+
+async def _states(clickhouse: ClickHouse, push: Push, first: int, last: int) -> list[StateCount]:
+    of_push = (clickhouse, push.appkey, push.msgid, push.platform)
+    return await states(*of_push, is_listed=push.kind == "unicast", first=first, last=last)
 
 
 async def _find(clickhouse: ClickHouse, table: str, msgid: int) -> Push | None:

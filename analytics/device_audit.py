@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -25,12 +26,12 @@ ORDER BY _offset DESC LIMIT {{limit:UInt32}}
 """  # noqa: S608
 _SESSIONS = """
 SELECT kind, toUnixTimestamp64Milli(time), reason FROM sessions FINAL
-WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number = {number:UInt32}
+WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN {numbers:Array(UInt32)}
 ORDER BY time DESC LIMIT {limit:UInt32}
 """
 _MESSAGES = """
 SELECT kind, toUnixTimestamp64Milli(time), msgid, reason FROM deliveries FINAL
-WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number = {number:UInt32}
+WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN {numbers:Array(UInt32)}
 ORDER BY time DESC LIMIT {limit:UInt32}
 """
 _AUDIENCES = """
@@ -69,14 +70,15 @@ async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> Audit
     if not rows:
         raise NotFoundError("the event log knows no device with this token in this app")
     states = [_state(row) for row in reversed(rows)]
-    place = {"appkey": appkey, "partition": states[-1].partition, "number": states[-1].number, "limit": LATEST}
+    numbers = {state.number for state in states}
+    place = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers), "limit": LATEST}
     entries = [
         *state_entries(states),
         *(
             entry(_SESSION_EVENTS.get(kind, kind), time_ms, detail=reason)
             for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, place)
         ),
-        *_audience_entries(await clickhouse.rows(_AUDIENCES, place), states[-1].number),
+        *_audience_entries(await clickhouse.rows(_AUDIENCES, place), numbers),
         *(
             entry(kind, time_ms, detail=joined(f"message {msgid}", reason))
             for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, place)
@@ -85,12 +87,12 @@ async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> Audit
     return AuditDeviceResponse(appkey=appkey, token=token, timeline=in_order(entries))
 
 
-def _audience_entries(rows: Sequence[Sequence[Any]], number: int) -> list[TimelineEntry]:
+def _audience_entries(rows: Sequence[Sequence[Any]], numbers: AbstractSet[int]) -> list[TimelineEntry]:
     """The pushes that the device was meant to get, whether it did or not."""
     return [
         entry("audience", time_ms, detail=f"push {msgid}")
         for time_ms, msgid, audience in rows
-        if number in BitMap.deserialize(b64decode(audience))
+        if BitMap(numbers).intersect(BitMap.deserialize(b64decode(audience)))
     ]
 
 
@@ -111,10 +113,10 @@ def state_entries(states: Sequence[State]) -> list[TimelineEntry]:
 
 def _changes(before: State, after: State) -> list[TimelineEntry]:
     difference = _difference(before, after)
-    if before.removed_ms and not after.removed_ms:
-        return [entry("registered again", after.time_ms, detail=difference)]
     if after.removed_ms and not before.removed_ms:
         return [entry("removed", after.removed_ms, detail=after.removed_reason)]
+    if (before.removed_ms and not after.removed_ms) or before.number != after.number:
+        return [entry("registered again", after.time_ms, detail=difference)]
     return [entry("changed", after.time_ms, detail=difference)] if difference else []
 
 

@@ -18,8 +18,9 @@ from analytics.clickhouse import ClickHouse
 from analytics.gathering import Gathering, Pace
 from analytics.rows import SOURCES, Translation
 from analytics.store import Batch, Offsets, Range, token
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import UnavailableError
-from services.runtime.log import Log, Partition, Record
+from services.runtime.log import Log, Partition, Record, check_log
 from services.runtime.logs import logger
 from services.runtime.metrics import APPLIED, INSERTED, LAG
 from services.runtime.parking import Parking
@@ -28,6 +29,7 @@ from services.runtime.topics import PUSH_COMMANDS, Topic, owned
 
 ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
+_NOT_NOTED = "how far analytics came cannot be noted"
 _LAG_S = 5.0
 _FIRST_RETRY_S = 0.1
 _LAST_RETRY_S = 10.0
@@ -125,7 +127,7 @@ class Ingestion:
                 raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
 
     async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
-        """Replay: take everything up to the ends and stop; tells each batch's record count."""
+        """Replay: take everything up to the ends and stop; see replay.Fold."""
         self._offsets = await self._on_thread(Offsets, self._state)
         try:
             await self._recover()
@@ -135,8 +137,9 @@ class Ingestion:
                     records = await reader.read(self._pace.max_records)
                 finally:
                     await reader.close()
+                before = sum(self._next.values())
                 await self._ingest(records)
-                on_batch(len(records))
+                on_batch(sum(self._next.values()) - before)
         finally:
             await self._on_thread(self._offsets.close)
             self._thread.shutdown()
@@ -149,7 +152,10 @@ class Ingestion:
         self._translation = Translation(self._attributes, self._broadcasts)
         await load(self._attributes, self._clickhouse)
         await self._broadcasts.load(self._clickhouse)
-        if batch := await self._on_thread(self._offsets.pending):
+        batch = await self._on_thread(self._offsets.pending)
+        seen = {partition: range_.next for partition, range_ in batch.items()}
+        await check_log(self._log, ROLE, await self._on_thread(self._offsets.next_offsets) | seen)
+        if batch:
             logger.info("analytics takes a batch again", partitions=len(batch))
             await self._insert_all(batch, await self._read_again(batch))
             await self._on_thread(self._offsets.end, batch)
@@ -201,9 +207,13 @@ class Ingestion:
 
     async def _ingest(self, records: Sequence[Record]) -> None:
         batch = _ranges(records)
-        await self._on_thread(self._offsets.begin, batch)
+        reached(Point.RANGE_GATHERED)
+        await _until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
+        reached(Point.RANGE_NOTED)
         await self._insert_all(batch, records)
-        await self._on_thread(self._offsets.end, batch)
+        reached(Point.RANGE_INSERTED)
+        await _until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
+        reached(Point.RANGE_ENDED)
         self._advance({partition: range_.next for partition, range_ in batch.items()})
         for record in records:
             APPLIED.labels(ROLE, record.topic).inc()

@@ -24,10 +24,13 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log import Log, Partition
 from services.runtime.logs import logger
 from services.runtime.parking import Parking
-from services.runtime.replay import Verdict
+from services.runtime.replay import Verdict, to_fold
 from services.runtime.role import Role, Surroundings
 
 DATABASE = "carillon"
+PAST = "_past"
+"""What follows the database's name when it holds an earlier state."""
+
 DAY_MS = 86_400_000
 _RETRY_S = 2.0
 
@@ -110,7 +113,11 @@ def connect(settings: AnalyticsSettings) -> ClickHouse:
 
 
 async def rebuild(
-    settings: AnalyticsSettings, log: Log, ends: Mapping[Partition, int], on_batch: Callable[[int], None]
+    settings: AnalyticsSettings,
+    log: Log,
+    ends: Mapping[Partition, int],
+    on_batch: Callable[[int], None],
+    on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
     """Empty the store and fill it from the log up to the ends; returns its digest. The role must not be running.
 
@@ -120,13 +127,41 @@ async def rebuild(
     await clickhouse.open()
     try:
         await clickhouse.drop()
+        on_total(_all(settings, ends))
         return await _filled(settings, log, clickhouse, settings.offsets_file(), ends, on_batch, _kept_ms(settings))
     finally:
         await clickhouse.close()
 
 
+async def fill(
+    settings: AnalyticsSettings,
+    directory: Path,
+    log: Log,
+    ends: Mapping[Partition, int],
+    on_batch: Callable[[int], None],
+    on_total: Callable[[int], None] = lambda total: None,
+) -> str:
+    """Fill a store of its own up to the ends and leave it there; returns its digest.
+
+    With chdb it is in the directory; on a server it is the database with `_past` after the name, emptied before.
+    """
+    clickhouse = ClickHouse(settings.clickhouse_url, directory / "chdb", f"{connect(settings).database}{PAST}")
+    await clickhouse.open()
+    try:
+        await clickhouse.drop()
+        on_total(_all(settings, ends))
+        offsets = directory / "offsets.db"
+        return await _filled(settings, log, clickhouse, offsets, ends, on_batch, _kept_ms(settings))
+    finally:
+        await clickhouse.close()
+
+
 async def verify(
-    settings: AnalyticsSettings, log: Log, ends: Mapping[Partition, int], on_batch: Callable[[int], None]
+    settings: AnalyticsSettings,
+    log: Log,
+    ends: Mapping[Partition, int],
+    on_batch: Callable[[int], None],
+    on_total: Callable[[int], None] = lambda total: None,
 ) -> Verdict:
     """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it."""
     since_ms = _kept_ms(settings)
@@ -137,6 +172,7 @@ async def verify(
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
+            on_total(_all(settings, ends))
             with TemporaryDirectory(dir=settings.state_dir(ROLE)) as work:
                 rebuilt = await _filled(settings, log, beside, Path(work) / "offsets.db", ends, on_batch, since_ms)
             await beside.drop()
@@ -159,6 +195,10 @@ async def _filled(
     await migrate(clickhouse)
     await _ingestion(settings, log, clickhouse, offsets).fold_until(ends, on_batch)
     return await digest(clickhouse, since_ms)
+
+
+def _all(settings: AnalyticsSettings, ends: Mapping[Partition, int]) -> int:
+    return to_fold(ends, sources(settings.partitions, settings.shard, settings.shards), {})
 
 
 def _kept_ms(settings: AnalyticsSettings) -> int:

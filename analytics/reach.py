@@ -63,10 +63,10 @@ _COUNTS = """
 _ENDS = """
   bitmapAndnot(failed, done) AS failed_only,
   bitmapOr(done, failed) AS done_or_failed,
-  bitmapAndnot(expired, done_or_failed) AS expired_only,
-  bitmapOr(done_or_failed, expired) AS done_failed_or_expired,
-  bitmapAndnot(cancelled, done_failed_or_expired) AS cancelled_only,
-  bitmapOr(done_failed_or_expired, cancelled) AS settled,
+  bitmapAndnot(cancelled, done_or_failed) AS cancelled_only,
+  bitmapOr(done_or_failed, cancelled) AS done_failed_or_cancelled,
+  bitmapAndnot(expired, done_failed_or_cancelled) AS expired_only,
+  bitmapOr(done_failed_or_cancelled, expired) AS settled,
   bitmapAndnotCardinality(target, settled) AS unsettled
 """
 _WHOLE = f"""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, assert_never
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
@@ -15,7 +17,7 @@ from analytics.outcomes import OutcomeColumns
 from analytics.tables import TABLES
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionEventKind, SessionFact
-from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
+from protos.push.v1.push_pb2 import Devices, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
@@ -93,7 +95,7 @@ class Translation:
                     *(_event_id(message.meta), *_place(record)),
                 )
                 return [Row("devices", values)]
-            case None:
+            case "revocations" | None:
                 return []
             case never:
                 assert_never(never)
@@ -192,8 +194,21 @@ def _push(push: SendPush, time_ms: int, meta: Meta, place: tuple[Any, ...]) -> t
     kind = enum_name(Kind.DESCRIPTOR, push.kind, "KIND_")
     return (
         *(push.msgid, last_msgid, push.appkey, _platform(push.platform), kind, readable(push.audience)),
-        *(push.request_json, time_ms, push.period_s, push.qps, push.task_key, *_origin(meta), *place),
+        *(push.request_json, time_ms, push.period_s, push.qps, push.task_key, *_targets(push.audience.devices)),
+        *(*_origin(meta), *place),
     )
+
+
+def _targets(devices: Devices) -> tuple[npt.NDArray[Any], ...]:
+    """Partitions, numbers and offsets; empty for a push that does not list its devices."""
+    columns = (
+        np.frombuffer(devices.partitions, "<u2"),
+        np.frombuffer(devices.numbers, "<u4"),
+        np.frombuffer(devices.id_offsets, "<u4"),
+    )
+    if len({len(column) for column in columns}) != 1:
+        raise ValueError("the devices of a push are columns of different lengths")
+    return columns
 
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:

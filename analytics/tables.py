@@ -14,7 +14,9 @@ _PLACE = [("_topic", _TEXT), ("_partition", pa.uint16()), ("_offset", pa.uint64(
 _PUSH = [
     *[("msgid", pa.uint64()), ("last_msgid", pa.uint64())],
     *[("appkey", _TEXT), ("platform", _TEXT), ("kind", _TEXT), ("audience", _TEXT), ("request_json", _TEXT)],
-    *[("time", TIME), ("period_s", pa.uint32()), ("qps", pa.uint32()), ("task_key", _TEXT), *_ORIGIN, *_PLACE],
+    *[("time", TIME), ("period_s", pa.uint32()), ("qps", pa.uint32()), ("task_key", _TEXT)],
+    *[("target_partitions", pa.list_(pa.uint16())), ("target_numbers", pa.list_(pa.uint32()))],
+    *[("target_offsets", pa.list_(pa.uint32())), *_ORIGIN, *_PLACE],
 ]
 _DEVICE = [
     *[("appkey", _TEXT), ("partition", pa.uint16()), ("number", pa.uint32()), ("token", _TEXT), ("time", TIME)],

@@ -28,7 +28,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench.end_to_end import CARILLON, free_port, listening
+from bench.end_to_end import CARILLON, listening
+from bench.programs import free_port
 from tests.support.kafka import KafkaBroker
 
 WARM_UP_S = 1.0

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,14 +24,10 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from rich.console import Console
 from rich.table import Table
 
+from bench.programs import free_port
+
 CARILLON = str(Path(sys.executable).parent / "carillon")
 CONNECTIONS = 32
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Device(WSListener):

@@ -1,162 +1,94 @@
-/* The least that a server and its clients can cost: epoll, one write a frame and socket, no protocol.
+/* The least that a server can cost: epoll, one write a frame and socket, no protocol.
  *
- *   floor serve              prints its port; then on standard input
- *     broadcast BYTES          one frame to every connection; prints when it began
- *     unicast BYTES ACK ROUNDS a frame to each connection, its ack of ACK bytes read, ROUNDS times; prints begin and end
- *   floor clients PORT N FILE  N connections, each sends its record of FILE (32-bit length, bytes); prints "connected"
- *     quiet                    reads until nothing came for 300 ms; prints how many bytes came
- *     count BYTES              reads until so many bytes came; prints when
- *     answer BYTES COUNT HEX   sends HEX for each BYTES bytes of a connection, COUNT times in all; prints when
+ *   floor [CERTIFICATE KEY]    prints its port and serves, over TLS with the two files (PEM); what a peer sends first is
+ *                              answered with "welcome". Then on standard input
+ *     broadcast BYTES            one frame to every peer; prints when it began
+ *     unicast BYTES ACK          a frame to each peer, until of each an answer of ACK bytes came; prints begin and end
  * Times are CLOCK_MONOTONIC nanoseconds, the same in every process.
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+#include "sockets.h"
 
-enum { MAX = 65536, EVENTS = 512 };
-static int sockets[MAX], count, poller;
-static long pending[MAX];
-static char buffer[1 << 20];
+enum { LISTENER = MAX, COMMANDS };
+static const char welcome[] = "welcome";
+static char frame[1 << 16], line[LINE];
+static int listener;
+static long ack_bytes, left;
 
-static long long now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000LL + t.tv_nsec;
+static long greeted(struct peer *peer, char *bytes, long size) {
+  (void)bytes;
+  if (!peer->is_open && size) put(peer, welcome, strlen(welcome)), peer->is_open = 1;
+  return size;
 }
 
-static void die(const char *what) {
-  perror(what);
-  exit(1);
+static long acknowledged(struct peer *peer, char *bytes, long size) {
+  (void)peer, (void)bytes;
+  left -= size / ack_bytes;
+  return size - size % ack_bytes;
 }
 
-static void add(int socket) {
-  int one = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  fcntl(socket, F_SETFL, O_NONBLOCK);
-  struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)count};
-  if (epoll_ctl(poller, EPOLL_CTL_ADD, socket, &event)) die("epoll_ctl");
-  sockets[count++] = socket;
+static void broadcast(size_t bytes) {
+  printf("%lld\n", now());
+  for (int i = 0; i < count; i++) put(&peers[i], frame, bytes);
 }
 
-static void put(int socket, const char *bytes, size_t size) {
-  while (size) {
-    ssize_t sent = write(socket, bytes, size);
-    if (sent < 0 && errno != EAGAIN) die("write");
-    if (sent > 0) bytes += sent, size -= (size_t)sent;
+static void unicast(size_t bytes) {
+  long long began = now();
+  take_in = acknowledged;
+  left = count;
+  for (int i = 0; i < count; i++) {
+    put(&peers[i], frame, bytes);
+    if (i % 64 == 63) poll_once(0, NULL);
+  }
+  while (left > 0) poll_once(-1, NULL);
+  take_in = greeted;
+  printf("%lld %lld\n", began, now());
+}
+
+static void accept_all(void) {
+  for (int socket; (socket = accept(listener, NULL, NULL)) >= 0;) {
+    struct peer *peer = add(socket);
+#ifdef TLS
+    if (tls) SSL_set_accept_state(peer->tls);
+#else
+    (void)peer;
+#endif
   }
 }
 
-/* Reads what is there, up to one event batch; calls for each connection that got bytes. 0: nothing within the wait. */
-static long take(int wait_ms, void (*got)(int index, long bytes)) {
-  struct epoll_event events[EVENTS];
-  int ready = epoll_wait(poller, events, EVENTS, wait_ms);
-  long total = 0;
-  for (int i = 0; i < ready; i++) {
-    int index = (int)events[i].data.u32;
-    ssize_t bytes = read(sockets[index], buffer, sizeof buffer);
-    if (bytes == 0) fprintf(stderr, "a connection was closed\n"), exit(1);
-    if (bytes < 0) continue;
-    total += bytes;
-    if (got) got(index, bytes);
-  }
-  return total;
+static void told(uint32_t index) {
+  size_t bytes;
+  if (index == LISTENER) return accept_all();
+  if (!fgets(line, sizeof line, stdin)) exit(0);
+  if (sscanf(line, "broadcast %zu", &bytes) == 1) broadcast(bytes);
+  else if (sscanf(line, "unicast %zu %ld", &bytes, &ack_bytes) == 2) unicast(bytes);
 }
 
-static long frame_bytes, ack_bytes, left;
-static char ack[256];
-
-static void answer(int index, long bytes) {
-  for (pending[index] += bytes; pending[index] >= frame_bytes && left; pending[index] -= frame_bytes, left--)
-    put(sockets[index], ack, (size_t)ack_bytes);
-}
-
-static void acknowledged(int index, long bytes) {
-  for (pending[index] += bytes; pending[index] >= ack_bytes; pending[index] -= ack_bytes) left--;
-}
-
-static void accept_all(int listener) {
-  for (int socket; (socket = accept(listener, NULL, NULL)) >= 0;) add(socket);
-}
-
-static void serve(void) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t size = sizeof at;
-  int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 4096)) die("listen");
-  getsockname(listener, (struct sockaddr *)&at, &size);
-  printf("%d\n", ntohs(at.sin_port));
-  static char frame[1 << 16];
-  memset(frame, 'x', sizeof frame);
-  char line[256];
-  long rounds;
-  while (fgets(line, sizeof line, stdin)) {
-    accept_all(listener);
-    while (take(0, NULL)) {}
-    long long begin = now();
-    if (sscanf(line, "broadcast %ld", &frame_bytes) == 1) {
-      for (int i = 0; i < count; i++) put(sockets[i], frame, (size_t)frame_bytes);
-      printf("%lld\n", begin);
-    } else if (sscanf(line, "unicast %ld %ld %ld", &frame_bytes, &ack_bytes, &rounds) == 3) {
-      for (; rounds; rounds--) {
-        left = count;
-        for (int i = 0; i < count; i++) {
-          put(sockets[i], frame, (size_t)frame_bytes);
-          if (i % 64 == 63) take(0, acknowledged);
-        }
-        while (left > 0) take(-1, acknowledged);
-      }
-      printf("%lld %lld\n", begin, now());
-    }
-  }
-}
-
-static void clients(int port, int wanted, const char *path) {
-  struct sockaddr_in at = {
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  FILE *records = fopen(path, "rb");
-  if (!records) die(path);
-  for (int i = 0; i < wanted; i++) {
-    uint32_t size;
-    int one = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(one, (struct sockaddr *)&at, sizeof at)) die("connect");
-    if (fread(&size, 4, 1, records) != 1 || fread(buffer, 1, size, records) != size) die("records");
-    add(one);
-    put(one, buffer, size);
-  }
-  printf("connected\n");
-  char line[1024], hex[512];
-  while (fgets(line, sizeof line, stdin)) {
-    long expected, total = 0;
-    memset(pending, 0, sizeof pending);
-    if (!strncmp(line, "quiet", 5)) {
-      for (long more; (more = take(300, NULL)); total += more) {}
-      printf("%ld\n", total);
-    } else if (sscanf(line, "count %ld", &expected) == 1) {
-      while (total < expected) total += take(-1, NULL);
-      printf("%lld\n", now());
-    } else if (sscanf(line, "answer %ld %ld %511s", &frame_bytes, &left, hex) == 3) {
-      ack_bytes = (long)strlen(hex) / 2;
-      for (long i = 0; i < ack_bytes; i++) sscanf(hex + 2 * i, "%2hhx", (unsigned char *)&ack[i]);
-      while (left > 0) take(-1, answer);
-      printf("%lld\n", now());
-    }
-  }
+static void secure(const char *certificate, const char *key) {
+#ifdef TLS
+  tls = SSL_CTX_new(TLS_server_method());
+  SSL_CTX_set_mode(tls, SSL_MODE_RELEASE_BUFFERS);
+  if (SSL_CTX_use_certificate_chain_file(tls, certificate) != 1) die(certificate);
+  if (SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1) die(key);
+#else
+  (void)certificate, (void)key;
+  die("built without TLS");
+#endif
 }
 
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
+  if (argc == 3) secure(argv[1], argv[2]);
+  memset(frame, 'x', sizeof frame);
   poller = epoll_create1(0);
-  if (argc == 2 && !strcmp(argv[1], "serve")) serve();
-  else if (argc == 5 && !strcmp(argv[1], "clients")) clients(atoi(argv[2]), atoi(argv[3]), argv[4]);
-  else return 2;
-  return 0;
+  peers_may_go = 1;
+  struct sockaddr_in at = loopback(0);
+  socklen_t size = sizeof at;
+  listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 4096)) die("listen");
+  getsockname(listener, (struct sockaddr *)&at, &size);
+  printf("%d\n", ntohs(at.sin_port));
+  watch(listener, LISTENER);
+  watch(STDIN_FILENO, COMMANDS);
+  take_in = greeted;
+  for (;;) poll_once(-1, told);
 }

@@ -1,284 +1,227 @@
-"""What the gateway costs: fan-out, unicast with acknowledgement, memory; beside a C floor and mosquitto.
+"""What the gateway costs, beside a C floor, mosquitto and NATS in the same run.
 
-    python -m bench.gateway --connections 2000 --rounds 20 --json
+    python -m bench.gateway --connections 5000 15000
+    python -m bench.gateway --scenario fanout unicast --connections 2000 --seconds 3 --json
 
-One server process and one client process, on a core each where there are two. The clients are the same C program
-for all servers: they count bytes. The floor (bench/floor.c) writes one frame a socket and knows no protocol.
-mosquitto runs as Debian ships it, and again with allow_duplicate_messages; without it its lines are left out.
+  storm    connections opened a second, --at-once of them at a time, until each has said hello and is welcome
+  memory   growth of the server's resident memory for an idle connection; for the gateway also with delivery's presence
+  fanout   one message to all connections, from the order to the last byte at the last client; median of the rounds
+  unicast  a message of its own for each connection, each acknowledged by its client; MQTT with quality of service 1,
+           NATS with request and reply; median of the rounds
+  tls      storm and memory over TLS 1.3 with a P-256 key, no session resumed
+
+One server process on one core, one client process on another. The clients are the same C program for all servers
+(bench/clients.c); the floor (bench/floor.c) is epoll and a write for each frame, and knows no protocol. mosquitto
+runs as it comes, and tuned. A server that is not installed is left out with a line; NATS is built with Go if need be.
+"CPU us each" is the server's CPU time, the kernel's for it included, for one connection of one round: beside other work
+on the same cores it is steadier than the rates.
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
-import resource
 import shutil
-import socket
 import statistics
-import struct
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.gateway_alone import APPKEY, EXPIRES_MS, FIRST_MSGID, MASTER, MESSAGE
-from services.gateway.frames import HEADROOM, PushFrames
-from services.runtime.keys import Keyring
+from bench.peers import FRAME_BYTES, Floor, Gateway, Mosquitto, Nats, Peer, Start
+from bench.programs import Built, Program, check_open_files, installed, note
+from tests.runtime.certificates import Authority
 
-FRAME = PushFrames(MESSAGE, EXPIRES_MS).frame(FIRST_MSGID)[HEADROOM:]
-WIRE_BYTES = len(FRAME) + (2 if len(FRAME) < 126 else 4)
-TOPIC = b"t"
-_CORES = sorted(os.sched_getaffinity(0))
+SCENARIOS = ("storm", "memory", "fanout", "unicast", "tls")
+FLOOR, DEFAULT = "C floor", "mosquitto"
+WITH_PRESENCE = "gateway with delivery's presence"
+TUNED = (
+    "allow_duplicate_messages true",
+    "max_queued_messages 0",
+    "max_inflight_messages 0",
+    "set_tcp_nodelay true",
+    "sys_interval 0",
+)
+COLUMNS = {
+    "storm": {"opened_per_s": "opened/s", "opened_p99_ms": "p99 of one, ms", "opened_cpu_us": "CPU us each"},
+    "memory": {"kb_per_connection": "KB per idle connection"},
+    "fanout": {"frames_per_s": "frames/s", "message_ms": "message to all, ms", "frame_cpu_us": "CPU us each"},
+    "unicast": {"unicasts_per_s": "acknowledged/s", "unicast_cpu_us": "CPU us each"},
+    "tls": {
+        "tls_opened_per_s": "opened/s",
+        "tls_opened_cpu_us": "CPU us each",
+        "tls_kb_per_connection": "KB per idle connection",
+    },
+}
+_MIN_ROUNDS = 3
+_NATS = "github.com/nats-io/nats-server/v2@latest"
+_CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bin"
 
-
-class Program:
-    """A child that is told lines and answers each with one."""
-
-    def __init__(self, command: Sequence[str], core: int, quiet: bool = False) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if quiet else None,
-            text=True,
-            bufsize=1,
-        )
-        os.sched_setaffinity(self.process.pid, {_CORES[core % len(_CORES)]})
-
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-
-    def hear(self) -> list[str]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.process.args!r} ended")
-        return line.split()
-
-    def ask(self, line: str) -> list[str]:
-        self.tell(line)
-        return self.hear()
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+Result = dict[str, float]
 
 
 class Bench:
-    """Programs, records and measures of one run."""
+    """Measures server after server, with the same number of connections each."""
 
-    def __init__(self, directory: Path, connections: int, rounds: int) -> None:
-        self.directory = directory
-        self.connections = connections
-        self.rounds = rounds
-        self.floor = str(directory / "floor")
-        source = Path(__file__).with_name("floor.c")
-        subprocess.run(["gcc", "-O2", "-o", self.floor, str(source)], check=True)
+    def __init__(self, built: Built, authority: Authority, connections: int, at_once: int, seconds: float) -> None:
+        self._built = built
+        self._authority = authority
+        self._connections = connections
+        self._at_once = at_once
+        self._seconds = seconds
 
-    @contextmanager
-    def clients(self, port: int, records: Iterator[bytes]) -> Iterator[Program]:
-        path = self.directory / "records"
-        path.write_bytes(b"".join(struct.pack("=I", len(record)) + record for record in records))
-        program = Program([self.floor, "clients", str(port), str(self.connections), str(path)], core=1)
+    def measure(self, start: Start, scenarios: Collection[str]) -> Result:
+        """The columns of these scenarios."""
+        result: Result = {}
+        if set(scenarios) - {"tls"}:
+            with self._opened(start(None), tls=False) as (peer, clients, opening):
+                result |= opening
+                if "fanout" in scenarios:
+                    took_ns, cpu_us = self._repeat(peer, lambda: self._fan_out(peer, clients))
+                    rate = self._connections / took_ns * 1e9
+                    result |= {"frames_per_s": rate, "message_ms": took_ns / 1e6, "frame_cpu_us": cpu_us}
+                if "unicast" in scenarios:
+                    took_ns, cpu_us = self._repeat(peer, lambda: peer.unicast(clients, self._connections))
+                    result |= {"unicasts_per_s": self._connections / took_ns * 1e9, "unicast_cpu_us": cpu_us}
+        if "tls" in scenarios:
+            with self._opened(start(self._authority.issue("server")), tls=True) as (_, _, opening):
+                result |= {f"tls_{name}": value for name, value in opening.items()}
+        return {column: result[column] for scenario in scenarios for column in COLUMNS[scenario]}
+
+    @contextlib.contextmanager
+    def _opened(self, peer: Peer, *, tls: bool) -> Iterator[tuple[Peer, Program, Result]]:
+        """All clients are welcome and idle; with what that took."""
+        hellos = [peer.hello(number) for number in range(self._connections)]
         try:
-            if program.hear() != ["connected"]:
-                raise RuntimeError("the clients did not connect")
-            program.ask("quiet")
-            yield program
+            empty_bytes, idle_s = peer.resident_bytes(), peer.program.cpu_s()
+            with self._built.clients(peer.port, hellos, peer.marker, self._at_once, tls) as (clients, times):
+                peer.await_connections(self._connections)
+                busy_s = peer.program.cpu_s() - idle_s
+                clients.ask(f"quiet {peer.settle_ms}")
+                began, ended, _, p99 = times
+                opening = {
+                    "opened_per_s": self._connections / (ended - began) * 1e9,
+                    "opened_p99_ms": p99 / 1e6,
+                    "opened_cpu_us": busy_s / self._connections * 1e6,
+                    "kb_per_connection": (peer.resident_bytes() - empty_bytes) / self._connections / 1000,
+                }
+                yield peer, clients, opening
         finally:
-            program.close()
+            peer.close()
 
-    def fan_out(self, clients: Program, frame_bytes: int, broadcast: Callable[[], int]) -> float:
-        """Frames a second: the median of the rounds, each from the order to the last byte at the last client."""
-        rates = []
-        for _ in range(self.rounds):
-            clients.tell(f"count {frame_bytes * self.connections}")
-            began = broadcast()
-            rates.append(self.connections / (int(clients.hear()[0]) - began) * 1e9)
-        return statistics.median(rates)
+    def _fan_out(self, peer: Peer, clients: Program) -> int:
+        clients.tell(f"count {peer.frame_bytes * self._connections}")
+        began = peer.broadcast()
+        return clients.hear()[0] - began
 
-    def unicast(self, clients: Program, ack: bytes, command: str, server: Program) -> float:
-        """Messages that were sent and acknowledged, a second."""
-        clients.tell(f"answer {WIRE_BYTES} {self.connections * self.rounds} {ack.hex()}")
-        began, ended = map(int, server.ask(command))
-        clients.hear()
-        return self.connections * self.rounds / (ended - began) * 1e9
-
-    def measure_floor(self) -> dict[str, float]:
-        server = Program([self.floor, "serve"], core=0)
-        try:
-            with self.clients(int(server.hear()[0]), (b"" for _ in range(self.connections))) as clients:
-                fan_out = self.fan_out(clients, WIRE_BYTES, lambda: int(server.ask(f"broadcast {WIRE_BYTES}")[0]))
-                ack = _masked(_ack())
-                unicast = self.unicast(clients, ack, f"unicast {WIRE_BYTES} {len(ack)} {self.rounds}", server)
-                return {"broadcast": fan_out, "unicast": unicast}
-        finally:
-            server.close()
-
-    def measure_gateway(self) -> dict[str, float]:
-        directory = self.directory / "gateway"
-        directory.mkdir()
-        server = Program([sys.executable, "-m", "bench.gateway_alone", str(directory)], core=0)
-        try:
-            port = int(server.hear()[0])
-            empty = int(server.ask("memory")[0])
-            with self.clients(port, _devices(self.connections)) as clients:
-                while int(server.ask("connections")[0]) < self.connections:
-                    time.sleep(0.1)
-                clients.ask("quiet")
-                idle = (int(server.ask("memory")[0]) - empty) / self.connections
-                fan_out = self.fan_out(clients, WIRE_BYTES, lambda: int(server.ask("broadcast")[0]))
-                unicast = self.unicast(clients, _masked(_ack()), f"unicast {self.rounds}", server)
-                return {"broadcast": fan_out, "unicast": unicast, "bytes_per_connection": idle}
-        finally:
-            server.close()
-
-    def measure_mosquitto(self, *options: str) -> dict[str, float]:
-        port = _free_port()
-        config = self.directory / "mosquitto.conf"
-        config.write_text("\n".join([f"listener {port} 127.0.0.1", "allow_anonymous true", *options, ""]))
-        server = Program([_mosquitto() or "", "-c", str(config)], core=0, quiet=True)
-        try:
-            publisher = _connected(port)
-            publisher.sendall(_mqtt_connect("publisher"))
-            publisher.recv(4)
-            empty = psutil.Process(server.process.pid).memory_info().rss
-            packet = _mqtt_publish(bytes(FRAME))
-
-            def broadcast() -> int:
-                began = time.monotonic_ns()
-                publisher.sendall(packet)
-                return began
-
-            with self.clients(port, _subscribers(self.connections)) as clients:
-                idle = (psutil.Process(server.process.pid).memory_info().rss - empty) / self.connections
-                fan_out = self.fan_out(clients, len(packet), broadcast)
-            publisher.close()
-            return {"broadcast": fan_out, "bytes_per_connection": idle}
-        finally:
-            server.process.terminate()
-            server.close()
+    def _repeat(self, peer: Peer, once: Callable[[], int]) -> tuple[float, float]:
+        """The median of the rounds, ns, and the server's CPU time for each connection in each of them, us."""
+        took: list[int] = []
+        idle_s, ends = peer.program.cpu_s(), time.monotonic() + self._seconds
+        while len(took) < _MIN_ROUNDS or time.monotonic() < ends:
+            took.append(once())
+        busy_s = peer.program.cpu_s() - idle_s
+        return statistics.median(took), busy_s / len(took) / self._connections * 1e6
 
 
-def _masked(payload: bytes) -> bytes:
-    """A client's text frame; the mask is zero."""
-    size = struct.pack("!B", 0x80 | len(payload)) if len(payload) < 126 else struct.pack("!BH", 0xFE, len(payload))
-    return b"\x81" + size + bytes(4) + payload
+def peers(built: Built, directory: Path) -> dict[str, Start]:
+    """What there is to measure, by name; a line for each that is missing."""
+    numbers = itertools.count()
+
+    def gateway(delivery: str) -> Start:
+        return lambda tls: Gateway(directory / f"gateway{next(numbers)}", delivery, tls)
+
+    found: dict[str, Start] = {FLOOR: lambda tls: Floor(built, tls), "gateway": gateway("script")}
+    found[WITH_PRESENCE] = gateway("real")
+    if mosquitto := installed("mosquitto"):
+        found[DEFAULT] = lambda tls: Mosquitto(mosquitto, directory, tls)
+        found["mosquitto, tuned"] = lambda tls: Mosquitto(mosquitto, directory, tls, *TUNED)
+    else:
+        note("mosquitto is not installed (apt-get install mosquitto): its lines are left out")
+    if nats := _nats():
+        found["nats-server"] = lambda tls: Nats(nats, directory, tls)
+    return found
 
 
-def _ack() -> bytes:
-    return json.dumps({"type": "ack", "msgids": [FIRST_MSGID]}).encode()
+def _nats() -> str | None:
+    if found := installed("nats-server") or shutil.which("nats-server", path=str(_CACHE)):
+        return found
+    if not (go := installed("go")):
+        note("neither nats-server nor Go is installed: its lines are left out")
+        return None
+    note(f"building {_NATS} into {_CACHE}")
+    done = subprocess.run([go, "install", _NATS], env={**os.environ, "GOBIN": str(_CACHE)}, check=False)
+    if done.returncode:
+        note("nats-server could not be built: its lines are left out")
+    return shutil.which("nats-server", path=str(_CACHE))
 
 
-def _devices(count: int) -> Iterator[bytes]:
-    """For each device its upgrade request and hello, with a key that proves its number."""
-    keys = Keyring(MASTER)
-    upgrade = (
-        b"GET /device/v1 HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    )
-    for number in range(count):
-        token = f"{number:032x}"
-        hello = {"type": "hello", "appkey": APPKEY, "token": token, "key": keys.device_key(APPKEY, token, number)}
-        yield upgrade + _masked(json.dumps(hello).encode())
+def run(options: argparse.Namespace, connections: int, built: Built, above: Path) -> dict[str, Result]:
+    """What was measured, by server; the servers keep their files in a directory of their own below `above`."""
+    directory = Path(tempfile.mkdtemp(dir=above))
+    bench = Bench(built, Authority(directory / "authority"), connections, options.at_once, options.seconds)
+    results: dict[str, Result] = {}
+    for name, start in peers(built, directory).items():
+        scenarios = [each for each in options.scenario if name != WITH_PRESENCE or each == "memory"]
+        if scenarios:
+            note(f"{connections:,} connections: {name}")
+            results[name] = bench.measure(start, scenarios)
+    return results
 
 
-def _mqtt(kind: int, body: bytes) -> bytes:
-    size = bytes([len(body)]) if len(body) < 128 else bytes([len(body) % 128 | 128, len(body) // 128])
-    return bytes([kind]) + size + body
-
-
-def _mqtt_text(text: bytes) -> bytes:
-    return struct.pack("!H", len(text)) + text
-
-
-def _mqtt_connect(client: str) -> bytes:
-    return _mqtt(0x10, _mqtt_text(b"MQTT") + b"\x04\x02" + struct.pack("!H", 0) + _mqtt_text(client.encode()))
-
-
-def _mqtt_publish(payload: bytes) -> bytes:
-    return _mqtt(0x30, _mqtt_text(TOPIC) + payload)
-
-
-def _subscribers(count: int) -> Iterator[bytes]:
-    subscribe = _mqtt(0x82, struct.pack("!H", 1) + _mqtt_text(TOPIC) + b"\x00")
-    for number in range(count):
-        yield _mqtt_connect(f"c{number}") + subscribe
-
-
-def _mosquitto() -> str | None:
-    return shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _connected(port: int) -> socket.socket:
-    for _ in range(100):
-        try:
-            return socket.create_connection(("127.0.0.1", port))
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-    raise RuntimeError("mosquitto does not listen")
-
-
-def _check_files(connections: int) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if connections + 100 > hard:
-        raise SystemExit(f"{connections} connections need more open files than this host allows ({hard}, `ulimit -Hn`)")
-
-
-def _print(results: Mapping[str, Mapping[str, float]], frame_bytes: int) -> None:
-    floor = results["C floor"]
-    table = Table(title=f"gateway: frames of {frame_bytes} bytes; ratios to the floor of the same run")
-    for column in ("server", "broadcast frames/s", "ratio", "unicast + ack /s", "ratio", "KB per idle connection"):
-        table.add_column(column, justify="left" if column == "server" else "right")
+def show(scenario: str, connections: int, results: Mapping[str, Result]) -> Table:
+    """A table with ratios to the floor and to mosquitto as it comes."""
+    columns = COLUMNS[scenario]
+    first = next(iter(columns))
+    bases = [base for base in (FLOOR, DEFAULT) if scenario != "memory" and first in results.get(base, {})]
+    table = Table(title=f"{scenario}: {connections:,} connections", title_justify="left")
+    table.add_column("server")
+    for heading in (*columns.values(), *(f"x {base}" for base in bases)):
+        table.add_column(heading, justify="right")
     for name, result in results.items():
-        cells = [name]
-        for measure in ("broadcast", "unicast"):
-            value = result.get(measure)
-            cells += [f"{value:,.0f}", f"{value / floor[measure]:.2f}"] if value else ["", ""]
-        memory = result.get("bytes_per_connection")
-        table.add_row(*cells, f"{memory / 1000:.1f}" if memory else "")
-    Console().print(table)
+        if first not in result:
+            continue
+        values = [_number(result[column]) for column in columns]
+        ratios = [f"{result[first] / results[base][first]:.2f}" for base in bases]
+        table.add_row(name, *values, *ratios)
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 1 else f"{value:.1f}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenario", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="default: all")
+    parser.add_argument("--connections", nargs="+", type=int, default=[2000], metavar="N", help="default: 2000")
+    parser.add_argument("--at-once", type=int, default=64, metavar="N", help="connections being opened at a time")
+    parser.add_argument("--seconds", type=float, default=5, help="how long fanout and unicast each repeat their rounds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--connections", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    asked = parser.parse_args()
-    _check_files(asked.connections)
-    with tempfile.TemporaryDirectory() as directory:
-        bench = Bench(Path(directory), asked.connections, asked.rounds)
-        results: dict[str, dict[str, Any]] = {"C floor": bench.measure_floor(), "gateway": bench.measure_gateway()}
-        if _mosquitto():
-            results["mosquitto"] = bench.measure_mosquitto()
-            results["mosquitto, duplicates"] = bench.measure_mosquitto("allow_duplicate_messages true")
-        else:
-            print("mosquitto is not installed (apt-get install mosquitto): its lines are left out", file=sys.stderr)
-    if asked.json:
-        print(json.dumps({"connections": asked.connections, "rounds": asked.rounds, "servers": results}))
-    else:
-        _print(results, WIRE_BYTES)
+    options = arguments()
+    check_open_files(max(options.connections))
+    with tempfile.TemporaryDirectory(prefix="carillon-bench-") as name:
+        directory = Path(name)
+        built = Built(directory)
+        if "tls" in options.scenario and not built.has_tls:
+            note("OpenSSL's headers are not installed (apt-get install libssl-dev): nothing is measured over TLS")
+            options.scenario.remove("tls")
+        results = {connections: run(options, connections, built, directory) for connections in options.connections}
+    if options.json:
+        print(json.dumps({"frame_bytes": FRAME_BYTES, "seconds": options.seconds, "connections": results}))
+        return
+    for connections, servers in results.items():
+        for scenario in options.scenario:
+            Console(width=120).print(show(scenario, connections, servers))
 
 
 if __name__ == "__main__":

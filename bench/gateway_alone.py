@@ -1,10 +1,13 @@
-"""The gateway in a process of its own, with a delivery that is only a script: half of `bench.gateway`.
+"""The gateway in a process of its own, as `bench.gateway` measures it.
 
-python -m bench.gateway_alone DIRECTORY     prints its port; then on standard input
+python -m bench.gateway_alone DIRECTORY script|real     prints its port; then on standard input
   connections     prints how many devices delivery has heard of
-  memory          prints the process's resident bytes
+  collect         collects garbage; prints how much
   broadcast       one message to all; prints when it began, CLOCK_MONOTONIC nanoseconds
-  unicast ROUNDS  a message of its own to each device, until all are acknowledged, ROUNDS times; prints begin and end
+  unicast         a message of its own to each device, until all are acknowledged; prints begin and end
+Delivery is a script that hands out what it is told to; or really the role, in this process too, and only connections
+are counted. The gateway's settings are CARILLON_GATEWAY_..., except for its port and for how often devices may speak
+and how long they may leave a push unacknowledged, which the clients of a fan-out do for ever.
 """
 
 import asyncio
@@ -16,9 +19,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
-import psutil
 import uvloop
 
+from bench.edge_server import started
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
     AttachResponse,
@@ -26,19 +29,28 @@ from protos.delivery.v1.delivery_pb2 import (
     GetBroadcastResponse,
     Send,
 )
-from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2_grpc import (
+    DeliveryServiceServicer,
+    DeliveryServiceStub,
+    add_DeliveryServiceServicer_to_server,
+)
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
+from services.delivery.main import DeliverySettings
+from services.delivery.main import build as build_delivery
 from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
+from services.runtime import memory
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import SystemClock
+from services.runtime.config import environment, load
 from services.runtime.errors import NotFoundError
 from services.runtime.keys import Keyring
 from services.runtime.log import Draft
+from services.runtime.logs import configure
 from services.runtime.peers import Peers
 from services.runtime.role import Surroundings
-from services.runtime.rpc import Context, LocalServer, Server
+from services.runtime.rpc import Channel, Context, LocalServer, Server
 from services.runtime.runner import Service
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import APPS
@@ -49,19 +61,49 @@ FIRST_MSGID = 2**52
 EXPIRES_MS = 1_900_000_000_000
 MESSAGE = Message(is_notif=True, content="x" * 48, android=AndroidStyle(title="A title", sound=True))
 _BATCH = 500
+_SETTINGS = {
+    "CARILLON_GATEWAY_PORT": "0",
+    "CARILLON_GATEWAY_FRAMES_PER_10S": str(10**9),
+    "CARILLON_GATEWAY_ACK_S": str(10**6),
+}
 
 
-class Script(DeliveryServiceServicer):
-    """Hands out what it is told to and counts acknowledgements."""
+class Front(DeliveryServiceServicer):
+    """What a gateway attaches to; notes who is connected."""
 
     def __init__(self) -> None:
         self.connections: list[int] = []
-        self.acknowledged = 0
-        self.news = asyncio.Event()
-        self._out: asyncio.Queue[AttachResponse] = asyncio.Queue()
 
     async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
         raise NotFoundError("no broadcasts here: a gateway never asks for one")
+
+
+class Counting(Front):
+    """Passes a gateway's stream on to delivery."""
+
+    def __init__(self, delivery: Channel) -> None:
+        super().__init__()
+        self._stub = DeliveryServiceStub(delivery)
+
+    async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
+        async for response in self._stub.Attach(self._counted(requests)):
+            yield response
+
+    async def _counted(self, requests: AsyncIterator[AttachRequest]) -> AsyncIterator[AttachRequest]:
+        async for request in requests:
+            yield request
+            self.connections += [connected.connection for connected in request.connected]
+
+
+class Script(Front):
+    """Stands in for delivery: hands out what it is told to and counts acknowledgements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._acknowledged = 0
+        self._unicasts: list[AttachResponse] = []
+        self._news = asyncio.Event()
+        self._out: asyncio.Queue[AttachResponse] = asyncio.Queue()
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         taking = asyncio.create_task(self._take(requests))
@@ -74,79 +116,90 @@ class Script(DeliveryServiceServicer):
     async def _take(self, requests: AsyncIterator[AttachRequest]) -> None:
         async for request in requests:
             self.connections += [connected.connection for connected in request.connected]
-            self.acknowledged += sum(len(reports.kinds) for reports in request.reports)
-            self.news.set()
+            self._acknowledged += sum(len(reports.kinds) for reports in request.reports)
+            self._news.set()
 
     def broadcast(self) -> int:
-        send = Send(
-            message=MESSAGE,
-            expires_ms=EXPIRES_MS,
-            connections=array("Q", self.connections).tobytes(),
-            msgids=array("Q", [FIRST_MSGID]).tobytes(),
-        )
+        send = _send(self.connections, FIRST_MSGID)
         began = time.monotonic_ns()
         self._out.put_nowait(AttachResponse(sends=[send]))
         return began
 
-    async def unicast(self, rounds: int) -> tuple[int, int]:
-        sends = [
-            Send(
-                message=MESSAGE,
-                expires_ms=EXPIRES_MS,
-                connections=array("Q", [connection]).tobytes(),
-                msgids=array("Q", [FIRST_MSGID + index]).tobytes(),
-            )
-            for index, connection in enumerate(self.connections)
-        ]
-        batches = [AttachResponse(sends=sends[at : at + _BATCH]) for at in range(0, len(sends), _BATCH)]
+    async def unicast(self) -> tuple[int, int]:
+        batches = self._of_each()
+        goal = self._acknowledged + len(self.connections)
         began = time.monotonic_ns()
-        for _ in range(rounds):
-            goal = self.acknowledged + len(self.connections)
-            for batch in batches:
-                self._out.put_nowait(batch)
-            while self.acknowledged < goal:
-                self.news.clear()
-                await self.news.wait()
+        for batch in batches:
+            self._out.put_nowait(batch)
+        while self._acknowledged < goal:
+            self._news.clear()
+            await self._news.wait()
         return began, time.monotonic_ns()
 
+    def _of_each(self) -> list[AttachResponse]:
+        """A message for each connection; made once, so that the rounds' CPU time is the gateway's."""
+        if not self._unicasts:
+            sends = [_send([connection], FIRST_MSGID + index) for index, connection in enumerate(self.connections)]
+            self._unicasts = [AttachResponse(sends=sends[at : at + _BATCH]) for at in range(0, len(sends), _BATCH)]
+        return self._unicasts
 
-async def main(directory: Path) -> None:
+
+def _send(connections: list[int], msgid: int) -> Send:
+    return Send(
+        message=MESSAGE,
+        expires_ms=EXPIRES_MS,
+        connections=array("Q", connections).tobytes(),
+        msgids=array("Q", [msgid]).tobytes(),
+    )
+
+
+async def main(directory: Path, real: bool) -> None:
+    env = {**environment(), **_SETTINGS}
     log = SqliteLog(directory / "log.db")
     fact = AppFact(app=App(appkey=APPKEY, platform=Platform.PLATFORM_ANDROID))
     await log.append([Draft(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
-    script, delivery, nobody = Script(), LocalServer(), LocalServer()
-    add_DeliveryServiceServicer_to_server(script, cast(Server, delivery))
-    peers = Peers({"delivery": [delivery.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]})
-    apps = AppDirectory(log)
-    settings = GatewaySettings(gateway_port=0, gateway_frames_per_10s=1_000_000_000)
-    role = build(settings, Surroundings(log, SystemClock(), peers, Keyring(MASTER), apps))
-    tasks = [await _start(service) for service in (apps, *role.services)]
-    print(cast(Door, role.services[-1]).port, flush=True)
-    lines = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    while line := (await lines.readline()).decode().split():
-        match line:
-            case ["connections"]:
-                print(len(script.connections), flush=True)
-            case ["memory"]:
-                gc.collect()
-                print(psutil.Process().memory_info().rss, flush=True)
-            case ["broadcast"]:
-                print(script.broadcast(), flush=True)
-            case ["unicast", rounds]:
-                print(*await script.unicast(int(rounds)), flush=True)
+    front, behind, nobody = LocalServer(), LocalServer(), LocalServer()
+    delivery = Counting(behind.channel()) if real else Script()
+    add_DeliveryServiceServicer_to_server(delivery, cast(Server, front))
+    peers = Peers({"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]})
+    around = Surroundings(log, SystemClock(), peers, Keyring(MASTER), AppDirectory(log))
+    services: list[Service] = [around.apps]
+    if real:
+        role = build_delivery(_delivery_settings(directory), around)
+        for add in role.servicers:
+            add(cast(Server, behind))
+        services += role.services
+    services += build(load(GatewaySettings, env), around).services
+    tasks = [await started(service) for service in services]
+    memory.settle()
+    print(cast(Door, services[-1]).port, flush=True)
+    await _obey(delivery)
     for task in reversed(tasks):
         task.cancel()
         await asyncio.wait([task])
     await log.close()
 
 
-async def _start(service: Service) -> "asyncio.Task[None]":
-    ready = asyncio.Event()
-    task = asyncio.create_task(service.run(ready))
-    await ready.wait()
-    return task
+def _delivery_settings(directory: Path) -> DeliverySettings:
+    """APNs is nowhere: no device here is one of Apple's."""
+    return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9")
+
+
+async def _obey(delivery: Counting | Script) -> None:
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := (await lines.readline()).decode().strip():
+        match line, delivery:
+            case "connections", _:
+                print(len(delivery.connections), flush=True)
+            case "collect", _:
+                print(gc.collect(), flush=True)
+            case "broadcast", Script():
+                print(delivery.broadcast(), flush=True)
+            case "unicast", Script():
+                print(*await delivery.unicast(), flush=True)
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1])))
+    configure("WARNING")
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2] == "real"))

@@ -21,6 +21,7 @@ from services.runtime.operations import Operations
 from services.runtime.surroundings import connected_peers, surroundings
 
 _START_S = 20.0
+_LOOK_S = 1.0
 
 
 def run(env: Mapping[str, str]) -> None:
@@ -87,6 +88,7 @@ class EdgeProcess:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _live(self) -> None:
+        watching = asyncio.create_task(_end_with_parent(os.getppid()))
         try:
             async with surroundings(self._settings, connected_peers(self._env, self._settings.tls())) as around:
                 with contextlib.closing(Doors(self._settings, around)) as doors:
@@ -101,6 +103,16 @@ class EdgeProcess:
         except Exception as error:
             logger.critical("the edge ends: it cannot start or go on", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            watching.cancel()
+
+
+async def _end_with_parent(parent: int) -> None:
+    """A worker whose gunicorn was killed would keep the ports from the next one."""
+    while os.getppid() == parent:
+        await asyncio.sleep(_LOOK_S)
+    logger.critical("the edge ends: gunicorn is gone")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]

@@ -2,31 +2,29 @@
 
 import asyncio
 import contextlib
-import functools
 import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import click
 import uvloop
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from edge.cli.reach import SOCKET
-from services.runtime import datadir, memory, replay
+from services import replaying
+from services.replaying import REPLAYED
+from services.runtime import datadir, memory
 from services.runtime.config import Settings, environment, load
 from services.runtime.errors import CarillonError
-from services.runtime.log import Log, Partition
 from services.runtime.logs import configure
 from services.runtime.operations import Operations
 from services.runtime.peers import Peers
 from services.runtime.rpc import LocalServer, Server, serve
 from services.runtime.runner import run
-from services.runtime.surroundings import DEFAULT_ADDRESSES, connected_peers, open_log, role_addresses, surroundings
-from services.runtime.topics import TOPICS
+from services.runtime.surroundings import DEFAULT_ADDRESSES, connected_peers, role_addresses, surroundings
 from services.welcome import Door, Welcome
 
 ROLES = {
@@ -50,10 +48,6 @@ COMMANDS = {
 
 _PRIVATE = 0o077
 """What a running service writes, its sockets too, is for its owner alone."""
-
-Ends = Mapping[Partition, int]
-OnBatch = Callable[[int], None]
-REPLAYED = ["registry", "targeting", "delivery", "scheduling", "analytics"]
 
 
 class Commands(click.Group):
@@ -115,13 +109,33 @@ def serve_role(role: str) -> None:
 @main.command("replay")
 @click.argument("role", type=click.Choice(REPLAYED))
 @click.option("--verify", is_flag=True, help="Compare a rebuilt state with the live one and change nothing.")
+@click.option("--until", metavar="TIME", help="Build the state as it was then, an ISO 8601 date-time; needs --into.")
+@click.option(
+    "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where the state of --until goes: a new directory."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def replay_role(role: str, verify: bool, as_json: bool) -> None:
-    """Rebuild a role's state from the log; without --verify the service must be stopped. Nothing is ever sent."""
-    with _plain_errors():
-        env = environment()
-        settings = load(wiring(role).SETTINGS, env)
-        answer = uvloop.run(_replay(role, settings, verify))
+def replay_role(role: str, verify: bool, until: str | None, into: Path | None, as_json: bool) -> None:
+    """Rebuild a role's state from the log. Nothing is ever sent.
+
+    Without options the rebuilt state takes the live one's place, and the service must be stopped. With --verify or
+    --until it may run: its state is left as it is.
+
+    --until TIME reads each partition of the log up to its first record that was made later. TIME is in
+    CARILLON_TIMEZONE unless it names an offset of its own. The state goes into DIR, to be looked into, and its digest
+    is printed; it never takes the live state's place, and cannot be compared with it.
+    """
+    if (until is None) != (into is None):
+        raise click.UsageError("--until and --into go together: a state of the past does not take the live one's place")
+    if verify and until is not None:
+        raise click.UsageError("--verify compares with the live state, which cannot be taken back to an earlier moment")
+    with _plain_errors(), replaying.bar(shown=not as_json) as steps:
+        settings = load(wiring(role).SETTINGS, environment())
+        if until is None or into is None:
+            work = replaying.replayed(role, settings, wiring, verify=verify, steps=steps)
+        else:
+            then = replaying.moment(until, settings)
+            work = replaying.replayed_until(role, settings, wiring, until=then, into=into, steps=steps)
+        answer = uvloop.run(work)
     click.echo(json.dumps(answer) if as_json else "\n".join(f"{name}: {value}" for name, value in answer.items()))
     sys.exit(0 if answer.get("equal", True) else 1)
 
@@ -155,7 +169,7 @@ async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
             for add in built.servicers:
                 add(server)
             doors = [RpcDoor(f"{role} calls", server)]
-        await run([operations, *doors, *built.services], on_ready=lambda: _ready(operations))
+        await run([operations, *built.services], on_ready=lambda: _ready(operations), doors=doors)
 
 
 def _doors(settings: Settings, roles: Mapping[str, Any]) -> list[Door]:
@@ -197,61 +211,6 @@ class RpcDoor:
             await asyncio.Event().wait()
         finally:
             await self._server.stop(grace=5)
-
-
-async def _replay(role: str, settings: Settings, verify: bool) -> dict[str, Any]:
-    with contextlib.nullcontext() if verify else _stopped(role, settings):
-        log = await open_log(settings, read_only=True)
-        try:
-            return await _replayed(role, settings, log, verify)
-        finally:
-            await log.close()
-
-
-def _stopped(role: str, settings: Settings) -> contextlib.AbstractContextManager[None]:
-    """Hold what the running role holds: a rebuild takes its state's place."""
-    if settings.kafka_bootstrap is None:
-        return datadir.held(settings.data)
-    return datadir.held(settings.state_dir(role), "running.lock")
-
-
-async def _replayed(role: str, settings: Settings, log: Log, verify: bool) -> dict[str, Any]:
-    everything = [
-        Partition(topic.name, number)
-        for topic in TOPICS.values()
-        for number in range(topic.partitions(settings.partitions))
-    ]
-    ends = await log.ends(everything)
-    with _progress(f"replaying {role}") as on_batch:
-        if verify:
-            verdict = await _verify(role, settings, log, ends, on_batch)
-            return {"role": role, "equal": verdict.equal, **verdict._asdict()}
-        return {"role": role, "digest": await _rebuild(role, settings, log, ends, on_batch)}
-
-
-async def _rebuild(role: str, settings: Any, log: Log, ends: Ends, on_batch: OnBatch) -> str:
-    if role == "analytics":
-        digest: str = await wiring(role).rebuild(settings, log, ends, on_batch)
-        return digest
-    opened = functools.partial(wiring(role).open_state, settings)
-    return await replay.rebuild(opened, settings.state_dir(role), log, ends, on_batch)
-
-
-async def _verify(role: str, settings: Any, log: Log, ends: Ends, on_batch: OnBatch) -> replay.Verdict:
-    if role == "analytics":
-        verdict: replay.Verdict = await wiring(role).verify(settings, log, ends, on_batch)
-        return verdict
-    opened = functools.partial(wiring(role).open_state, settings)
-    return await replay.verify(opened, settings.state_dir(role), log, ends, on_batch)
-
-
-@contextlib.contextmanager
-def _progress(title: str) -> Iterator[OnBatch]:
-    """A running count of records on standard error, when a person looks."""
-    columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda count: bar.advance(task, count)
 
 
 @contextlib.contextmanager

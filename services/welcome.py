@@ -1,4 +1,8 @@
-"""What `carillon up` prints: where each door is, and a first push that works when pasted."""
+"""What `carillon up` prints: where each door is, and while there is a demo app a first push that works when pasted.
+
+The first start, which finds no app, makes the demo app: the oldest one, with the names below. Whoever renames it takes
+it into use, and its secret is not printed again. The secret of any other app never is.
+"""
 
 import asyncio
 import json
@@ -19,6 +23,7 @@ from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.role import Surroundings
 
+DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
 _ALIAS = "alice"
 _STAG = "news"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
@@ -39,7 +44,7 @@ class Door(NamedTuple):
 
 
 class Welcome:
-    """The last service to start: makes the demo app on the first start, and prints a first push to try."""
+    """The last service to start: makes the demo app on the first start, and prints a first push to try with it."""
 
     name = "welcome"
 
@@ -48,20 +53,27 @@ class Welcome:
         self._doors = doors
 
     async def run(self, ready: asyncio.Event) -> None:
-        app = await self._demo_app()
-        secret = self._around.keys.open(app.sealed_secret, app.appkey)
-        click.echo("\n".join(welcome_lines(app, secret, self._doors, command_line(sys.argv[0], os.environ))))
+        lines = door_lines(self._doors)
+        if (app := await self._demo_app()) is not None:
+            secret = self._around.keys.open(app.sealed_secret, app.appkey)
+            lines += ["", *trial_lines(app, secret, self._doors, command_line(sys.argv[0], os.environ))]
+        click.echo("\n".join(lines))
         ready.set()
         await asyncio.Event().wait()
 
-    async def _demo_app(self) -> App:
-        existing = next((app for app in self._around.apps.all() if app.platform == PLATFORM_ANDROID), None)
-        if existing is not None:
-            return existing
+    async def _demo_app(self) -> App | None:
+        apps = self._around.apps.all()
+        if apps:
+            return apps[0] if is_demo(apps[0]) else None
         registry = RegistryServiceStub(self._around.peers.all("registry")[0])
-        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo")
-        app: App = (await registry.CreateApp(request)).app
+        app: App = (await registry.CreateApp(DEMO)).app
         return app
+
+
+def is_demo(app: App) -> bool:
+    """Whether an installation's oldest app is the one that its first start made."""
+    of_app = (app.platform, app.name, app.package, app.account)
+    return of_app == (DEMO.platform, DEMO.name, DEMO.package, DEMO.account)
 
 
 def command_line(program: str, env: Mapping[str, str]) -> str:
@@ -73,15 +85,17 @@ def command_line(program: str, env: Mapping[str, str]) -> str:
     return (f"CARILLON_DATA_DIR={shlex.quote(data)} " if data else "") + ("carillon" if short else shlex.quote(program))
 
 
-def welcome_lines(app: App, secret: str, doors: Sequence[Door], carillon: str) -> list[str]:
-    """The whole message, a line each."""
+def door_lines(doors: Sequence[Door]) -> list[str]:
+    """Where each door is."""
+    return ["Carillon is ready.", *(f"  {door.title:<20} {door.url}" for door in doors)]
+
+
+def trial_lines(app: App, secret: str, doors: Sequence[Door], carillon: str) -> list[str]:
+    """A first push to try."""
     urls = {door.scheme + door.path: door.url for door in doors}
     body, signed = first_push(app.appkey, secret)
     push_url = urls["http/v2/push"]
     return [
-        "Carillon is ready.",
-        *(f"  {door.title:<20} {door.url}" for door in doors),
-        "",
         f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
         f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {urls['ws/device/v1']}",
         "2. In a third, send it a push; either line does:",

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from edge.device_client import VirtualDevice
 from services.welcome import command_line
 from tests.journeys.installation import CARILLON, Installation
+from tests.support.device import VirtualDevice
 
 
 @pytest.fixture
@@ -70,6 +70,27 @@ async def test_the_demo_app_is_made_once(installation: Installation) -> None:
     device = VirtualDevice(installation.gateway_url, json.loads(apps[0])["appkey"])
     await device.connect()
     await device.close()
+
+
+def test_no_secret_but_that_of_the_demo_app_is_printed(installation: Installation) -> None:
+    assert " send --secret " in _printed_by_the_next_start(installation)
+    (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]
+    create = ("app", "create", "--platform", "android", "--name", "Demo", "--package", "org.example.demo", "--json")
+    own = json.loads(installation.carillon(*create))
+    printed = _printed_by_the_next_start(installation)
+    assert demo["appkey"] in printed
+    assert own["secret_key"] not in printed
+    installation.carillon("app", "set", demo["appkey"], "--name", "Shop")
+    printed = _printed_by_the_next_start(installation)
+    assert "--secret" not in printed
+    assert f"{installation.v2_url}/v2/push" in printed
+
+
+def _printed_by_the_next_start(installation: Installation) -> str:
+    installation.stop()
+    before = len(installation.output().read_text())
+    installation.start()
+    return installation.output().read_text()[before:]
 
 
 def test_the_command_is_short_only_where_the_shell_finds_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from edge.cli.apns import apns_change, apns_options, apns_record, apns_text
 from edge.cli.reach import reach
+from edge.cli.revoke import revoke_keys
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
@@ -35,6 +37,9 @@ as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, 
 @click.group()
 def app() -> None:
     """Make apps, list and change them."""
+
+
+app.add_command(revoke_keys)
 
 
 @app.command()
@@ -78,15 +83,29 @@ def show(appkey: str, json_output: bool) -> None:
 @click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its servers may read acknowledgements.")
 @click.option("--default-period", type=int, metavar="SECONDS", help="Time to live of pushes that name none.")
 @click.option("--name", help="A new name.")
+@apns_options
 @as_json
-def set_app(appkey: str, ack_info: str | None, default_period: int | None, name: str | None, json_output: bool) -> None:
-    """Change one app; what is not named stays as it is."""
-    if ack_info is None and default_period is None and name is None:
-        raise click.UsageError("say what to change: --ack-info, --default-period or --name")
+def set_app(
+    appkey: str,
+    ack_info: str | None,
+    default_period: int | None,
+    name: str | None,
+    json_output: bool,
+    **apns: str | None,
+) -> None:
+    """Change one app; what is not named stays as it is.
+
+    An iOS app's first --apns-key needs --apns-key-id and --apns-team beside it; later each may be changed alone.
+    """
+    change = apns_change(**apns)
+    if ack_info is None and default_period is None and name is None and change is None:
+        raise click.UsageError("say what to change: --ack-info, --default-period, --name or --apns-...")
     if default_period is not None and not 0 <= default_period < 2**32:
         raise click.BadParameter("must be a number of seconds", param_hint="--default-period")
     enabled = None if ack_info is None else ack_info == "on"
-    request = UpdateAppRequest(appkey=appkey, ack_info_enabled=enabled, default_period_s=default_period, name=name)
+    request = UpdateAppRequest(
+        appkey=appkey, ack_info_enabled=enabled, default_period_s=default_period, name=name, apns=change
+    )
     answer = _ask(lambda registry: registry.UpdateApp(request))
     _print_app(answer.app, json_output)
 
@@ -140,6 +159,7 @@ def _record(known: App) -> dict[str, Any]:
         "ack_info": known.ack_info_enabled,
         "default_period_s": known.default_period_s,
         "created_ms": known.created_ms,
+        **({"apns": apns_record(known)} if known.platform == PLATFORM_IOS else {}),
     }
 
 
@@ -152,6 +172,7 @@ def _readable(known: App) -> dict[str, str]:
         "account": known.account or "-",
         "ack info": "on" if known.ack_info_enabled else "off",
         "default period": f"{known.default_period_s} s",
+        "APNs": apns_text(known) if known.platform == PLATFORM_IOS else "-",
     }
 
 

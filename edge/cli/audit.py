@@ -18,6 +18,7 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
+    StateCount,
     TimelineEntry,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
@@ -38,7 +39,11 @@ def audit() -> None:
 @click.argument("msgid", type=click.IntRange(min=1))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def push(msgid: int, as_json: bool) -> None:
-    """What happened to the push with this message id."""
+    """What happened to the push with this message id, and in which state its devices are.
+
+    Each device of the audience is in one state. With another id of a list than its first, the states are those of that
+    message.
+    """
 
     async def call(channel: Channel) -> AuditPushResponse:
         return await AnalyticsServiceStub(channel).AuditPush(AuditPushRequest(msgid=msgid), timeout=_TIMEOUT_S)
@@ -54,7 +59,7 @@ def push(msgid: int, as_json: bool) -> None:
         ("audience", f"{answer.audience} ({answer.audience_count} {_devices(answer.audience_count)})"),
         ("request", answer.request_json),
     ]
-    _show(facts, answer.timeline)
+    _show(facts, timeline_table(answer.timeline, _zone()), states_table(answer.states))
 
 
 @audit.command()
@@ -72,7 +77,7 @@ def device(appkey: str, token: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(device_object(answer), ensure_ascii=False))
         return
-    _show([("device", answer.token), ("app", answer.appkey)], answer.timeline)
+    _show([("device", answer.token), ("app", answer.appkey)], timeline_table(answer.timeline, _zone()))
 
 
 def push_object(answer: AuditPushResponse) -> dict[str, Any]:
@@ -85,6 +90,7 @@ def push_object(answer: AuditPushResponse) -> dict[str, Any]:
         "audience_count": answer.audience_count,
         "request_json": answer.request_json,
         "timeline": [_entry_object(entry) for entry in answer.timeline],
+        "states": [{"state": count.state, "reason": count.reason, "devices": count.devices} for count in answer.states],
     }
 
 
@@ -108,13 +114,30 @@ def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
     return table
 
 
-def _show(facts: Sequence[tuple[str, str]], timeline: Sequence[TimelineEntry]) -> None:
+def states_table(states: Sequence[StateCount]) -> Table:
+    """The states for people."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("devices", justify="right")
+    table.add_column("reason", overflow="fold")
+    for count in states:
+        table.add_row(count.state, str(count.devices), Text(count.reason))
+    return table
+
+
+def _show(facts: Sequence[tuple[str, str]], *tables: Table) -> None:
     console = Console(width=None if sys.stdout.isatty() else _WIDE)
     for name, value in facts:
         if value:
             console.print(Text(f"{name:<10}", style="bold").append(value, style="not bold"), soft_wrap=True)
-    console.print()
-    console.print(timeline_table(timeline, load(Settings, environment()).zone()))
+    for table in tables:
+        if table.row_count:
+            console.print()
+            console.print(table)
+
+
+def _zone() -> ZoneInfo:
+    return load(Settings, environment()).zone()
 
 
 def _entry_object(entry: TimelineEntry) -> dict[str, Any]:

@@ -1,38 +1,61 @@
 """`carillon device`: virtual devices over the real gateway."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext, SSLError, create_default_context
 from typing import Any
 
 import click
 import msgspec
 import uvloop
 
-from edge.device_client import FINAL, DeviceEndedError, Event, VirtualDevice
+from carillon_device import (
+    FINAL,
+    Device,
+    DeviceEndedError,
+    DeviceError,
+    FileStorage,
+    Frame,
+    MemoryStorage,
+    Push,
+    RefusedError,
+    Storage,
+    UnavailableError,
+)
+from edge.cli.revoke import revoke
 from services.runtime.config import Port, Settings, environment, load
 from services.runtime.device_protocol import DeviceAttributes
-from services.runtime.errors import CarillonError, UnavailableError
+from services.runtime.errors import CarillonError
 
+Show = Callable[[int, Any], None]
 _QUIET = ("type", "key", "time_ms", "device")
 
 
 class DeviceSettings(Settings, frozen=True, kw_only=True):
-    """Where the gateway listens."""
+    """Where the gateway listens, and whether by TLS."""
 
     gateway_port: Port = 8400
+    gateway_tls_cert: str | None = None
 
     def url(self) -> str:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        return f"ws://{f'[{host}]' if ':' in host else host}:{self.gateway_port}/device/v1"
+        scheme = "ws" if self.gateway_tls_cert is None else "wss"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.gateway_port}/device/v1"
 
 
 @click.group()
 def device() -> None:
-    """Virtual devices."""
+    """Virtual devices, and the end of real ones."""
+
+
+device.add_command(revoke)
 
 
 @device.command()
@@ -42,7 +65,22 @@ def device() -> None:
 @click.option("--stag", "stags", multiple=True, help="Add this string tag; may be repeated.")
 @click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Such as brand=Acme; repeated.")
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, help="How many devices.", show_default=True)
-@click.option("--url", help="The gateway. Default: ws://CARILLON_HOST:CARILLON_GATEWAY_PORT/device/v1")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="The gateway, ws:// or wss://. Default: CARILLON_HOST and CARILLON_GATEWAY_PORT, by TLS if that is set there.",
+)
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Trust the authorities in this PEM file. Default: the system's.",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the devices' tokens, keys and last message ids there, and return as the same devices the next time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def run(
     appkey: str,
@@ -52,26 +90,55 @@ def run(
     attributes: Sequence[str],
     count: int,
     url: str | None,
+    ca: str | None,
+    state: Path | None,
     as_json: bool,
 ) -> None:
-    """Connect new devices, print what happens to them, acknowledge every push. Ends with Ctrl-C."""
-    try:
-        where = url or load(DeviceSettings, environment()).url()
-    except CarillonError as error:
-        raise click.ClickException(str(error)) from None
-    wishes: list[Event] = []
+    """Connect virtual devices, print what happens to them, acknowledge every push. Ends with Ctrl-C."""
+    where = url or _default_url()
+    wishes: list[Frame] = []
     if alias is not None:
         wishes.append({"type": "set_alias", "alias": alias})
     if tags:
         wishes.append({"type": "add_tags", "tags": tags})
     if stags:
         wishes.append({"type": "add_stags", "stags": stags})
-    given = _attributes(attributes)
-    devices = [VirtualDevice(where, appkey, attributes=given) for _ in range(count)]
-    reasons = uvloop.run(_run(devices, wishes, as_json))
+    show = _show_json if as_json else _show_text
+    make = partial(Device, where, appkey, attributes=_attributes(attributes), ssl=_authorities(where, ca))
+    try:
+        devices = [_virtual(index, show, make, _storage(state, appkey, index)) for index in range(1, count + 1)]
+        reasons = uvloop.run(_run(devices, wishes, show))
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
     for reason in sorted(set(reasons)):
         click.echo(f"{reason}: {FINAL[reason]}", err=True)
     sys.exit(1 if set(reasons) - {"replaced"} else 0)
+
+
+def _default_url() -> str:
+    try:
+        return load(DeviceSettings, environment()).url()
+    except CarillonError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _authorities(url: str, ca: str | None) -> SSLContext | None:
+    if ca is None:
+        return None
+    if not url.startswith("wss://"):
+        raise click.BadParameter(f"{url} is not wss://", param_hint="--ca")
+    try:
+        return create_default_context(cafile=ca)
+    except SSLError:
+        raise click.BadParameter(f"{ca} holds no certificate in PEM form", param_hint="--ca") from None
+
+
+def _storage(state: Path | None, appkey: str, index: int) -> Storage:
+    """One file a device; nobody but its owner may read it, for it holds the device's key."""
+    if state is None:
+        return MemoryStorage()
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return FileStorage(state / f"{appkey}-{index}.json")
 
 
 def _attributes(pairs: Sequence[str]) -> Mapping[str, str]:
@@ -85,36 +152,40 @@ def _attributes(pairs: Sequence[str]) -> Mapping[str, str]:
     return given
 
 
-async def _run(devices: Sequence[VirtualDevice], wishes: Sequence[Event], as_json: bool) -> list[str]:
+def _virtual(index: int, show: Show, make: Callable[..., Device], storage: Storage) -> Device:
+    """A device that prints what happens to it, and says that a notification was shown."""
+
+    def push(frame: Push) -> None:
+        show(index, frame)
+        if frame["is_notif"]:
+            with contextlib.suppress(UnavailableError):
+                made.report("shown", frame["msgid"])
+
+    made = make(storage=storage, on_push=push, on_event=partial(show, index))
+    return made
+
+
+async def _run(devices: Sequence[Device], wishes: Sequence[Frame], show: Show) -> list[str]:
     """Run until all have ended or a signal comes; the reasons of those that ended."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    printing = [asyncio.create_task(_print(index, one, as_json)) for index, one in enumerate(devices, 1)]
-    living = [asyncio.create_task(_live(one, wishes)) for one in devices]
+    living = [asyncio.create_task(_live(one, wishes, partial(show, index))) for index, one in enumerate(devices, 1)]
     ended = asyncio.create_task(asyncio.wait(living))
     stop = asyncio.create_task(stopping.wait())
     await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     await asyncio.gather(*(one.close() for one in devices))
     await ended
-    for index, one in enumerate(devices, 1):
-        printing[index - 1].cancel()
-        while not one.events.empty():
-            _show(index, one.events.get_nowait(), as_json)
     return [reason for task in living if (reason := task.result())]
 
 
-async def _live(one: VirtualDevice, wishes: Sequence[Event]) -> str:
+async def _live(one: Device, wishes: Sequence[Frame], show: Callable[[Frame], None]) -> str:
     """Connect, wish, stay; the final goodbye's reason, or ""."""
     try:
         await one.connect(seconds=86_400)
         for wish in wishes:
-            try:
-                answer = await one.request(wish)
-            except CarillonError as error:
-                answer = {"type": "error", "desc": str(error)}
-            one.events.put_nowait({**answer, "request": wish["type"]})
+            show({**await _answer(one, wish), "request": wish["type"]})
         await one.ended()
     except DeviceEndedError as ended:
         return ended.reason
@@ -123,16 +194,21 @@ async def _live(one: VirtualDevice, wishes: Sequence[Event]) -> str:
     return ""
 
 
-async def _print(index: int, one: VirtualDevice, as_json: bool) -> None:
-    while True:
-        _show(index, await one.events.get(), as_json)
+async def _answer(one: Device, wish: Frame) -> Frame:
+    try:
+        return await one.request(wish)
+    except RefusedError as refused:
+        return {"type": "error", "code": refused.code, "desc": refused.desc}
+    except DeviceError as error:
+        return {"type": "error", "desc": str(error)}
 
 
-def _show(index: int, event: Event, as_json: bool) -> None:
+def _show_json(index: int, event: Any) -> None:
+    click.echo(msgspec.json.encode({"time_ms": int(time.time() * 1000), "device": index, **event}).decode())
+
+
+def _show_text(index: int, event: Any) -> None:
     now = time.time()
-    if as_json:
-        click.echo(msgspec.json.encode({"time_ms": int(now * 1000), "device": index, **event}).decode())
-        return
     moment = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03d}"
     details = "  ".join(f"{name}={_text(value)}" for name, value in event.items() if name not in _QUIET)
     click.echo(f"{moment}  device {index}  {event['type']:<12}  {details}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from protos.runtime.v1.log_pb2 import Position
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import InputError
 from services.runtime.log import MAX_RECORD_BYTES, Draft, Log, Partition
 from services.runtime.metrics import APPENDED
@@ -23,7 +24,9 @@ class Writer:
         for draft in drafts:
             if len(draft.key) + len(draft.value) > MAX_RECORD_BYTES:
                 raise InputError(f"the request is too large: it makes a record of {len(draft.value)} bytes")
+        reached(Point.COMMAND_CHECKED)
         offsets = await self._log.append(drafts)
+        reached(Point.COMMAND_APPENDED)
         for draft in drafts:
             self._appended[draft.topic].inc()
         return offsets

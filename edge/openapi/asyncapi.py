@@ -38,15 +38,17 @@ class Push(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
 
 
 _UNANSWERED: tuple[type[msgspec.Struct], ...] = (protocol.Ack, protocol.Report, protocol.Activity)
-_SENT: tuple[type[msgspec.Struct], ...] = (protocol.Hello, *_UNANSWERED, *device.CHANGES)
+_SENT: tuple[type[msgspec.Struct], ...] = (protocol.Hello, *_UNANSWERED, protocol.Ping, *device.CHANGES)
 _FROM_DEVICE = [device.frame(struct) for struct in _SENT]
-_TO_DEVICE = [Push, *device.ANSWERS, completed(protocol.Goodbye)]
+_TO_DEVICE = [Push, *device.ANSWERS, completed(protocol.Pong), completed(protocol.Goodbye)]
 _WHO = {"appkey": device.APPKEY, "token": device.TOKEN, "key": device.KEY}
 _EXAMPLES: dict[str, Json] = {
     "Hello": {**device.HELLO, **_WHO},
     "Ack": {"type": "ack", "msgids": [5523479825186816]},
     "Report": {"type": "report", "event": "shown", "msgid": 5523479825186816},
     "Activity": device.ACTIVITY,
+    "Ping": {"type": "ping"},
+    "Pong": {"type": "pong"},
     **{
         "".join(word.capitalize() for word in request["type"].split("_")): request
         for request in device.REQUESTS.values()
@@ -129,6 +131,7 @@ def _operations() -> Json:
     operations: Json = {"hello": _operation("receive", "Hello") | {"reply": _reply("Welcome", "Error", "Goodbye")}}
     for struct in _UNANSWERED:
         operations[_verb(struct)] = _operation("receive", struct.__name__)
+    operations["ping"] = _operation("receive", "Ping") | {"reply": _reply("Pong")}
     for struct in device.CHANGES:
         ok = "DeviceOk" if struct is protocol.GetDeviceRequest else "Ok"
         name = struct.__name__.removesuffix("Request")

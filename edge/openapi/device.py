@@ -79,7 +79,7 @@ DEVICE = {
     "app_version": "2.1",
 }
 _WHO = {"appkey": APPKEY, "token": TOKEN, "key": KEY}
-HELLO = {"type": "hello", "appkey": APPKEY, "token": TOKEN, "device": DEVICE}
+HELLO = {"type": "hello", "appkey": APPKEY, "token": TOKEN, "device": DEVICE, "heartbeat": 240}
 REQUESTS: dict[str, dict[str, Any]] = {
     "set alias": {"type": "set_alias", "id": 1, "alias": "alice"},
     "clear alias": {"type": "clear_alias", "id": 2},
@@ -116,6 +116,7 @@ REQUEST_TEXTS = {
     "Hello.token": "The device's token, for iOS the one that APNs gave. Without one a new Android device is made.",
     "Hello.key": "Proves that the token is the device's own.",
     "Hello.device": "What the device says about itself.",
+    "Hello.heartbeat": "The heartbeat it wishes for, in seconds; the welcome tells which was agreed.",
     "Activity.event": "The app was opened; its user logged in or out.",
     "SetAlias.alias": "Whose device it is. The 11th device of an alias takes the place of the least recently active.",
     "AddTags.tags": "Number tags.",

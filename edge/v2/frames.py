@@ -44,8 +44,8 @@ class DeviceDoor:
             return await self._hello(app, frame, origin)
         caller = self._caller(app, who, origin)
         match frame:
-            case protocol.Ack() | protocol.Report():
-                raise InputError("input error: type: acknowledgements and reports are not supported over HTTP")
+            case protocol.Ack() | protocol.Report() | protocol.Ping():
+                raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
             case protocol.Activity(event=event):
                 await self._append_activity(caller, event)
                 return protocol.Ok()
@@ -68,9 +68,13 @@ class DeviceDoor:
         number = None
         if who.token and who.key:
             number = self._around.keys.device_number(app.appkey, who.token, who.key)
-        if number is None or not who.token:
+        if number is None or not who.token or self._is_revoked(app.appkey, who.token, number):
             raise SignError("unauthorized")
         return Caller(app.appkey, who.token, number, origin)
+
+    def _is_revoked(self, appkey: str, token: str, number: int) -> bool:
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        return self._around.apps.is_revoked(appkey, partition, number)
 
     async def _hello(self, app: App, hello: protocol.Hello, origin: Origin) -> protocol.Welcome:
         """Register, or greet a device that is known. An iOS token is Apple's and needs no key."""
@@ -132,7 +136,7 @@ class DeviceDoor:
 
     async def _number(self, appkey: str, token: str) -> int | None:
         (plus_one,) = await self._targets.numbers(appkey, [token])
-        return plus_one - 1 if plus_one else None
+        return plus_one - 1 if plus_one and not self._is_revoked(appkey, token, plus_one - 1) else None
 
     def _meta(self, origin: Origin) -> Meta:
         return Meta(event_id=event_id(), time_ms=self._around.clock.now_ms(), writer="edge", origin=origin)

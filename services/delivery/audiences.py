@@ -9,7 +9,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.delivery import decide
-from services.delivery.state import Waiting
+from services.delivery.pushes import Waiting
 from services.runtime.clock import Clock
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.logs import logger

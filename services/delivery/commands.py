@@ -12,9 +12,11 @@ from services.delivery.audiences import Audiences
 from services.delivery.fanout import Fanout
 from services.delivery.ios import IosDelivery
 from services.delivery.journal import Entry, Journal
+from services.delivery.pushes import Waiting
 from services.delivery.recorder import Recorder
-from services.delivery.state import DeliveryState, Waiting
+from services.delivery.state import DeliveryState
 from services.runtime.clock import Clock
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
 from services.runtime.log import Log, Partition, Reader, Record
@@ -94,7 +96,10 @@ class Commands:
         while batch := list(islice(self._state.waiting.values(), _BATCH)):
             await self._recorder.room()
             await self._start(batch)
-        await self._write(decide.cancel(self._state))
+        if cancels := decide.cancel(self._state):
+            reached(Point.CANCEL_DECIDED)
+            await self._write(cancels)
+            reached(Point.CANCEL_DONE)
         PENDING.set(len(self._state.pushes))
 
     async def _start(self, batch: list[Waiting]) -> None:
@@ -104,8 +109,11 @@ class Commands:
         facts = [
             fact for waiting, audience in zip(batch, audiences, strict=True) for fact in decide.start(waiting, audience)
         ]
+        reached(Point.PUSH_DECIDED)
         await self._write(facts)
+        reached(Point.PUSH_STARTED)
         self._send(starting)
+        reached(Point.PUSH_SENT)
         PUSHES_STARTED.inc(len(facts))
 
     def _send(self, starting: Iterable[tuple[int, list[int]]]) -> None:

@@ -6,7 +6,8 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinished, PushStarted
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.state import DeliveryState, Push, Waiting
+from services.delivery.pushes import Push, Waiting
+from services.delivery.state import DeliveryState
 from services.runtime.topics import PUSH_COMMANDS
 
 MAILBOX_CAP = 100

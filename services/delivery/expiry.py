@@ -1,11 +1,13 @@
-"""Ends pushes whose time to live is over."""
+"""Ends what has lasted for too long: pushes whose time to live is over, and waits for an older connection to end."""
 
 import asyncio
 
 from services.delivery import decide
+from services.delivery.fanout import Fanout
 from services.delivery.journal import Entry, Journal
 from services.delivery.state import DeliveryState
 from services.runtime.clock import Clock
+from services.runtime.crashpoint import Point, reached
 from services.runtime.topics import PUSHES
 
 _SWEEP_MS = 1000
@@ -16,8 +18,9 @@ class Expiry:
 
     name = "delivery expiry"
 
-    def __init__(self, state: DeliveryState, journal: Journal, clock: Clock) -> None:
+    def __init__(self, state: DeliveryState, fanout: Fanout, journal: Journal, clock: Clock) -> None:
         self._state = state
+        self._fanout = fanout
         self._journal = journal
         self._clock = clock
 
@@ -29,5 +32,9 @@ class Expiry:
 
     async def sweep(self) -> None:
         """Finish everything that has expired by now."""
+        self._fanout.release()
         facts = [fact for push in self._state.expired(self._clock.now_ms()) for fact in decide.finish(push)]
-        await self._journal.write(PUSHES, [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+        if facts:
+            reached(Point.EXPIRY_DECIDED)
+            await self._journal.write(PUSHES, [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+            reached(Point.EXPIRY_DONE)

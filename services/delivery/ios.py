@@ -11,10 +11,12 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.apns import ApnsPush, ApnsResult, ApnsSender, payload
 from services.delivery.pace import Pace
+from services.delivery.pushes import Push
 from services.delivery.recorder import Recorder
-from services.delivery.state import DeliveryState, Push
+from services.delivery.state import DeliveryState
 from services.runtime.apps import AppDirectory
 from services.runtime.clock import Clock
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import CarillonError
 from services.runtime.ids import event_id
 from services.runtime.log import Draft, Log
@@ -127,7 +129,9 @@ class IosDelivery:
             if not target.token:
                 self._settle(push, partition, target, OutcomeKind.OUTCOME_KIND_FAILED, "removed")
         targets = [target for target in targets if target.token]
+        reached(Point.APNS_SENDING)
         results = await self._sender.send(_pushes(push, app.package, targets))
+        reached(Point.APNS_ANSWERED)
         answered = list(zip(targets, results, strict=True))
         await self._remove_dead(push.send.appkey, partition, answered)
         concluded = [self._conclude(push, partition, target, result) for target, result in answered]

@@ -61,7 +61,7 @@ def build(settings: DeliverySettings, around: Surroundings) -> Role:
     audiences = Audiences(around.peers, clock)
     commands = Commands(around.log, journal, state, audiences, fanout, ios, recorder, clock, _parking(settings))
     snapshots = Snapshots(fold, journal, around.log, clock, settings.snapshot_s)
-    servicer = DeliveryServicer(state, presence, fanout, recorder, clock, snapshots.restored)
+    servicer = DeliveryServicer(state, fanout, recorder, clock, snapshots.restored)
     positions = PositionsServicer(commands.progress)
     return Role(
         "delivery",
@@ -71,7 +71,7 @@ def build(settings: DeliverySettings, around: Surroundings) -> Role:
             recorder,
             ios,
             commands,
-            Expiry(state, journal, clock),
+            Expiry(state, fanout, journal, clock),
         ],
         servicers=[
             lambda server: add_DeliveryServiceServicer_to_server(servicer, server),

@@ -9,6 +9,7 @@ import numpy
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
 from services.delivery.journal import Entry, Journal
+from services.runtime.crashpoint import Point, reached
 from services.runtime.metrics import OUTCOMES
 from services.runtime.topics import DELIVERIES
 
@@ -82,6 +83,7 @@ class Recorder:
         self._rows: dict[tuple[int, str], Columns] = {}
         self._settling: set[Settlement] = set()
         self._flushing: set[Settlement] = set()
+        self._waiters: list[asyncio.Future[None]] = []
         self._count = 0
         self._turn = asyncio.Lock()
         self._flushes: set[asyncio.Task[None]] = set()
@@ -118,6 +120,13 @@ class Recorder:
         """Return once there is room for more; whoever brings outcomes in waits here."""
         await self._room.wait()
 
+    async def recorded(self) -> None:
+        """Return once everything added so far is in the log and in the state; it waits for its turn."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._news.set()
+        await waiter
+
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
         try:
@@ -138,8 +147,11 @@ class Recorder:
     async def _flush(self) -> None:
         async with self._turn:
             rows, self._rows = self._rows, {}
+            waiters, self._waiters = self._waiters, []
             self._flushing, self._settling = self._settling, set()
             self._news.clear()
+            if rows:
+                reached(Point.OUTCOMES_GATHERED)
             await self._journal.write(
                 DELIVERIES,
                 [
@@ -148,7 +160,12 @@ class Recorder:
                     for batch in columns.batches(appkey)
                 ],
             )
+            if rows:
+                reached(Point.OUTCOMES_APPENDED)
             self._flushing = set()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
             self._count -= sum(len(columns.msgids) for columns in rows.values())
             if self._count < MAX_ROWS:
                 self._room.set()

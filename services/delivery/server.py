@@ -16,9 +16,10 @@ from protos.delivery.v1.delivery_pb2 import (
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
 from services.delivery.fanout import Fanout
 from services.delivery.parts import BitmapPart, listed_targets
-from services.delivery.presence import Presence
+from services.delivery.presence import Device
+from services.delivery.pushes import Push
 from services.delivery.recorder import Recorder
-from services.delivery.state import DeliveryState, Push
+from services.delivery.state import DeliveryState
 from services.delivery.stream import GatewayStream
 from services.runtime.clock import Clock
 from services.runtime.errors import InputError, NotFoundError
@@ -34,20 +35,35 @@ _REPORTED = frozenset(
 )
 
 
+class HandedIn:
+    """The latest batch of reports that a gateway handed in."""
+
+    def __init__(self) -> None:
+        self._sequence = 0
+        self._news = asyncio.Event()
+
+    def note(self, sequence: int) -> None:
+        self._sequence = sequence
+        self._news.set()
+
+    async def next(self) -> int:
+        await self._news.wait()
+        self._news.clear()
+        return self._sequence
+
+
 class DeliveryServicer(DeliveryServiceServicer):
     """Takes connections, acknowledgements and reports; hands out messages. Callers wait until `restored`."""
 
     def __init__(
         self,
         state: DeliveryState,
-        presence: Presence,
         fanout: Fanout,
         recorder: Recorder,
         clock: Clock,
         restored: asyncio.Event,
     ) -> None:
         self._state = state
-        self._presence = presence
         self._fanout = fanout
         self._recorder = recorder
         self._clock = clock
@@ -56,15 +72,18 @@ class DeliveryServicer(DeliveryServiceServicer):
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         await self._restored.wait()
         stream = GatewayStream()
-        intake = asyncio.create_task(self._take_in(stream, requests))
+        handed_in = HandedIn()
+        intake = asyncio.create_task(self._take_in(stream, handed_in, requests))
         intake.add_done_callback(lambda _: stream.end())
+        confirming = asyncio.create_task(self._confirm(stream, handed_in))
         try:
             while (response := await stream.take()) is not None:
                 yield response
             await intake
         finally:
             intake.cancel()
-            self._presence.drop(stream)
+            confirming.cancel()
+            self._fanout.lost(stream)
 
     async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
         await self._restored.wait()
@@ -73,22 +92,35 @@ class DeliveryServicer(DeliveryServiceServicer):
             raise NotFoundError("the app has no such broadcast that has not expired")
         return GetBroadcastResponse(cancelled=found.is_cancelled)
 
-    async def _take_in(self, stream: GatewayStream, requests: AsyncIterator[AttachRequest]) -> None:
+    async def _take_in(
+        self, stream: GatewayStream, handed_in: HandedIn, requests: AsyncIterator[AttachRequest]
+    ) -> None:
+        """What devices said comes before who left and who came: nobody is sent what he has just acknowledged."""
         async for request in requests:
             if request.gateway:
                 logger.info("a gateway attached", gateway=request.gateway)
             for reports in request.reports:
                 self._report(reports)
-            for connection in request.disconnected:
-                self._presence.disconnect(stream, connection)
+            if request.sequence:
+                handed_in.note(request.sequence)
+            self._fanout.left(stream, request.disconnected)
             self._fanout.connected(stream, request.connected)
+            self._fanout.refill()
             await self._recorder.room()
+
+    async def _confirm(self, stream: GatewayStream, handed_in: HandedIn) -> None:
+        """Tell the gateway what it need not hand in again."""
+        while True:
+            sequence = await handed_in.next()
+            await self._recorder.recorded()
+            stream.confirm(sequence)
 
     def _report(self, reports: Reports) -> None:
         appkey = reports.appkey
         for partition, number, msgid, kind, time_ms in _rows(reports):
             push = self._state.push_of(msgid)
             if kind == _RECEIVED:
+                self._fanout.acknowledged(Device(appkey, partition, number), msgid)
                 if push and _is_pending(push, appkey, partition, msgid, number):
                     self._recorder.settle(partition, appkey, msgid, number, kind, time_ms)
             elif kind in _REPORTED and self._believes(push, appkey, partition, msgid, number):
@@ -118,12 +150,13 @@ def _rows(reports: Reports) -> "zip[tuple[int, int, int, int, int]]":
 
 
 def _is_pending(push: Push, appkey: str, partition: int, msgid: int, number: int) -> bool:
-    part = push.parts.get(partition)
+    part = push.part(partition)
     return part is not None and push.send.appkey == appkey and msgid in part.pending_ids(number)
 
 
 def _addresses(push: Push, partition: int, msgid: int, number: int) -> bool:
-    part = push.parts.get(partition)
-    if isinstance(part, BitmapPart):
-        return number in part.audience
+    """Where everybody is done with a broadcast, its audience is not known any more."""
+    part = push.part(partition)
+    if not push.is_listed:
+        return number in part.audience if isinstance(part, BitmapPart) else True
     return msgid in listed_targets(push.send).get(partition, {}).get(number, ())

@@ -1,30 +1,30 @@
 """Restores the state at the start, and saves it every few minutes and at the end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from services.delivery import store
 from services.delivery.journal import Journal
 from services.delivery.state import DeliveryState
 from services.runtime.clock import Clock
 from services.runtime.errors import UnavailableError
-from services.runtime.follower import Fact, Follower, MemoryStorage
-from services.runtime.log import Log, Partition, Record
+from services.runtime.log import Log, Partition, check_log
 from services.runtime.logs import logger
+from services.runtime.merge import Dated, Merge
 from services.runtime.parking import Parking
 from services.runtime.snapshot import SnapshotFile
 from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 3
+_VERSION = 4
 _SLICE = 500
+_AHEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 
 
 class DeliveryFold:
-    """The state as a replay sees it: commands first, then audiences, then outcomes."""
+    """The state as a replay sees it, in a directory."""
 
     def __init__(self, directory: Path, log: Log, parking: Parking, owned: Sequence[int]) -> None:
         self.state = DeliveryState(owned)
@@ -32,41 +32,66 @@ class DeliveryFold:
         saved = self.file.load()
         if saved is not None:
             store.load(self.state, saved.blobs)
-        self._storage = MemoryStorage(saved.offsets if saved else {})
-        self.followers = [
-            Follower("delivery", log, _Folding(self.state), self._storage, parking, folds=folds)
-            for folds in (
-                [Partition(PUSH_COMMANDS.name, 0)],
-                [Partition(PUSHES.name, number) for number in owned],
-                [Partition(DELIVERIES.name, number) for number in owned],
-            )
-        ]
+        self._folding = Folding(self.state, log, parking, owned, saved.offsets if saved else {})
+        self.followers = [self._folding]
 
     @property
     def partitions(self) -> frozenset[Partition]:
-        return frozenset().union(*(follower.folded for follower in self.followers))
+        return self._folding.folded
 
     def offsets(self) -> dict[Partition, int]:
-        return self._storage.offsets()
+        return dict(self._folding.reached)
 
     def digest(self) -> str:
         return store.digest(self.state)
 
     def close(self) -> None:
-        self.file.save(self._storage.offsets(), store.dump(self.state))
+        self.file.save(self._folding.reached, store.dump(self.state))
 
 
-class _Folding:
-    """Rules that decide nothing."""
+class Folding:
+    """Folds the log in the order of its records' times, so that a push comes and goes as it did when it was sent.
 
-    def __init__(self, state: DeliveryState) -> None:
+    Commands go first and audiences next, by more than clocks differ: no outcome comes before what it speaks of.
+    """
+
+    def __init__(
+        self,
+        state: DeliveryState,
+        log: Log,
+        parking: Parking,
+        owned: Sequence[int],
+        offsets: Mapping[Partition, int],
+    ) -> None:
+        self.reached = dict(offsets)
+        self.folded = frozenset(
+            [Partition(PUSH_COMMANDS.name, 0), *(Partition(t.name, n) for t in (PUSHES, DELIVERIES) for n in owned)]
+        )
         self._state = state
+        self._log = log
+        self._parking = parking
 
-    def apply(self, record: Record, message: Any) -> None:
-        self._state.apply(record, message)
+    async def offsets(self) -> dict[Partition, int]:
+        return dict(self.reached)
 
-    def decide(self, record: Record, message: Any) -> Sequence[Fact]:
-        return ()
+    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+        """See replay.Fold."""
+        await check_log(self._log, "delivery", self.reached)
+        merge = Merge(self._log, self.reached, {partition: ends[partition] for partition in self.folded}, _AHEAD_MS)
+        try:
+            async for batch in merge.batches():
+                await asyncio.to_thread(self._fold, batch)
+                on_batch(len(batch))
+        finally:
+            await merge.close()
+
+    def _fold(self, batch: Sequence[Dated]) -> None:
+        for record, message, _ in batch:
+            try:
+                self._state.apply(record, message)
+            except ValueError as error:
+                self._parking.park(record, error)
+            self.reached[Partition(record.topic, record.partition)] = record.offset + 1
 
 
 class Snapshots:

@@ -7,7 +7,6 @@ asked for and not decided yet is part of the state, so a process that starts aga
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import numpy
@@ -16,9 +15,10 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.broadcasts import Broadcasts
-from services.delivery.parts import BitmapPart, ListedPart, Part, Targets, listed_targets
+from services.delivery.mailboxes import Mailboxes
+from services.delivery.parts import BitmapPart, ListedPart, Part, listed_targets
+from services.delivery.pushes import Over, Push, Waiting
 from services.delivery.seen import Seen
 from services.runtime.log import Record
 
@@ -37,51 +37,8 @@ _SETTLES = numpy.isin(numpy.arange(256), list(SETTLING))
 _SETTLES_IOS = numpy.isin(numpy.arange(256), [*SETTLING, OutcomeKind.OUTCOME_KIND_SENT])
 
 
-@dataclass(slots=True)
-class Push:
-    """One push that started in at least one partition; `order` is its offset in push-commands."""
-
-    send: SendPush
-    order: int
-    expires_ms: int
-    parts: dict[int, Part] = field(default_factory=dict)
-
-    @property
-    def msgid(self) -> int:
-        return self.send.msgid
-
-    @property
-    def is_ios(self) -> bool:
-        return self.send.platform == PLATFORM_IOS
-
-    @property
-    def is_listed(self) -> bool:
-        return self.send.audience.HasField("devices")
-
-    @property
-    def ids(self) -> range:
-        return range(self.msgid, self.msgid + max(1, self.send.id_count))
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A push that was asked for and has not started in the `missing` partitions."""
-
-    send: SendPush
-    order: int
-    accepted_ms: int
-    missing: set[int]
-    _targets: dict[int, Targets] | None = None
-
-    @property
-    def expires_ms(self) -> int:
-        return self.accepted_ms + self.send.period_s * 1000
-
-    def targets(self, partition: int) -> Targets:
-        """The listed devices there; what they hold is the caller's."""
-        if self._targets is None:
-            self._targets = listed_targets(self.send)
-        return self._targets[partition]
+LATE_MS = 86_400_000
+"""How long after a cancel or the end of its time a push is known, for devices that say only then that they have it."""
 
 
 class DeliveryState:
@@ -98,8 +55,11 @@ class DeliveryState:
         self._by_id: dict[int, Push] = {}
         self._ios_apps: set[str] = set()
         self._broadcasts: dict[tuple[str, int], dict[int, Push]] = {}
-        self._mailboxes: dict[tuple[str, int], dict[int, list[int]]] = {}
+        self._mailboxes = Mailboxes()
         self._expiries: list[tuple[int, int]] = []
+        self._ends: list[tuple[int, int, int]] = []
+        self.log_ms = 0
+        """The latest moment of a command: time passes with the log, not with the clock."""
 
     # --- fold
 
@@ -117,7 +77,9 @@ class DeliveryState:
                 raise ValueError(f"{record.topic} holds nothing that delivery folds")
 
     def _command(self, offset: int, command: PushCommand) -> None:
-        self.broadcasts.forget(command.meta.time_ms)
+        self.log_ms = max(self.log_ms, command.meta.time_ms)
+        self.broadcasts.forget(self.log_ms)
+        self._forget()
         kind = command.WhichOneof("command")
         match kind:
             case "send":
@@ -158,7 +120,7 @@ class DeliveryState:
     def _ask_to_cancel(self, offset: int, cancel: CancelPush) -> None:
         self.broadcasts.cancel(cancel.msgid, cancel.appkey)
         asked = self.waiting.get(cancel.msgid) or self.pushes.get(cancel.msgid)
-        if asked is not None and asked.send.appkey == cancel.appkey:
+        if asked is not None and asked.send.appkey == cancel.appkey and self.is_under_way(cancel.msgid):
             self.cancels.setdefault(cancel.msgid, offset)
 
     def _push_fact(self, fact: PushFact) -> None:
@@ -167,8 +129,8 @@ class DeliveryState:
             case "started":
                 self._start(fact.msgid, fact.partition, fact.started)
             case "cancelled" | "finished":
-                if (push := self.pushes.get(fact.msgid)) is not None:
-                    self._end(push, fact.partition)
+                if (push := self.pushes.get(fact.msgid)) is not None and fact.partition in push.parts:
+                    self._cut_off(push, fact.partition, fact.meta.time_ms + LATE_MS)
             case None:
                 pass
             case _:
@@ -181,7 +143,8 @@ class DeliveryState:
         waiting.missing.discard(partition)
         push = self.pushes.get(msgid)
         if push is None:
-            push = self.pushes[msgid] = Push(waiting.send, waiting.order, started.expires_ms)
+            push = Push(waiting.send, waiting.order, started.expires_ms)
+            self._know(push)
         part: Part
         if push.is_listed:
             part = ListedPart(waiting.targets(partition))
@@ -194,20 +157,21 @@ class DeliveryState:
             heapq.heappush(self._expiries, (push.expires_ms, msgid))
         if part.done:
             self._end(push, partition)
+        else:
+            self._tidy(push)
+
+    def _know(self, push: Push) -> None:
+        self.pushes[push.msgid] = push
+        self._by_id.update(dict.fromkeys(push.ids, push))
+        if push.is_ios:
+            self._ios_apps.add(push.send.appkey)
 
     def _put(self, push: Push, partition: int, part: Part) -> None:
         place = (push.send.appkey, partition)
         push.parts[partition] = part
-        if push.is_ios:
-            self._ios_apps.add(push.send.appkey)
         if isinstance(part, ListedPart):
-            boxes = self._mailboxes.setdefault(place, {})
-            for number, ids in part.targets.items():
-                boxes.setdefault(number, []).append(push.msgid)
-                for msgid in ids:
-                    self._by_id[msgid] = push
+            self._mailboxes.put(place, part.targets, push.msgid)
         else:
-            self._by_id[push.msgid] = push
             self._broadcasts.setdefault(place, {})[push.msgid] = push
 
     def _outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
@@ -221,43 +185,67 @@ class DeliveryState:
                 self._settle(push, partition, msgid, done)
 
     def _settle(self, push: Push, partition: int, msgid: int, numbers: Sequence[int]) -> None:
-        part = push.parts.get(partition)
+        part = push.part(partition)
         if part is None:
             return
         part.settle(msgid, numbers)
-        if isinstance(part, ListedPart):
-            for number in numbers:
-                if number not in part.targets:
-                    self._unbox(push, partition, number)
+        if isinstance(part, ListedPart) and partition in push.parts:
+            done = [number for number in numbers if number not in part.targets]
+            self._mailboxes.take_out((push.send.appkey, partition), done, push.msgid)
         if part.done:
             self._end(push, partition)
 
-    def _unbox(self, push: Push, partition: int, number: int) -> None:
-        boxes = self._mailboxes[push.send.appkey, partition]
-        box = boxes.get(number, [])
-        if push.msgid in box:
-            box.remove(push.msgid)
-            if not box:
-                del boxes[number]
-
     def _end(self, push: Push, partition: int) -> None:
+        """Everybody there is done with it, or what they might still say of it came too late."""
+        self._withdraw(push, partition)
+        push.over.pop(partition, None)
+        self._tidy(push)
+
+    def _cut_off(self, push: Push, partition: int, forget_ms: int) -> None:
+        """Nobody is sent it any more; who has it may say so for a while."""
+        part = self._withdraw(push, partition)
+        if part is not None and forget_ms > self.log_ms:
+            self._keep(push, partition, Over(part, forget_ms))
+        self._tidy(push)
+
+    def _keep(self, push: Push, partition: int, over: Over) -> None:
+        push.over[partition] = over
+        heapq.heappush(self._ends, (over.forget_ms, push.msgid, partition))
+
+    def _tidy(self, push: Push) -> None:
+        """Let go what is not needed of a push that is sent to nobody any more."""
+        if self.is_under_way(push.msgid):
+            return
+        self.cancels.pop(push.msgid, None)
+        if push.over:
+            push.send.ClearField("message")
+            return
+        del self.pushes[push.msgid]
+        for msgid in push.ids:
+            self._by_id.pop(msgid, None)
+
+    def _withdraw(self, push: Push, partition: int) -> Part | None:
         part = push.parts.pop(partition, None)
+        place = (push.send.appkey, partition)
         if isinstance(part, ListedPart):
-            for number in part.targets:
-                self._unbox(push, partition, number)
+            self._mailboxes.take_out(place, part.targets, push.msgid)
         elif part is not None:
-            del self._broadcasts[push.send.appkey, partition][push.msgid]
-        if not push.parts and push.msgid not in self.waiting:
-            del self.pushes[push.msgid]
-            self.cancels.pop(push.msgid, None)
-            for msgid in push.ids:
-                self._by_id.pop(msgid, None)
+            del self._broadcasts[place][push.msgid]
+        return part
+
+    def _forget(self) -> None:
+        while self._ends and self._ends[0][0] <= self.log_ms:
+            _, msgid, partition = heapq.heappop(self._ends)
+            if (push := self.pushes.get(msgid)) is not None and partition in push.over:
+                self._end(push, partition)
 
     def restore(self, push: Push) -> None:
         """Take over a push from a snapshot; whatever waits must be there already."""
-        self.pushes[push.msgid] = push
+        self._know(push)
         for partition, part in push.parts.items():
             self._put(push, partition, part)
+        for partition, over in push.over.items():
+            self._keep(push, partition, over)
         if push.msgid not in self.waiting:
             heapq.heappush(self._expiries, (push.expires_ms, push.msgid))
 
@@ -266,6 +254,11 @@ class DeliveryState:
     def push_of(self, msgid: int) -> Push | None:
         """The push that a message id, the first or one of a list, belongs to, while it may still reach a device."""
         return self._by_id.get(msgid)
+
+    def is_under_way(self, msgid: int) -> bool:
+        """Whether somebody may still be sent the push."""
+        push = self.pushes.get(msgid)
+        return msgid in self.waiting or (push is not None and bool(push.parts))
 
     def expired(self, now_ms: int) -> list[Push]:
         """Pushes whose time to live is over; each is told once, in order of expiry."""
@@ -277,7 +270,7 @@ class DeliveryState:
     def pending(self, appkey: str, partition: int, number: int) -> list[tuple[int, Push]]:
         """(message id, push) of everything the device has still to get, in the order of the log."""
         place = (appkey, partition)
-        pushes = [self.pushes[msgid] for msgid in self._mailboxes.get(place, {}).get(number, ())]
+        pushes = [self.pushes[msgid] for msgid in self._mailboxes.of(place, number)]
         pushes += self._broadcasts.get(place, {}).values()
         found = [
             (msgid, push)
@@ -289,7 +282,7 @@ class DeliveryState:
 
     def mailbox(self, appkey: str, partition: int, number: int) -> Sequence[int]:
         """The unicast pushes that wait for the device, oldest first."""
-        return self._mailboxes.get((appkey, partition), {}).get(number, ())
+        return self._mailboxes.of((appkey, partition), number)
 
 
 def _grouped(msgids: NDArray[numpy.uint64], numbers: NDArray[numpy.uint32]) -> dict[int, list[int]]:

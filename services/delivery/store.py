@@ -7,10 +7,11 @@ import msgspec
 
 from protos.push.v1.push_pb2 import SendPush
 from services.delivery.broadcasts import Row
-from services.delivery.parts import BitmapPart, ListedPart
-from services.delivery.state import DeliveryState, Push, Waiting
+from services.delivery.parts import BitmapPart, ListedPart, Part
+from services.delivery.pushes import Over, Push, Waiting
+from services.delivery.state import DeliveryState
 
-_PUSH = tuple[bytes, int, int, list[tuple[int, bytes]]]
+_PUSH = tuple[bytes, int, int, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
 _WAITING = tuple[bytes, int, int, set[int]]
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
@@ -25,6 +26,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
         (b"seen", state.seen.dump()),
         *((b"waiting", _waiting(state.waiting[msgid])) for msgid in _in_order(state)),
         *((b"push", _push(state.pushes[msgid])) for msgid in sorted(state.pushes) if msgid in state.waiting),
+        (b"log_ms", _encode(state.log_ms)),
         (b"cancels", _encode(sorted(state.cancels.items()))),
         (b"broadcasts", _encode(state.broadcasts.dump())),
     ]
@@ -49,13 +51,15 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 raw, order, accepted_ms, missing = _decode(value, type=_WAITING)
                 waiting = Waiting(SendPush.FromString(raw), order, accepted_ms, missing)
                 state.waiting[waiting.send.msgid] = waiting
+            case b"log_ms":
+                state.log_ms = _decode(value, type=int)
             case b"push":
                 state.restore(_loaded(value))
             case b"broadcasts":
                 state.broadcasts.load(_decode(value, type=list[Row]))
             case _:
                 cancels = _decode(value, type=list[tuple[int, int]])
-    state.cancels.update((msgid, at) for msgid, at in cancels if msgid in state.waiting or msgid in state.pushes)
+    state.cancels.update((msgid, at) for msgid, at in cancels if state.is_under_way(msgid))
 
 
 def digest(state: DeliveryState) -> str:
@@ -79,12 +83,19 @@ def _waiting(waiting: Waiting) -> bytes:
 
 def _push(push: Push) -> bytes:
     parts = [(number, part.dump()) for number, part in sorted(push.parts.items())]
-    return _encode((push.send.SerializeToString(deterministic=True), push.order, push.expires_ms, parts))
+    over = [(number, each.forget_ms, each.part.dump()) for number, each in sorted(push.over.items())]
+    return _encode((push.send.SerializeToString(deterministic=True), push.order, push.expires_ms, parts, over))
 
 
 def _loaded(blob: bytes) -> Push:
-    raw, order, expires_ms, parts = _decode(blob, type=_PUSH)
+    raw, order, expires_ms, parts, over = _decode(blob, type=_PUSH)
     push = Push(SendPush.FromString(raw), order, expires_ms)
     for number, part in parts:
-        push.parts[number] = ListedPart.load(part) if push.is_listed else BitmapPart.load(push.msgid, part)
+        push.parts[number] = _loaded_part(push, part)
+    for number, forget_ms, part in over:
+        push.over[number] = Over(_loaded_part(push, part), forget_ms)
     return push
+
+
+def _loaded_part(push: Push, blob: bytes) -> Part:
+    return ListedPart.load(blob) if push.is_listed else BitmapPart.load(push.msgid, blob)

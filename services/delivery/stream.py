@@ -37,6 +37,7 @@ class GatewayStream:
     def __init__(self) -> None:
         self._outbox: deque[_Send | _Close] = deque()
         self._waiting_bytes = 0
+        self._recorded = 0
         self._ended = False
         self._behind = False
         self._news = asyncio.Event()
@@ -53,6 +54,11 @@ class GatewayStream:
         """Queue a goodbye."""
         self._put(_Close(connection, reason))
 
+    def confirm(self, sequence: int) -> None:
+        """Tell the gateway that its reports up to this batch are in the log."""
+        self._recorded = sequence
+        self._news.set()
+
     def end(self) -> None:
         """Let `take` return None from now on."""
         self._ended = True
@@ -60,7 +66,7 @@ class GatewayStream:
 
     async def take(self) -> AttachResponse | None:
         """The next batch, None at the end; BusyError when the gateway is too far behind."""
-        while not (self._outbox or self._behind or self._ended):
+        while not (self._outbox or self._recorded or self._behind or self._ended):
             self._news.clear()
             await self._news.wait()
         if self._ended:
@@ -79,7 +85,8 @@ class GatewayStream:
         self._news.set()
 
     def _batch(self) -> AttachResponse:
-        response = AttachResponse()
+        response = AttachResponse(recorded=self._recorded)
+        self._recorded = 0
         size = 0
         while self._outbox and size < _BATCH_BYTES:
             item = self._outbox.popleft()

@@ -25,6 +25,10 @@ _CODES: dict[GoodbyeReason, WSCloseCode] = {
     "protocol": WSCloseCode.PROTOCOL_ERROR,
     "idle": WSCloseCode.GOING_AWAY,
 }
+_DEFINED_CODES = frozenset([*range(1000, 1004), *range(1007, 1015)])
+"""Close codes below 3000 that may be sent: RFC 6455, and 1012 to 1014 which were registered later."""
+
+_OWN_CODES = range(3000, 5000)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -51,6 +55,7 @@ class Connection(WSListener):
     __slots__ = (
         "_door",
         "_frames",
+        "_owed",
         "_partial",
         "_transport",
         "_window",
@@ -58,6 +63,7 @@ class Connection(WSListener):
         "closing_ms",
         "greeted",
         "last_ms",
+        "patience_ms",
         "paused_ms",
         "session",
     )
@@ -67,9 +73,11 @@ class Connection(WSListener):
         self._transport: WSTransport | None = None
         self._partial: bytearray | None = None
         self._work: deque[Work] | None = None
+        self._owed: dict[int, int] | None = None
         self._window = 0
         self._frames = 0
         self.last_ms = door.now_ms()
+        self.patience_ms = door.limits.hello_ms
         self.paused_ms: int | None = None
         self.closing_ms: int | None = None
         self.greeted = False
@@ -80,19 +88,40 @@ class Connection(WSListener):
         peer = self._transport.underlying_transport.get_extra_info("peername") if self._transport else None
         return str(peer[0]) if peer else ""
 
+    def admit(self, session: Session, patience_ms: int) -> None:
+        """From now on every frame is a sign of life; until here the device had to be quick."""
+        self.session = session
+        self.patience_ms = patience_ms
+        self.last_ms = self._door.now_ms()
+
+    @property
+    def owed_ms(self) -> int | None:
+        """When the first push was sent that is not acknowledged yet."""
+        return None if self._owed is None else next(iter(self._owed.values()))
+
     def send(self, answer: Answer) -> None:
-        if self._transport is not None:
+        if self._transport is not None and self.closing_ms is None:
             self._transport.send(WSMsgType.TEXT, encode(answer))
 
-    def push(self, frame: bytearray) -> None:
+    def push(self, frame: bytearray, msgid: int, now_ms: int) -> None:
         """Send a frame that others get too. Its first HEADROOM bytes are written over."""
         if self._transport is None:
             return
         self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
+        if self._owed is None:
+            self._owed = {msgid: now_ms}
+        else:
+            self._owed.setdefault(msgid, now_ms)
         if self.paused_ms is not None:
             waiting = self._transport.underlying_transport.get_write_buffer_size()
             if waiting > self._door.limits.buffer_bytes:
                 self.abort("slow")
+
+    def acknowledged(self, msgids: list[int]) -> None:
+        if self._owed is not None:
+            for msgid in msgids:
+                self._owed.pop(msgid, None)
+            self._owed = self._owed or None
 
     def goodbye(
         self,
@@ -100,15 +129,19 @@ class Connection(WSListener):
         desc: str = "",
         code: WSCloseCode | None = None,
         retry_after_ms: int | None = None,
+        fact: str = "",
     ) -> None:
-        """The last frame, then the closing handshake; `desc` goes into its reason for people to read."""
+        """The last frame, then the closing handshake; `desc` goes into its reason for people to read.
+
+        The session's last fact says `fact`, or else `reason`.
+        """
         if self._transport is None or self.closing_ms is not None:
             return
         if retry_after_ms is None:
             retry_after_ms = 0 if reason == "idle" else _RETRY_AFTER_MS
         self.send(Goodbye(reason=reason, retry_after_ms=retry_after_ms))
         self._transport.send_close(code or _CODES[reason], (desc or reason).encode()[:120])
-        self._leave(reason)
+        self._leave(fact or reason)
         GOODBYES.labels(reason).inc()
 
     def abort(self, reason: str) -> None:
@@ -146,12 +179,15 @@ class Connection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         now_ms = self._door.now_ms()
-        self.last_ms = now_ms
-        if frame.msg_type == WSMsgType.CLOSE:
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
-        elif self.closing_ms is not None:
-            return
+        if self.session is not None:
+            self.last_ms = now_ms
+        if self.closing_ms is not None:
+            if frame.msg_type == WSMsgType.CLOSE:
+                transport.disconnect()
+        elif frame.rsv1 or frame.rsv2 or frame.rsv3:
+            self.goodbye("protocol", "reserved bits are set")
+        elif frame.msg_type == WSMsgType.CLOSE:
+            self._answer_close(transport, frame)
         elif self._too_many(now_ms):
             self.goodbye("protocol", "too many frames", WSCloseCode.POLICY_VIOLATION)
         elif frame.msg_type == WSMsgType.PING:
@@ -160,8 +196,7 @@ class Connection(WSListener):
             self._door.received(self, payload)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        handshake = transport.close_handshake
-        self._leave("" if handshake is not None and handshake.recv is not None else "lost")
+        self._leave(_fault(transport) or "lost")
         self._transport = None
         self._door.closed(self)
 
@@ -176,6 +211,17 @@ class Connection(WSListener):
             self.closing_ms = self._door.now_ms()
             self._door.leaving(self, reason)
 
+    def _answer_close(self, transport: WSTransport, frame: WSFrame) -> None:
+        """The device's own close: its code comes back, unless it is one that must not be sent (RFC 6455, 7.4)."""
+        if frame.payload_size == 0:
+            transport.send(WSMsgType.CLOSE, b"")
+        elif _may_be_sent(frame.get_close_code().value):
+            transport.send_close(frame.get_close_code())
+        else:
+            transport.send_close(WSCloseCode.PROTOCOL_ERROR)
+        self._leave(_fault(transport))
+        transport.disconnect()
+
     def _too_many(self, now_ms: int) -> bool:
         window = now_ms // self._door.limits.window_ms
         if window != self._window:
@@ -186,21 +232,43 @@ class Connection(WSListener):
 
     def _payload(self, frame: WSFrame) -> bytes | None:
         """The text that is complete with this frame; None when more of it is to come, or after a goodbye."""
-        if frame.msg_type == WSMsgType.BINARY:
-            self.goodbye("protocol", "text frames only", WSCloseCode.UNSUPPORTED_DATA)
-            return None
         if (frame.msg_type == WSMsgType.CONTINUATION) != (self._partial is not None):
             self.goodbye("protocol", "fragments out of order")
+            return None
+        if frame.msg_type == WSMsgType.BINARY:
+            self.goodbye("protocol", "text frames only", WSCloseCode.UNSUPPORTED_DATA)
             return None
         payload: bytes = frame.get_payload_as_bytes()
         if len(payload) + len(self._partial or b"") > MAX_FRAME_BYTES:
             text = f"a frame has {MAX_FRAME_BYTES} bytes at most"
             self.goodbye("protocol", text, WSCloseCode.MESSAGE_TOO_BIG)
             return None
-        if frame.fin and self._partial is None:
-            return payload
-        self._partial = (self._partial or bytearray()) + payload
-        if not frame.fin:
+        if self._partial is not None or not frame.fin:
+            self._partial = (self._partial or bytearray()) + payload
+            if not frame.fin:
+                return None
+            payload, self._partial = bytes(self._partial), None
+        if not _is_text(payload):
+            self.goodbye("protocol", "text must be UTF-8", WSCloseCode.INVALID_TEXT)
             return None
-        whole, self._partial = bytes(self._partial), None
-        return whole
+        return payload
+
+
+def _fault(transport: WSTransport) -> str:
+    """Whose fault it is when a connection ends without a goodbye."""
+    sent = transport.close_handshake and transport.close_handshake.sent
+    return "" if sent is None or sent.code != WSCloseCode.PROTOCOL_ERROR else "protocol"
+
+
+def _is_text(payload: bytes) -> bool:
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _may_be_sent(code: int) -> bool:
+    return code in _DEFINED_CODES or code in _OWN_CODES

@@ -1,41 +1,100 @@
 """The gateway role: its settings and how it is put together."""
 
+import resource
 import secrets
 from random import SystemRandom
 
+from services.gateway.buckets import Buckets
+from services.gateway.certificate import Certificate
 from services.gateway.connection import Connection
-from services.gateway.decide import Limits
+from services.gateway.decide import Limits, Room, room
+from services.gateway.outbox import Outbox
 from services.gateway.reception import Reception
 from services.gateway.requests import Requests
+from services.gateway.revoked import Eviction
 from services.gateway.server import Door
 from services.gateway.sessions import Journal
 from services.gateway.state import ConnectionIds, Connections
-from services.gateway.uplink import Outbox, Uplink
-from services.runtime.config import Port, Positive, Settings
+from services.gateway.uplink import Uplink
+from services.runtime.config import PREFIX, Port, Positive, Settings, SettingsError
 from services.runtime.device_protocol import HEARTBEAT_S
+from services.runtime.logs import logger
 from services.runtime.role import Role, Surroundings
+
+_BURST_S = 10
+_UNLIMITED_FILES = 2**20
 
 
 class GatewaySettings(Settings, frozen=True, kw_only=True):
-    """`gateway_share_port` lets several gateway processes on one host listen at one port (SO_REUSEPORT)."""
+    """Durations in seconds.
+
+    `gateway_share_port` lets several gateway processes on one host listen at one port (SO_REUSEPORT).
+    `gateway_max_connections` is what the limit of open files allows, unless set to less.
+    `gateway_ack_s` is how long a device may keep a push without acknowledging it.
+    `gateway_heartbeat_s` is for devices that wish for none; wishes are kept between the minimum and the maximum.
+    `gateway_registrations_per_s` is for each peer address; ten times as many may come at once.
+    `gateway_drain_per_s` is how many devices a stop sends away, and how many it lets come back.
+    `gateway_tls_cert` and `gateway_tls_key` are PEM files; with them devices connect by TLS.
+    """
 
     gateway_port: Port = 8400
     gateway_share_port: bool = False
+    gateway_max_connections: Positive | None = None
     gateway_heartbeat_s: Positive = HEARTBEAT_S
+    gateway_heartbeat_min_s: Positive = 30
+    gateway_heartbeat_max_s: Positive = 1800
     gateway_hello_s: Positive = 10
+    gateway_ack_s: Positive = 60
     gateway_frames_per_10s: Positive = 2000
+    gateway_registrations_per_s: Positive = 50
+    gateway_drain_per_s: Positive = 2000
+    gateway_tls_cert: str | None = None
+    gateway_tls_key: str | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.gateway_heartbeat_min_s > self.gateway_heartbeat_max_s:
+            raise SettingsError(
+                f"{PREFIX}GATEWAY_HEARTBEAT_MIN_S is {self.gateway_heartbeat_min_s}, "
+                f"more than {PREFIX}GATEWAY_HEARTBEAT_MAX_S ({self.gateway_heartbeat_max_s})"
+            )
+        most = room(_hard_limit(), None).connections
+        if self.gateway_max_connections is not None and self.gateway_max_connections > most:
+            raise SettingsError(
+                f"{PREFIX}GATEWAY_MAX_CONNECTIONS is {self.gateway_max_connections}, but {_hard_limit()} open files "
+                f"leave room for {most}; raise the limit of open files (ulimit -Hn)"
+            )
+        self.certificate()
 
     def limits(self) -> Limits:
-        """A device is given up after one and a half heartbeats and 10 s without a frame."""
         return Limits(
             hello_ms=self.gateway_hello_s * 1000,
-            idle_ms=self.gateway_heartbeat_s * 1500 + 10_000,
             slow_ms=30_000,
+            ack_ms=self.gateway_ack_s * 1000,
             goodbye_ms=5_000,
             frames=self.gateway_frames_per_10s,
             window_ms=10_000,
             buffer_bytes=1024 * 1024,
+            heartbeat_s=self.gateway_heartbeat_s,
+            min_heartbeat_s=self.gateway_heartbeat_min_s,
+            max_heartbeat_s=self.gateway_heartbeat_max_s,
+            drain_per_s=self.gateway_drain_per_s,
         )
+
+    def certificate(self) -> Certificate | None:
+        """What devices are shown; None without TLS. SettingsError: the files are no certificate and its key."""
+        chain, key = self.gateway_tls_cert, self.gateway_tls_key
+        if (chain is None) != (key is None):
+            raise SettingsError(f"{PREFIX}GATEWAY_TLS_CERT and {PREFIX}GATEWAY_TLS_KEY go together")
+        if chain is None or key is None:
+            return None
+        try:
+            return Certificate(chain, key)
+        except OSError as error:
+            raise SettingsError(
+                f"{PREFIX}GATEWAY_TLS_CERT is {chain!r} and {PREFIX}GATEWAY_TLS_KEY {key!r}, "
+                f"which are no certificate and its key in PEM: {error}"
+            ) from None
 
 
 SETTINGS = GatewaySettings
@@ -45,10 +104,11 @@ def build(settings: GatewaySettings, around: Surroundings) -> Role:
     """Journal, one uplink for each delivery instance, and the door, which stops first."""
     random = SystemRandom()
     gateway = f"gateway-{secrets.token_hex(4)}"
+    limits = settings.limits()
     connections: Connections[Connection] = Connections()
     journal = Journal(around.log, around.clock, gateway, settings.partitions, connections.counts)
     deliveries = around.peers.all("delivery")
-    outboxes = [Outbox(around.clock) for _ in deliveries]
+    outboxes = [Outbox() for _ in deliveries]
     reception = Reception(
         around,
         Requests(around, settings.partitions),
@@ -57,14 +117,17 @@ def build(settings: GatewaySettings, around: Surroundings) -> Role:
         connections,
         ConnectionIds(random.getrandbits(16)),
         random,
-        settings.gateway_heartbeat_s,
+        limits,
+        Buckets(settings.gateway_registrations_per_s, _BURST_S * settings.gateway_registrations_per_s),
     )
     door = Door(
         reception,
         connections,
         around.clock,
         random,
-        settings.limits(),
+        limits,
+        _room(settings.gateway_max_connections),
+        settings.certificate(),
         host=settings.host,
         port=settings.gateway_port,
         share_port=settings.gateway_share_port,
@@ -80,4 +143,21 @@ def build(settings: GatewaySettings, around: Surroundings) -> Role:
             random,
         )
 
-    return Role("gateway", services=[journal, *map(uplink, range(len(deliveries))), door])
+    uplinks = map(uplink, range(len(deliveries)))
+    return Role("gateway", services=[journal, *uplinks, Eviction(around.apps, connections), door])
+
+
+def _room(connections: int | None) -> Room:
+    """Room for that many devices, once this process may open as many files as the host lets it."""
+    files = _hard_limit()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = room(files, connections)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        logger.info("the limit of open files was raised", was=soft, now=files, room_for_devices=found.connections)
+    return found
+
+
+def _hard_limit() -> int:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard

@@ -5,12 +5,13 @@ from random import Random
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from services.gateway.buckets import Buckets, network
 from services.gateway.connection import Connection
-from services.gateway.decide import judge, retry_after_ms
+from services.gateway.decide import Limits, idle_ms, is_new, judge, later_ms, retry_after_ms
+from services.gateway.outbox import Outbox
 from services.gateway.requests import Requests
 from services.gateway.sessions import Journal
 from services.gateway.state import ConnectionIds, Connections, Session
-from services.gateway.uplink import Outbox
 from services.runtime.device_protocol import (
     Ack,
     Activity,
@@ -20,6 +21,8 @@ from services.runtime.device_protocol import (
     GetDeviceRequest,
     Hello,
     MalformedError,
+    Ping,
+    Pong,
     Report,
     Welcome,
     activity_kind,
@@ -29,7 +32,7 @@ from services.runtime.device_protocol import (
 )
 from services.runtime.errors import InputError
 from services.runtime.logs import logger
-from services.runtime.metrics import CONNECTIONS
+from services.runtime.metrics import CONNECTIONS, REFUSED
 from services.runtime.role import Surroundings
 
 
@@ -45,7 +48,8 @@ class Reception:
         connections: Connections[Connection],
         connection_ids: ConnectionIds,
         random: Random,
-        heartbeat_s: int,
+        limits: Limits,
+        registrations: Buckets,
     ) -> None:
         self._apps = around.apps
         self._keys = around.keys
@@ -56,7 +60,8 @@ class Reception:
         self._connections = connections
         self._ids = connection_ids
         self._random = random
-        self._heartbeat_s = heartbeat_s
+        self._limits = limits
+        self._registrations = registrations
 
     def leaving(self, connection: Connection, reason: str) -> None:
         """No frame goes to the device any more."""
@@ -86,6 +91,10 @@ class Reception:
 
     def _greet(self, connection: Connection, hello: Hello) -> None:
         connection.greeted = True
+        if is_new(hello) and not self._registrations.take(network(connection.address), self._now_ms()):
+            REFUSED.labels("registrations").inc()
+            connection.goodbye("draining", "too many new devices", retry_after_ms=later_ms(self._random))
+            return
         number = self._number(hello)
         match judge(hello, self._apps.get(hello.app), number):
             case "welcome":
@@ -111,13 +120,18 @@ class Reception:
             token, number = await self._requests.register(hello, connection.address)
         except Exception as error:
             logger.error("a device could not be registered", appkey=hello.app, error=str(error))
-            later_ms = retry_after_ms(len(self._connections), self._random)
-            connection.goodbye("draining", "try again", retry_after_ms=later_ms)
+            again_ms = retry_after_ms(len(self._connections), self._limits.drain_per_s, self._random)
+            connection.goodbye("draining", "try again", retry_after_ms=again_ms)
         else:
             self._welcome(connection, hello, token, number, new=True)
 
     def _number(self, hello: Hello) -> int | None:
-        return self._keys.device_number(hello.app, hello.token or "", hello.key or "")
+        """The number that the key proves; a revoked key proves nothing."""
+        token = hello.token or ""
+        number = self._keys.device_number(hello.app, token, hello.key or "")
+        if number is None or self._apps.is_revoked(hello.app, self._requests.partition(hello.app, token), number):
+            return None
+        return number
 
     def _welcome(self, connection: Connection, hello: Hello, token: str, number: int, *, new: bool) -> None:
         if connection.closing_ms is not None:
@@ -125,13 +139,14 @@ class Reception:
         appkey = hello.app
         partition = self._requests.partition(appkey, token)
         session = Session(self._ids.take(self._now_ms()), appkey, token, partition, number)
-        connection.session = session
+        heartbeat_s = self._limits.heartbeat(hello.heartbeat)
+        connection.admit(session, idle_ms(heartbeat_s))
         older = self._connections.admit(session, connection)
         CONNECTIONS.inc()
         if older is not None:
             older.goodbye("replaced")
         key = hello.key or self._keys.device_key(appkey, token, number)
-        connection.send(Welcome(token=token, key=key, heartbeat=self._heartbeat_s, new=new))
+        connection.send(Welcome(token=token, key=key, heartbeat=heartbeat_s, new=new))
         self._outbox(session).connected(session)
         self._journal.record(session, SessionEventKind.SESSION_EVENT_KIND_OPENED)
         if not new and hello.device is not None:
@@ -140,10 +155,13 @@ class Reception:
     def _handle(self, connection: Connection, session: Session, frame: Frame) -> None:
         match frame:
             case Ack(msgids=msgids):
+                connection.acknowledged(msgids)
                 kind = OutcomeKind.OUTCOME_KIND_RECEIVED
                 self._outbox(session).report(session, msgids, kind, self._now_ms())
             case Report(event=event, msgid=msgid):
                 self._outbox(session).report(session, [msgid], report_kind(event), self._now_ms())
+            case Ping():
+                connection.send(Pong())
             case Activity(event=event):
                 self._journal.record(session, activity_kind(event))
             case Hello():

@@ -20,7 +20,7 @@ from services.runtime.device_protocol import (
     error_answer,
     registration,
 )
-from services.runtime.errors import CarillonError, DeadlineError, InputError, NotFoundError
+from services.runtime.errors import CarillonError, ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log import Draft, Partition
 from services.runtime.logs import logger
 from services.runtime.metrics import APPENDED
@@ -56,7 +56,10 @@ class Requests:
         found = await registry.FindDevices(FindDevicesRequest(appkey=hello.app, tokens=[token]))
         if found.numbers_plus_one[0] == 0:
             raise DeadlineError("the device was registered, but has no number yet")
-        return token, found.numbers_plus_one[0] - 1
+        number = found.numbers_plus_one[0] - 1
+        if self._around.apps.is_revoked(hello.app, self.partition(hello.app, token), number):
+            raise ConflictError("the device's key was revoked while it registered")
+        return token, number
 
     async def update(self, hello: Hello, session: Session, address: str) -> None:
         """Take over the attributes that a known device named in its hello; nobody waits until they show."""

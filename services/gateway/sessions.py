@@ -10,6 +10,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.gateway.state import Session
 from services.runtime import ids
 from services.runtime.clock import Clock
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log import Draft, Log
 from services.runtime.logs import logger
@@ -98,6 +99,7 @@ class Journal:
 
     async def _append(self) -> bool:
         drafts = self._unsent
+        reached(Point.SESSIONS_GATHERED)
         try:
             await self._log.append(drafts)
         except InputError as error:
@@ -105,6 +107,7 @@ class Journal:
         except CarillonError as error:
             logger.warning("the log takes no session facts; trying again", error=str(error))
             return False
+        reached(Point.SESSIONS_APPENDED)
         self._unsent = []
         for draft in drafts:
             APPENDED.labels(draft.topic).inc()

@@ -50,6 +50,10 @@ class Connections(Generic[Link]):
             del self._by_app[session.appkey]
         return True
 
+    def of_app(self, appkey: str) -> list[Session]:
+        """The sessions of the app's devices."""
+        return [self._sessions[connection] for connection in self._by_app.get(appkey, {}).values()]
+
     def find(self, connection: int) -> Link | None:
         return self._links.get(connection)
 

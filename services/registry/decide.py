@@ -3,7 +3,7 @@
 from typing import NamedTuple, assert_never
 
 from protos.registry.v1.apps_pb2 import App
-from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, RegisterDevice, RemoveDevice
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, RemoveDevice
 from services.registry.carriers import carrier_code
 from services.registry.store import UNREGISTERED
 
@@ -18,10 +18,13 @@ class Place(NamedTuple):
     number: int
 
 
-def decide(command: DeviceCommand, device: Device | None, app: App | None, free: Place) -> Device | None:
+def decide(
+    command: DeviceCommand, device: Device | None, app: App | None, free: Place, *, is_revoked: bool = False
+) -> Device | None:
     """The device as the command leaves it; None where nothing changes, or app or device are unknown.
 
-    Moments are the command's own, so that the same command always gives the same record.
+    Moments are the command's own, so that the same command always gives the same record. `is_revoked`: the key that
+    carries the device's number is refused.
     """
     if app is None:
         return None
@@ -29,8 +32,9 @@ def decide(command: DeviceCommand, device: Device | None, app: App | None, free:
     if command.WhichOneof("command") == "register":
         if command.register.platform != app.platform:
             return None
-        changed = _registered(command, device, free)
-    elif device is None or device.removed_ms:
+        changed = _made(command, free, device) if device is None or is_revoked else _registered(command, device)
+        _report(changed, command.register.attributes)
+    elif device is None or device.removed_ms or is_revoked:
         return None
     else:
         changed.CopyFrom(device)
@@ -38,21 +42,27 @@ def decide(command: DeviceCommand, device: Device | None, app: App | None, free:
     return None if changed == device or changed.ByteSize() > MAX_DEVICE_BYTES else changed
 
 
-def _registered(command: DeviceCommand, device: Device | None, free: Place) -> Device:
-    """A new device, a removed one brought back under its number, or a known one with newer attributes."""
-    register: RegisterDevice = command.register
+def _made(command: DeviceCommand, free: Place, former: Device | None) -> Device:
+    """A new device; where its key was revoked, nothing is kept of the one that had the token before but its numbers."""
+    return Device(
+        appkey=command.appkey,
+        token=command.token,
+        platform=command.register.platform,
+        partition=free.partition,
+        number=free.number,
+        registered_ms=command.meta.time_ms,
+        former_numbers=[*former.former_numbers, former.number] if former else [],
+    )
+
+
+def _registered(command: DeviceCommand, device: Device) -> Device:
+    """A known device, or a removed one brought back under its number."""
     changed = Device()
-    if device is None:
-        changed.appkey, changed.token, changed.platform = command.appkey, command.token, register.platform
-        changed.partition, changed.number = free
+    changed.CopyFrom(device)
+    if device.removed_ms:
         changed.registered_ms = command.meta.time_ms
-    else:
-        changed.CopyFrom(device)
-        if device.removed_ms:
-            changed.registered_ms = command.meta.time_ms
-            changed.ClearField("removed_ms")
-            changed.ClearField("removed_reason")
-    _report(changed, register.attributes)
+        changed.ClearField("removed_ms")
+        changed.ClearField("removed_reason")
     return changed
 
 
@@ -77,7 +87,7 @@ def _change(device: Device, command: DeviceCommand) -> None:
             _report(device, command.set_attributes.attributes)
         case "remove":
             _remove(device, command.remove, command.meta.time_ms)
-        case "register" | None:
+        case "register" | "revoke_key" | "revoke_all_keys" | None:
             pass
         case unexpected:
             assert_never(unexpected)

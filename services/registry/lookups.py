@@ -24,7 +24,10 @@ Answer = TypeVar("Answer")
 
 
 class Lookups:
-    """Reads what the followers have committed. Removed devices are not found. BusyError: too much is waiting."""
+    """Reads what the followers have committed. Removed devices are not found unless asked for.
+
+    BusyError: too much is waiting.
+    """
 
     def __init__(self, devices: SqliteStore, aliases: SqliteStore) -> None:
         self._devices = devices.reading()
@@ -32,9 +35,9 @@ class Lookups:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry-lookups")
         self._waiting = 0
 
-    async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int | None]:
+    async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
         """The devices' numbers, in the order of the tokens."""
-        return await self._ask(self._numbers, appkey, tokens)
+        return await self._ask(self._numbers, appkey, tokens, removed_too)
 
     async def devices(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
         """The records of the tokens that exist, in their order."""
@@ -66,11 +69,11 @@ class Lookups:
         finally:
             self._waiting -= 1
 
-    def _numbers(self, appkey: str, tokens: Sequence[str]) -> list[int | None]:
+    def _numbers(self, appkey: str, tokens: Sequence[str], removed_too: bool) -> list[int | None]:
         rows = self._devices.execute(
             "SELECT token, number FROM json_each(?) AS asked CROSS JOIN devices"
-            " ON appkey = ? AND token = asked.value WHERE removed_ms = 0",
-            (_json(tokens), appkey),
+            " ON appkey = ? AND token = asked.value WHERE removed_ms = 0 OR ?",
+            (_json(tokens), appkey, removed_too),
         )
         found = dict(rows.fetchall())
         return [found.get(token) for token in tokens]

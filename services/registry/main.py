@@ -8,13 +8,16 @@ from pathlib import Path
 from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.registry.lookups import Lookups
+from services.registry.revoking import Revoking
 from services.registry.rules import AliasRules, DeviceRules, FindApp, KnownApps
 from services.registry.server import RegistryServicer
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
+from services.runtime.apps import AppDirectory
 from services.runtime.config import Settings
 from services.runtime.follower import Follower
 from services.runtime.log import Log, Partition
 from services.runtime.parking import Parking
+from services.runtime.past import until_ready
 from services.runtime.progress import PositionsServicer
 from services.runtime.replay import State
 from services.runtime.role import Role, Surroundings
@@ -34,13 +37,22 @@ SETTINGS = RegistrySettings
 class RegistryState:
     """Both stores and what folds into them."""
 
-    def __init__(self, settings: RegistrySettings, directory: Path, log: Log, find_app: FindApp) -> None:
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        directory: Path,
+        log: Log,
+        find_app: FindApp,
+        on_revoked: Callable[[], None] = lambda: None,
+    ) -> None:
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
+        self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
         self._mine = owned(settings.partitions, settings.shard, settings.shards)
         self._all = list(range(settings.partitions))
         self._parked = settings.data / "parked" / f"{ROLE}.jsonl"
-        self.device_follower = self._device_follower(settings, log, find_app)
+        rules = DeviceRules(self.device_table, find_app, settings.partitions, on_revoked, tells_doors=True)
+        self.device_follower = self._device_follower(log, rules)
         self.alias_follower = self._alias_follower(settings, log)
 
     @property
@@ -54,11 +66,11 @@ class RegistryState:
         self.devices.close()
         self.aliases.close()
 
-    def _device_follower(self, settings: RegistrySettings, log: Log, find_app: FindApp) -> Follower:
+    def _device_follower(self, log: Log, rules: DeviceRules) -> Follower:
         return Follower(
             ROLE,
             log,
-            DeviceRules(DeviceTable(self.devices), find_app, settings.partitions),
+            rules,
             self.devices,
             Parking(self._parked, ROLE),
             folds=_partitions(SESSIONS, self._mine),
@@ -99,9 +111,10 @@ class Projection:
 def build(settings: RegistrySettings, around: Surroundings) -> Role:
     """The registry over its state in the settings' directory."""
     apps = KnownApps(around.apps)
-    state = RegistryState(settings, settings.state_dir(ROLE), around.log, apps.find)
+    state = RegistryState(settings, settings.state_dir(ROLE), around.log, apps.find, lambda: revoking.wake())
+    revoking = Revoking(state.device_follower, state.device_table, around.apps, around.clock)
     lookups = Lookups(state.devices, state.aliases)
-    servicer = RegistryServicer(around, lookups, owns_apps=settings.shard == 0)
+    servicer = RegistryServicer(around, lookups, settings.partitions, owns_apps=settings.shard == 0)
     positions = PositionsServicer(*(follower.progress for follower in state.followers))
 
     def close_devices() -> None:
@@ -112,6 +125,7 @@ def build(settings: RegistrySettings, around: Surroundings) -> Role:
         ROLE,
         services=[
             Projection(state.device_follower, apps.attach, close_devices),
+            revoking,
             Projection(state.alias_follower, lambda: None, state.aliases.close),
         ],
         servicers=[
@@ -124,6 +138,31 @@ def build(settings: RegistrySettings, around: Surroundings) -> Role:
 def open_state(settings: RegistrySettings, directory: Path, log: Log) -> State:
     """Both stores in a directory, to be folded forward by a replay."""
     return RegistryState(settings, directory, log, lambda appkey: None)
+
+
+async def decide_again(settings: RegistrySettings, directory: Path, log: Log) -> None:
+    """Decide every command in the log once more and append the devices' records, which the log keeps only the last of.
+
+    The same commands give the same records. The directory is for what is needed meanwhile.
+    """
+    apps = AppDirectory(log)
+    store = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
+    everything = range(settings.partitions)
+    follower = Follower(
+        ROLE,
+        log,
+        DeviceRules(DeviceTable(store), apps.get, settings.partitions),
+        store,
+        Parking(directory / "parked.jsonl", ROLE),
+        folds=(),
+        decides=_partitions(DEVICE_COMMANDS, everything),
+        own=_partitions(DEVICES, everything),
+    )
+    try:
+        await until_ready(apps.run)
+        await until_ready(follower.run)
+    finally:
+        store.close()
 
 
 def _partitions(topic: Topic, numbers: Sequence[int]) -> list[Partition]:

@@ -1,10 +1,11 @@
-"""RegistryService: apps, decided here and written to the log at once, and look-ups of devices and aliases."""
+"""RegistryService: apps, decided here and written to the log at once, revocations, and look-ups."""
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppFact
+from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
     CreateAppResponse,
@@ -22,20 +23,25 @@ from protos.registry.v1.registry_pb2 import (
     ListAppsResponse,
     ListInvalidTokensRequest,
     ListInvalidTokensResponse,
+    RevokeAppKeysRequest,
+    RevokeAppKeysResponse,
+    RevokeDeviceKeyRequest,
+    RevokeDeviceKeyResponse,
     RotateSecretRequest,
     RotateSecretResponse,
     UpdateAppRequest,
     UpdateAppResponse,
 )
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer
-from protos.runtime.v1.log_pb2 import Meta
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from services.registry.apns_keys import change_apns
 from services.registry.lookups import Lookups
 from services.runtime import ids
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log import Draft, Partition
 from services.runtime.role import Surroundings
 from services.runtime.rpc import Context
-from services.runtime.topics import APPS
+from services.runtime.topics import APPS, DEVICE_COMMANDS, device_key, partition_of
 
 DEFAULT_PERIOD_S = 86_400
 MAX_INVALID_PAGE = 5000
@@ -47,12 +53,13 @@ _PARTITION = Partition(APPS.name, 0)
 
 
 class RegistryServicer(RegistryServiceServicer):
-    """Apps are changed by instance 0 only, one after the other; everything else is read."""
+    """Apps are changed by instance 0 only, one after the other; what revokes keys is a command to their owners."""
 
     def __init__(
         self,
         around: Surroundings,
         lookups: Lookups,
+        partitions: int,
         *,
         owns_apps: bool,
         new_appkey: Callable[[], str] = ids.new_appkey,
@@ -60,6 +67,7 @@ class RegistryServicer(RegistryServiceServicer):
     ) -> None:
         self._around = around
         self._lookups = lookups
+        self._partitions = partitions
         self._owns_apps = owns_apps
         self._new_appkey = new_appkey
         self._new_secret = new_secret
@@ -96,6 +104,8 @@ class RegistryServicer(RegistryServiceServicer):
                 app.default_period_s = _checked_period(request.default_period_s)
             if request.HasField("name"):
                 app.name = _checked_text("name", request.name)
+            if request.HasField("apns"):
+                change_apns(app, request.apns, self._around.keys)
             if app != self._around.apps.get(app.appkey):
                 await self._write(app)
         return UpdateAppResponse(app=app)
@@ -108,7 +118,8 @@ class RegistryServicer(RegistryServiceServicer):
         return RotateSecretResponse(app=app, secret_key=secret)
 
     async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
-        numbers = await self._lookups.numbers(request.appkey, list(request.tokens))
+        tokens = list(request.tokens)
+        numbers = await self._lookups.numbers(request.appkey, tokens, removed_too=request.removed_too)
         return FindDevicesResponse(numbers_plus_one=[0 if number is None else number + 1 for number in numbers])
 
     async def FindAliases(self, request: FindAliasesRequest, context: Context) -> FindAliasesResponse:
@@ -126,6 +137,36 @@ class RegistryServicer(RegistryServiceServicer):
             raise InputError(f"limit must be from 1 to {MAX_INVALID_PAGE}")
         after = request.after if request.HasField("after") else None
         return ListInvalidTokensResponse(tokens=await self._lookups.invalid(request.appkey, after, request.limit))
+
+    async def RevokeDeviceKey(self, request: RevokeDeviceKeyRequest, context: Context) -> RevokeDeviceKeyResponse:
+        key = device_key(self._app(request.appkey).appkey, request.token)
+        partition = partition_of(key, self._partitions)
+        owner = RegistryServiceStub(self._around.peers.owner("registry", partition))
+        asked = FindDevicesRequest(appkey=request.appkey, tokens=[request.token], removed_too=True)
+        if not (await owner.FindDevices(asked)).numbers_plus_one[0]:
+            raise NotFoundError(f"app {request.appkey} has no device with this token")
+        command = DeviceCommand(appkey=request.appkey, token=request.token, revoke_key=RevokeKey())
+        await self._revoke({partition: key}, command, request.origin)
+        return RevokeDeviceKeyResponse()
+
+    async def RevokeAppKeys(self, request: RevokeAppKeysRequest, context: Context) -> RevokeAppKeysResponse:
+        key = self._app(request.appkey).appkey.encode()
+        command = DeviceCommand(appkey=request.appkey, revoke_all_keys=RevokeAllKeys())
+        await self._revoke(dict.fromkeys(range(self._partitions), key), command, request.origin)
+        return RevokeAppKeysResponse()
+
+    async def _revoke(self, keys: Mapping[int, bytes], command: DeviceCommand, origin: Origin) -> None:
+        """Append the command to these partitions; returns once it is decided and the doors' record is in the log."""
+        drafts = []
+        for partition, key in keys.items():
+            now_ms = self._around.clock.now_ms()
+            meta = Meta(event_id=ids.event_id(), time_ms=now_ms, writer="registry", origin=origin)
+            command.meta.CopyFrom(meta)
+            drafts.append(Draft(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))
+        await self._around.log.append(drafts)
+        ends = await self._around.log.ends([Partition(DEVICE_COMMANDS.name, partition) for partition in keys])
+        last = [Position(topic=p.topic, partition=p.number, offset=end - 1) for p, end in ends.items()]
+        await self._around.peers.settle(last)
 
     def _app(self, appkey: str) -> App:
         """A copy of the app. NotFoundError."""

@@ -1,6 +1,6 @@
 """How facts change the registry's two states. Facts are folded, nothing is decided here."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from protos.gateway.v1.sessions_pb2 import (
@@ -23,13 +23,14 @@ class DeviceState:
     """The devices of the partitions owned.
 
     The state is the last record of each device and the latest sign of life after it was made: the same for every
-    order in which the log gives `devices` and `sessions`, as long as a device's first record comes before its
+    order in which the log gives `devices` and `sessions`, as long as a number's first record comes before its
     sessions. It does when a role runs (a device opens sessions once it is registered) and when one is replayed (own
     facts are folded first).
     """
 
-    def __init__(self, devices: DeviceTable) -> None:
+    def __init__(self, devices: DeviceTable, on_revoked: Callable[[], None]) -> None:
         self._devices = devices
+        self._on_revoked = on_revoked
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
@@ -39,6 +40,9 @@ class DeviceState:
         match message.WhichOneof("fact"):
             case "device":
                 self._devices.put(message.device)
+            case "revocations":
+                self._devices.revoke(message.revocations)
+                self._on_revoked()
             case None:
                 pass
             case unexpected:
@@ -70,8 +74,9 @@ class AliasState:
             return
         match message.WhichOneof("fact"):
             case "device":
+                self._forget_former(message.device)
                 self._place(message.device, origin(record), message.meta.time_ms)
-            case None:
+            case "revocations" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)
@@ -82,6 +87,12 @@ class AliasState:
             return None
         owner = partition_of(device_key(device.appkey, device.alias), self._shards)
         return device.alias if owner == self._shard else None
+
+    def _forget_former(self, device: Device) -> None:
+        """The record that removed the device under a former number may have been compacted away."""
+        for number in device.former_numbers:
+            former = Device(appkey=device.appkey, partition=device.partition, number=number)
+            self._place(former, "", 0)
 
     def _place(self, device: Device, by: str, moment_ms: int) -> None:
         before = self._aliases.alias_of(device.appkey, device.partition, device.number)

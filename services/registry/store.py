@@ -8,13 +8,14 @@ import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
 from services.runtime.errors import CarillonError
+from services.runtime.revoked import NONE_REVOKED, REVOKED, RevokedNumbers
 from services.runtime.store import SqliteStore
 
 UNREGISTERED = "unregistered"
-"""Why a device was removed that its app or its app server took back; any other reason is Apple's."""
+"""Why a device was removed that its app or its app server took back."""
 
 DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
@@ -23,6 +24,8 @@ CREATE TABLE devices (
   removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, active_ms INTEGER NOT NULL, record BLOB NOT NULL,
   UNIQUE (appkey, token), UNIQUE (appkey, partition, number));
 CREATE INDEX devices_invalid ON devices (appkey, removed_ms DESC, token) WHERE invalid = 1;
+CREATE TABLE revocations (
+  appkey TEXT NOT NULL, partition INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (appkey, partition));
 """
 
 ALIASES_FILE = "aliases.sqlite"
@@ -36,7 +39,10 @@ CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL
 
 
 class DeviceTable:
-    """Devices by token, and how many numbers each (appkey, partition) has given out: a device's row stays for ever."""
+    """Devices by token, how many numbers each (appkey, partition) has given out, and which of them are revoked.
+
+    A device's row stays for ever, and where it gets another number, that is a new one: no number is given out twice.
+    """
 
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
@@ -57,6 +63,7 @@ class DeviceTable:
         try:
             self._rows.execute(
                 "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
+                " active_ms = iif(number = excluded.number, active_ms, 0),"
                 " partition = excluded.partition, number = excluded.number, removed_ms = excluded.removed_ms,"
                 " invalid = excluded.invalid, record = excluded.record",
                 (
@@ -75,6 +82,34 @@ class DeviceTable:
                 " two registries wrote to it; see that each has its own CARILLON_SHARD"
             ) from None
 
+    def revoke(self, revocations: Revocations) -> None:
+        """Write the record over the one known. ValueError: its numbers are no bitmap."""
+        RevokedNumbers.of(revocations)
+        self._rows.execute(
+            "INSERT INTO revocations VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET record = excluded.record",
+            (revocations.appkey, revocations.partition, revocations.SerializeToString(deterministic=True)),
+        )
+
+    def revoked(self, appkey: str, partition: int) -> RevokedNumbers:
+        """The numbers whose keys are refused."""
+        query = "SELECT record FROM revocations WHERE appkey = ? AND partition = ?"
+        row = self._rows.execute(query, (appkey, partition)).fetchone()
+        return RevokedNumbers.of(Revocations.FromString(row[0])) if row else NONE_REVOKED
+
+    def revocations(self) -> list[Revocations]:
+        """The record of each app and partition that has one."""
+        rows = self._rows.execute("SELECT record FROM revocations ORDER BY appkey, partition")
+        return [Revocations.FromString(record) for (record,) in rows]
+
+    def registered(self, appkey: str, partition: int, first: int, last: int, limit: int) -> list[Device]:
+        """The devices with numbers from `first` to `last` that are not removed, at most `limit`, by number."""
+        rows = self._rows.execute(
+            "SELECT record FROM devices WHERE appkey = ? AND partition = ? AND number BETWEEN ? AND ?"
+            " AND removed_ms = 0 ORDER BY number LIMIT ?",
+            (appkey, partition, first, last, limit),
+        )
+        return [Device.FromString(record) for (record,) in rows]
+
     def touch(self, appkey: str, partition: int, number: int, moment_ms: int) -> None:
         """Note a sign of life; moments may come in any order."""
         self._rows.execute(
@@ -85,7 +120,8 @@ class DeviceTable:
 
 def _is_invalid(device: Device) -> bool:
     """Whether Apple said that the token is of no use any more; who unregisters says so by itself."""
-    return bool(device.removed_ms) and device.platform == PLATFORM_IOS and device.removed_reason != UNREGISTERED
+    by_us = device.removed_reason == UNREGISTERED or device.removed_reason.startswith(REVOKED)
+    return bool(device.removed_ms) and device.platform == PLATFORM_IOS and not by_us
 
 
 class Member(NamedTuple):

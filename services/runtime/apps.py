@@ -1,15 +1,18 @@
 """The apps, as every role that needs them knows them: the `apps` topic folded in memory."""
 
 import asyncio
+from collections.abc import Callable
+from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
-from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.apps_pb2 import App, AppFact
 from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
 from services.runtime.log import Log, Partition, Reader, Record
 from services.runtime.logs import logger
 from services.runtime.progress import Progress
+from services.runtime.revoked import NONE_REVOKED, RevokedNumbers
 from services.runtime.topics import APPS
 
 _PARTITION = Partition(APPS.name, 0)
@@ -17,13 +20,15 @@ _REFRESH_S = 2.0
 
 
 class AppDirectory:
-    """Looks apps up by appkey. A service: run it before what uses it."""
+    """Looks apps up by appkey, and says which device keys are refused. A service: run it before what uses it."""
 
     name = "apps"
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._apps: dict[str, App] = {}
+        self._revoked: dict[tuple[str, int], RevokedNumbers] = {}
+        self._listeners: list[Callable[[str], None]] = []
         self.progress = Progress()
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Task[None] | None = None
@@ -34,6 +39,18 @@ class AppDirectory:
     def all(self) -> list[App]:
         """Every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
+
+    def revoked(self, appkey: str, partition: int) -> RevokedNumbers:
+        """The numbers of the app's devices in the partition whose keys are refused."""
+        return self._revoked.get((appkey, partition), NONE_REVOKED)
+
+    def is_revoked(self, appkey: str, partition: int, number: int) -> bool:
+        """Whether a key that carries this number is refused."""
+        return number in self.revoked(appkey, partition)
+
+    def on_revoked(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the appkey, in the event loop, whenever more keys of an app are refused."""
+        self._listeners.append(listener)
 
     async def refresh(self) -> None:
         """Return once everything in the log by now is known here, or after two seconds.
@@ -84,12 +101,20 @@ class AppDirectory:
 
     def _apply(self, record: Record) -> None:
         try:
-            fact = decode(record)
-        except DecodeError as error:
+            self._note(decode(record))
+        except (DecodeError, ValueError) as error:
             logger.error("an app's record could not be understood", offset=record.offset, error=str(error))
-            return
+
+    def _note(self, fact: AppFact) -> None:
         match fact.WhichOneof("fact"):
             case "app":
                 self._apps[fact.app.appkey] = fact.app
-            case _:
+            case "revocations":
+                record = fact.revocations
+                self._revoked[record.appkey, record.partition] = RevokedNumbers.of(record)
+                for listener in self._listeners:
+                    listener(record.appkey)
+            case None:
                 pass
+            case unexpected:
+                assert_never(unexpected)

@@ -1,7 +1,7 @@
 """The device protocol: JSON frames between a device and its door, the same over WebSocket and over HTTP.
 
 Pure: what a frame looks like, what is wrong with one, which command follows from it, what the answers look like.
-A device sends `Hello` first; `Ack`, `Report` and `Activity` are not answered; all others are, with their `id`.
+A device sends `Hello` first. `Ack`, `Report` and `Activity` are not answered, `Ping` by `Pong`, others with their id.
 """
 
 from collections.abc import Sequence
@@ -82,9 +82,10 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
-    """The first frame. Without a token it registers a new device."""
+    """The first frame. Without a token it registers a new device. `heartbeat`: the seconds it would like."""
 
     device: DeviceAttributes | None = None
+    heartbeat: int | None = None
 
 
 class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):
@@ -98,6 +99,10 @@ class Report(msgspec.Struct, frozen=True, tag_field="type", tag="report"):
 
 class Activity(msgspec.Struct, frozen=True, tag_field="type", tag="activity"):
     event: ActivityEvent
+
+
+class Ping(msgspec.Struct, frozen=True, tag_field="type", tag="ping"):
+    """A sign of life of devices that cannot send WebSocket pings; a pong answers it."""
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="type", tag=False, kw_only=True):
@@ -156,7 +161,7 @@ Change: TypeAlias = (
     | RemoveStagsRequest
     | SetAttributesRequest
 )
-Frame: TypeAlias = Hello | Ack | Report | Activity | Change | GetDeviceRequest
+Frame: TypeAlias = Hello | Ack | Report | Activity | Ping | Change | GetDeviceRequest
 
 
 class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
@@ -164,6 +169,10 @@ class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
     key: str
     heartbeat: int
     new: bool
+
+
+class Pong(msgspec.Struct, frozen=True, tag_field="type", tag="pong"):
+    pass
 
 
 class Ok(msgspec.Struct, frozen=True, tag_field="type", tag="ok", omit_defaults=True):
@@ -193,7 +202,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag_field="type", tag="goodbye"):
     retry_after_ms: int = 0
 
 
-Answer: TypeAlias = Welcome | Ok | DeviceOk | Error | Goodbye
+Answer: TypeAlias = Welcome | Pong | Ok | DeviceOk | Error | Goodbye
 
 
 class MalformedError(InputError):
@@ -263,7 +272,7 @@ def command(frame: Frame, meta: Meta, appkey: str, token: str) -> DeviceCommand 
             made.set_attributes.CopyFrom(SetAttributes(attributes=device.to_proto()))
         case Hello(device=DeviceAttributes() as device) if device != DeviceAttributes():
             made.set_attributes.CopyFrom(SetAttributes(attributes=device.to_proto()))
-        case Hello() | Ack() | Report() | Activity() | GetDeviceRequest():
+        case Hello() | Ack() | Report() | Activity() | Ping() | GetDeviceRequest():
             return None
         case _:
             assert_never(frame)

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from protos.runtime.v1.log_pb2 import Meta, Position
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import BusyError, UnavailableError
-from services.runtime.log import Draft, Log, Partition, Record
+from services.runtime.log import Draft, Log, Partition, Record, check_log
 from services.runtime.logs import logger
 from services.runtime.metrics import APPENDED, APPLIED
 from services.runtime.parking import Parking
@@ -139,6 +140,7 @@ class Follower:
             self._thread.shutdown(wait=True)
 
     async def _follow(self, ready: asyncio.Event) -> None:
+        await self._check_log()
         await self._catch_up_with_own_facts()
         await self._catch_up_where_fresh()
         starts = await self.offsets()
@@ -169,10 +171,16 @@ class Follower:
     async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """Replay: fold own facts, then others', up to the ends and no further, deciding nothing.
 
-        Tells each batch's record count.
+        Tells with each batch by how many offsets it went on, those of records compacted away included.
         """
+        await self._check_log()
         for partitions in (self._own, self._folds):
             await self._fold(await self.offsets(), {p: ends[p] for p in partitions}, on_batch)
+
+    async def _check_log(self) -> None:
+        offsets = await self.offsets()
+        known = self._folds.union(self._decides, self._own)
+        await check_log(self._log, self.role, {p: offset for p, offset in offsets.items() if p in known})
 
     def _reached(self, goal: Mapping[Partition, int]) -> bool:
         return all(end == 0 or self.progress.has(partition, end - 1) for partition, end in goal.items())
@@ -207,7 +215,8 @@ class Follower:
         behind = {p: end for p, end in ends.items() if starts.get(p, 0) < end}
         if not behind:
             return
-        reader = await self._log.open({p: starts.get(p, 0) for p in behind})
+        passed = {p: starts.get(p, 0) for p in behind}
+        reader = await self._log.open(passed)
         try:
             while behind:
                 records = await self._read(reader)
@@ -215,8 +224,9 @@ class Follower:
                 records = [r for r in records if r.offset < ends[Partition(r.topic, r.partition)]]
                 await self.ask(self._fold_batch, records, offsets)
                 self.progress.advance(offsets)
-                on_batch(len(records))
-                behind = {p: end for p, end in behind.items() if offsets.get(p, 0) < end}
+                on_batch(sum(next_offset - passed.get(p, 0) for p, next_offset in offsets.items()))
+                passed |= offsets
+                behind = {p: end for p, end in behind.items() if passed.get(p, 0) < end}
         finally:
             await reader.close()
 
@@ -245,6 +255,7 @@ class Follower:
         return meta
 
     async def _handle(self, records: list[Record]) -> None:
+        reached(Point.FOLLOWER_READ, self.role)
         async with self._turn:
             await self._conclude(await self.ask(self._apply_batch, records), _next_offsets(records))
         for topic, count in Counter(record.topic for record in records).items():
@@ -257,13 +268,17 @@ class Follower:
                 await self._conclude(drafts, {})
 
     async def _conclude(self, drafts: list[Draft], offsets: Mapping[Partition, int]) -> None:
+        reached(Point.FOLLOWER_APPLIED, self.role)
         try:
             produced = await self._append(drafts)
         except BaseException:
             await self.ask(self._storage.rollback)
             raise
+        if drafts:
+            reached(Point.FOLLOWER_APPENDED, self.role)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
         await self.ask(self._storage.commit, {**offsets, **own})
+        reached(Point.FOLLOWER_COMMITTED, self.role)
         self.progress.advance({**offsets, **own}, produced)
 
     async def _append(self, drafts: list[Draft]) -> dict[Partition, int]:

@@ -10,7 +10,7 @@ last one of a key, so offsets may have gaps.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from services.runtime.errors import InputError
+from services.runtime.errors import ConflictError, InputError
 from services.runtime.topics import TOPICS
 
 
@@ -107,3 +107,15 @@ class Log(Protocol):
     async def close(self) -> None:
         """Append what waits, close the readers, let go. Bounded."""
         ...
+
+
+async def check_log(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
+    """ConflictError: the state that these offsets belong to has seen records that the log does not hold."""
+    ends = await log.ends(offsets) if offsets else {}
+    for partition, next_offset in offsets.items():
+        if next_offset > ends[partition]:
+            raise ConflictError(
+                f"the state of {role} has seen {next_offset} records of {partition.topic}/{partition.number}, but the"
+                f" event log ends at {ends[partition]}: the state belongs to another log. Bring that log back, or"
+                " rebuild the state with `carillon replay`"
+            )

@@ -18,6 +18,7 @@ CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this g
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
 REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports taken from devices")
 GOODBYES = Counter("carillon_gateway_goodbyes_total", "Connections ended by the gateway", ["reason"])
+REFUSED = Counter("carillon_gateway_refused_total", "Devices that found no room, or registered too fast", ["why"])
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, once a partition")
 OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
 PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")

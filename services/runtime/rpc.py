@@ -41,6 +41,9 @@ _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A caller that hangs or is gone without a word is given up, and with it the devices that it announced.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
 ]
 _CHANNEL_OPTIONS = [
     *_LIMITS,

@@ -25,15 +25,20 @@ async def run(
     on_ready: Callable[[], None],
     start_seconds: float = 600,
     stop_seconds: float = 30,
+    *,
+    doors: Sequence[Service] = (),
 ) -> None:
-    """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the orderly stop."""
+    """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the orderly stop.
+
+    `doors` start before all services, whose callers wait until what they need is there, and stop before them too.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     tasks: list[tuple[Service, asyncio.Task[None]]] = []
     try:
-        for service in services:
+        for service in [*doors, *services]:
             if stopping.is_set():
                 break
             ready = asyncio.Event()
@@ -45,7 +50,8 @@ async def run(
             on_ready()
         await _first(stopping.wait(), *(task for _, task in tasks))
     finally:
-        for service, task in reversed(tasks):
+        opened, behind = tasks[: len(doors)], tasks[len(doors) :]
+        for service, task in [*reversed(opened), *reversed(behind)]:
             await _stop(service, task, stop_seconds)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import UnavailableError
 from services.runtime.log import Partition
 from services.runtime.logs import logger
@@ -60,17 +61,21 @@ class SnapshotFile:
 
         UnavailableError: the disk does not take it; the old one is still there.
         """
+        reached(Point.SNAPSHOT_TAKEN, self.path.parent.name)
+        fresh = self.path.with_name(self.path.name + ".new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self.path.with_name(self.path.name + ".new")
             fresh.unlink(missing_ok=True)
             self._write(fresh, offsets, blobs)
+            reached(Point.SNAPSHOT_WRITTEN, self.path.parent.name)
             fresh.replace(self.path)
             directory = os.open(self.path.parent, os.O_RDONLY)
             os.fsync(directory)
             os.close(directory)
         except (sqlite3.Error, OSError) as error:
+            fresh.unlink(missing_ok=True)
             raise UnavailableError(f"the snapshot {self.path} cannot be written: {error}") from error
+        reached(Point.SNAPSHOT_REPLACED, self.path.parent.name)
 
     def _write(self, path: Path, offsets: Mapping[Partition, int], blobs: Iterable[tuple[bytes, bytes]]) -> None:
         connection = sqlite3.connect(path, isolation_level=None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from services.runtime.errors import UnavailableError
 from services.runtime.log import Partition
 
 _OFFSETS = """
@@ -41,12 +42,19 @@ class SqliteStore:
         self.rows.execute("BEGIN IMMEDIATE")
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Make the rows changed since `begin` and these offsets durable together."""
-        self.rows.executemany(
-            "INSERT INTO offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next = excluded.next",
-            [(partition.topic, partition.number, next_offset) for partition, next_offset in offsets.items()],
-        )
-        self.rows.execute("COMMIT")
+        """Make the rows changed since `begin` and these offsets durable together.
+
+        UnavailableError: the disk does not take them; none of them is kept.
+        """
+        try:
+            self.rows.executemany(
+                "INSERT INTO offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next = excluded.next",
+                [(partition.topic, partition.number, next_offset) for partition, next_offset in offsets.items()],
+            )
+            self.rows.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self.rollback()
+            raise UnavailableError(f"the state {self.path} cannot be written: {error}") from error
 
     def rollback(self) -> None:
         if self.rows.in_transaction:

@@ -11,6 +11,7 @@ from typing import Any
 
 from protos.push.v1.push_pb2 import SendPush
 from services.runtime.clock import Clock
+from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError
 from services.runtime.follower import Fact, Follower
 from services.runtime.log import Draft, Log
@@ -88,9 +89,13 @@ class Timer:
             now_ms = self._clock.now_ms()
             due = self._tasks.due(now_ms, _PAGE)
             count = len(due)
+            if due:
+                reached(Point.TASK_DUE)
             return [Fact(TASKS, partition, key.encode(), decide.fell_due(key, now_ms)) for key, partition in due]
 
         await self._follower.note(choose)
+        if count:
+            reached(Point.TASK_FELL_DUE)
         return count
 
     async def _note_sent(self, tasks: Sequence[StoredTask]) -> None:
@@ -107,7 +112,10 @@ class Timer:
         """Append the task's pushes; False when that has to be tried again."""
         async with self._slots:
             try:
-                await self._log.append([await self._draft(task, push) for push in task.scheduled.scheduled.pushes])
+                drafts = [await self._draft(task, push) for push in task.scheduled.scheduled.pushes]
+                reached(Point.TASK_SENDING)
+                await self._log.append(drafts)
+                reached(Point.TASK_SENT)
             except (InputError, NotFoundError, ConflictError) as error:
                 logger.error("a timed task cannot be sent", task=task.task_key, error=str(error))
             except CarillonError as error:

@@ -9,10 +9,12 @@ from zoneinfo import ZoneInfo
 from pyroaring import BitMap
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionBatch, SessionFact
+from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.runtime.clock import Clock
 from services.runtime.follower import Fact
 from services.runtime.log import Partition, Record
+from services.runtime.revoked import RevokedNumbers
 from services.runtime.topics import DEVICES, SESSIONS
 from services.targeting.activity import Activity, day_of
 from services.targeting.counts import Counts
@@ -67,6 +69,12 @@ class AppIndex:
         self.models.put(number, (attributes.brand, attributes.model) if attributes.model else None)
         self.os_versions.put(number, attributes.os_version or None)
         self.app_versions.put(number, attributes.app_version or None)
+
+    def revoke(self, revocations: Revocations) -> None:
+        """Forget the devices whose keys were revoked; the records that remove them one by one may come much later."""
+        revoked = RevokedNumbers.of(revocations)
+        for number in self.reachable & (BitMap(range(revoked.below)) | revoked.others):
+            self.remove(number)
 
     def remove(self, number: int) -> None:
         """Forget all about the device but its app opens."""
@@ -170,10 +178,15 @@ class TargetingState:
                 device = fact.device
                 if device.number >= MAX_NUMBER:
                     raise ValueError(f"device number {device.number} is not dense")
+                index = partition.app(device.appkey)
+                for former in device.former_numbers:
+                    index.remove(former)
                 if device.removed_ms:
-                    partition.app(device.appkey).remove(device.number)
+                    index.remove(device.number)
                 else:
-                    partition.app(device.appkey).put(device)
+                    index.put(device)
+            case "revocations":
+                partition.app(fact.revocations.appkey).revoke(fact.revocations)
             case None:
                 pass
             case _:

@@ -22,7 +22,7 @@ from services.runtime.clock import ManualClock
 from services.runtime.errors import InputError
 from services.runtime.log import Draft
 from services.runtime.sqlite_log import SqliteLog
-from tests.analytics.support import APP, T0, app_outcomes, device, outcomes, send, served
+from tests.analytics.support import APP, T0, app_outcomes, device, finished, outcomes, send, served, started
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -194,6 +194,24 @@ async def test_a_record_that_stands_in_the_log_twice_is_told_once(
 
         assert pairs(await read(analytics)) == [(1000, "token-1-3")]
         assert pairs(await read(analytics, page.pos)) == []
+
+
+async def test_a_receipt_after_the_expiry_is_told_once_however_often_it_is_recorded(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    clock = ManualClock(T0 + DELAY_MS)
+    async with served(log, clickhouse, tmp_path, clock) as analytics:
+        await log.append([device(3), unicast(1000), started(1000, 1, [3], T0 - 10), finished(1000, 1, T0 - 5)])
+        await log.append([receipt(1000, 3, T0), receipt(1000, 3, T0 + 1)])
+        await caught_up(analytics)
+        first = await read(analytics)
+        await log.append([receipt(1000, 3, T0), receipt(1000, 3, T0 + 2)])
+        await caught_up(analytics)
+        clock.move(1)
+        later = await read(analytics, first.pos)
+        whole = await read(analytics)
+
+    assert (pairs(first), pairs(later), pairs(whole)) == ([(1000, "token-1-3")], [], [(1000, "token-1-3")])
 
 
 async def test_positions_outlive_a_store_built_again(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:

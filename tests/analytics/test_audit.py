@@ -4,18 +4,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
 
 from analytics.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditPushRequest, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditPushRequest, AuditPushResponse, TimelineEntry
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from protos.push.v1.push_pb2 import Audience, Devices, Filter, SendPush, TagGroup
+from protos.push.v1.push_pb2 import Audience, Devices, Filter, Kind, SendPush, TagGroup
+from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.devices_pb2 import DeviceFact
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFellDue, TaskScheduled, TaskSent
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log import Draft
 from services.runtime.sqlite_log import SqliteLog
-from services.runtime.topics import TASKS
+from services.runtime.topics import DEVICES, TASKS
 from tests.analytics.support import (
     APP,
     T0,
@@ -39,6 +42,10 @@ Line = tuple[str, int, int, int, str]
 def lines(timeline: "list[TimelineEntry]") -> list[Line]:
     """(event, ms after T0 of the first and the last, count, detail) of each entry."""
     return [(e.event, e.first_ms - T0, e.last_ms - T0, e.count, e.detail) for e in timeline]
+
+
+def in_states(answer: AuditPushResponse) -> list[tuple[str, str, int]]:
+    return [(count.state, count.reason, count.devices) for count in answer.states]
 
 
 async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
@@ -81,6 +88,22 @@ async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tm
         ("expired", 90, 90, 1, ""),
         ("finished", 95, 96, 2, "in 2 of 2 partitions"),
     ]
+    assert in_states(answer) == [("received", "", 2), ("failed", "token not found", 1), ("expired", "", 1)]
+
+
+async def test_a_receipt_counts_more_than_the_end_before_it(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        sent = outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 5))
+        await log.append([send(1000), started(1000, 1, [1, 2, 3]), started(1000, 2, [9]), sent, cancelled(1000, 1)])
+        before = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        late = app_outcomes(1000, [1], Outcome.OUTCOME_KIND_RECEIVED, T0 + 50)
+        await log.append([outcomes(1, late, seed="late"), outcomes(1, late, seed="again")])
+        after = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+
+    assert in_states(before) == [("pending", "", 1), ("cancelled", "", 3)]
+    assert in_states(after) == [("pending", "", 1), ("received", "", 1), ("cancelled", "", 2)]
 
 
 async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
@@ -95,7 +118,7 @@ async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickH
         await log.append(
             [
                 send(900),
-                send(1000, audience=audience, id_count=3),
+                send(1000, audience=audience, id_count=3, kind=Kind.KIND_UNICAST),
                 send(1003, request_id="other"),
                 outcomes(
                     1,
@@ -120,7 +143,10 @@ async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickH
         ("received", 20, 20, 1, ""),
         ("message received", 20, 20, 1, "message 1002"),
     ]
+    assert (whole.audience_count, in_states(whole)) == (2, [("sent", "", 1), ("received", "", 1)])
+    assert in_states(one) == [("received", "", 1)]
     assert unknown_token.timeline == whole.timeline
+    assert in_states(unknown_token) == []
     assert after.msgid == 1003
 
 
@@ -218,6 +244,40 @@ async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) 
         ("dropped", 11, 11, 1, "message 1000, mailbox full"),
         ("disconnected", 20, 20, 1, "idle"),
         ("removed", 30, 30, 1, "unregistered"),
+    ]
+
+
+async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        reason = "revoked by alice@ops"
+        revocations = DeviceFact(revocations=Revocations(appkey=APP, partition=1, numbers=BitMap([3]).serialize()))
+        revoked = Draft(DEVICES.name, 1, APP.encode(), revocations.SerializeToString())
+        for state in (
+            device(3, token="t"),
+            revoked,
+            device(3, token="t", time_ms=T0 + 5, removed_ms=T0 + 5, removed_reason=reason),
+            device(8, token="t", time_ms=T0 + 7, registered_ms=T0 + 7, former_numbers=[3]),
+        ):
+            await log.append([state])
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="t"))
+        await log.append(
+            [
+                session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                started(1000, 1, [3], T0 + 2),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 3)),
+                session(8, Session.SESSION_EVENT_KIND_OPENED, T0 + 8),
+            ]
+        )
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="t"))
+
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android"),
+        ("connected", 1, 1, 1, ""),
+        ("audience", 2, 2, 1, "push 1000"),
+        ("sent", 3, 3, 1, "message 1000"),
+        ("removed", 5, 5, 1, reason),
+        ("registered again", 7, 7, 1, ""),
+        ("connected", 8, 8, 1, ""),
     ]
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from analytics.clickhouse import ClickHouse
 from analytics.contents import counts, digest
+from analytics.gathering import Pace
 from analytics.migrate import migrate
 from analytics.store import Offsets
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
@@ -32,6 +34,7 @@ from tests.analytics.support import (
     started,
     value,
 )
+from tests.support.disk import full_disk
 
 MONTH_MS = 31 * 86_400_000
 
@@ -225,3 +228,16 @@ async def test_sigkill_again_and_again(tmp_path: Path) -> None:
     finally:
         await clickhouse.close()
         await log.close()
+
+
+async def test_a_full_disk_is_waited_out(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running(make(log, clickhouse, tmp_path, Pace(catch_up_s=20))) as ingestion:
+        await log.append([send(1000)])
+        assert await ingestion.catch_up() == 0
+        await log.append([send(1001)])
+        with full_disk((tmp_path / "offsets.db-wal").stat().st_size), capture_logs() as logs:
+            async with asyncio.timeout(20):
+                while not any(line["event"] == "how far analytics came cannot be noted" for line in logs):
+                    await asyncio.sleep(0.01)
+        assert await ingestion.catch_up() == 0
+    assert await value(clickhouse, "SELECT arraySort(groupArray(msgid)) FROM pushes") == [1000, 1001]

@@ -257,3 +257,18 @@ async def test_catch_up_does_not_wait_for_the_flush(log: SqliteLog, clickhouse: 
         await log.append([send(1000)])
         assert await ingestion.catch_up() == 0
         assert await value(clickhouse, "SELECT count() FROM pushes") == 1
+
+
+async def test_a_store_from_before_gets_the_targets_of_its_pushes(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    columns = {"partitions": np.array([1, 2], "<u2"), "numbers": np.array([4, 5], "<u4")}
+    devices = Devices(id_offsets=np.array([0, 1], "<u4").tobytes(), **{k: v.tobytes() for k, v in columns.items()})
+    await ingest(log, clickhouse, tmp_path, [send(1000, audience=Audience(devices=devices), id_count=2)])
+    for column in ("target_partitions", "target_numbers", "target_offsets"):
+        await clickhouse.command(f"ALTER TABLE pushes DROP COLUMN {column}")
+    await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version = 5 SETTINGS mutations_sync = 2")
+    await migrate(clickhouse)
+    await ingest(log, clickhouse, tmp_path, [])
+    targets = await clickhouse.rows("SELECT target_partitions, target_numbers, target_offsets FROM pushes FINAL")
+    assert [[list(column) for column in row] for row in targets] == [[[1, 2], [4, 5], [0, 1]]]

@@ -129,7 +129,7 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
     try:
         verdict = await verify(settings, log, ends, batches.append)
         assert verdict.equal
-        assert sum(batches) == 4, "the device's first state was compacted away"
+        assert sum(batches) == 5, "the device's first state was compacted away, and is passed by"
 
         clickhouse = connect(settings)
         await clickhouse.open()
@@ -178,11 +178,13 @@ async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatc
         push = json.loads(output)
         assert [entry["event"] for entry in push["timeline"]] == ["command", "audience", "sent"]
         assert (push["msgid"], push["audience_count"]) == (1000, 1)
+        assert push["states"] == [{"state": "sent", "reason": "", "devices": 1}]
 
         code, output = await carillon("push", "1000")
         assert code == 0
         assert "everyone (1 device)" in output
         assert "2026-09-21 22:13:20.010" in output
+        assert [line.split() for line in output.splitlines()[-2:]] == [["state", "devices", "reason"], ["sent", "1"]]
 
         code, output = await carillon("device", "1234567890", "token-1-3", "--json")
         assert [entry["event"] for entry in json.loads(output)["timeline"]] == ["registered", "audience", "sent"]

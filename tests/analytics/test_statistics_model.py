@@ -378,9 +378,11 @@ def recount(push: Push, among: frozenset[Device]) -> dict[str, int]:
         if not done:
             if steps & {"FAILED", "DROPPED"}:
                 end = "failed"
+            elif "CANCELLED" in steps:
+                end = "cancelled"
             elif "EXPIRED" in steps:
                 end = "expired"
-            elif "CANCELLED" in steps or ending in ("cancelled", "both"):
+            elif ending in ("cancelled", "both"):
                 end = "cancelled"
             elif ending == "finished":
                 end = "expired"

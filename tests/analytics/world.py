@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from analytics.acks import AckReader, Page
+from analytics.audit import audit_push
 from analytics.clickhouse import ClickHouse
 from analytics.ingestion import Ingestion
 from analytics.logins import count_days
@@ -16,7 +17,7 @@ from analytics.migrate import migrate
 from analytics.positions import decode, encode
 from analytics.question import Question
 from analytics.statistics import answer
-from protos.analytics.v1.analytics_pb2 import Dates, StatisticsRequest, StatisticsResponse
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse, Dates, StatisticsRequest, StatisticsResponse
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
@@ -77,6 +78,9 @@ class World:
         question = Question.of(request, now_ms, ZoneInfo(zone))
         self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
         return self._runner.run(answer(self.clickhouse, question))
+
+    def audit(self, msgid: int) -> AuditPushResponse:
+        return self._runner.run(audit_push(self.clickhouse, msgid, ZoneInfo("UTC")))
 
     def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[Page, str]:
         """A page of what was received until now, and the position behind it."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -35,6 +35,7 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
+from services.delivery.fanout import WINDOW
 from services.delivery.journal import Journal
 from services.delivery.main import DeliverySettings, build, open_state
 from services.delivery.recorder import Recorder
@@ -45,14 +46,15 @@ from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
 from services.runtime.ids import MessageIds, event_id
 from services.runtime.keys import Keyring
-from services.runtime.log import Draft, Log, Partition, Reader, Record
+from services.runtime.log import Draft, Log, Partition, Record
 from services.runtime.peers import Peers
 from services.runtime.role import Role, Surroundings
-from services.runtime.rpc import Channel, LocalServer, Server
+from services.runtime.rpc import Channel, LocalServer
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, device_key
 from services.targeting.main import TargetingSettings
 from services.targeting.main import build as build_targeting
+from tests.support.mortal import KilledError, MortalLog, add_servicers, records_of
 
 START_MS = 1_800_000_000_000
 PARTITIONS = 2
@@ -91,19 +93,13 @@ class Got(NamedTuple):
     content: str
 
 
-class KilledError(Exception):
-    """The process ended here."""
-
-
-class MortalLog:
+class BreakingLog(MortalLog):
     """A log whose process dies in the middle of the append that `when` picks, after `keep` of its records."""
 
     def __init__(self, log: Log) -> None:
-        self._log = log
+        super().__init__(log)
         self.when: Callable[[Draft], bool] = lambda draft: False
         self.keep = 0
-        self.died = asyncio.Event()
-        self.appended = asyncio.Event()
 
     def live_again(self) -> None:
         self.when = lambda draft: False
@@ -117,18 +113,6 @@ class MortalLog:
         await self._log.append(drafts[: self.keep])
         self.died.set()
         raise KilledError
-
-    async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        return await self._log.open(starts)
-
-    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await self._log.ends(partitions)
-
-    async def last(self, partition: Partition) -> Record | None:
-        return await self._log.last(partition)
-
-    async def close(self) -> None:
-        await self._log.close()
 
 
 class Gateway:
@@ -182,6 +166,17 @@ class Gateway:
     async def gets_at_least(self, count: int) -> None:
         await self.until(lambda: len(self.got) >= count)
 
+    async def drains(self, link: tuple[int, At], msgids: Sequence[int]) -> None:
+        """Expect these and no others on a connection that gets nothing else, in order, each window acknowledged."""
+        connection, at = link
+        start = len(self.got)
+        for end in range(start + WINDOW, start + len(msgids) + WINDOW, WINDOW):
+            expected = [(connection, msgid) for msgid in msgids[: end - start]]
+            await self.until(lambda some=expected: len(self.got) >= start + len(some))  # type: ignore[misc]
+            await idle()
+            assert [(got.connection, got.msgid) for got in self.got[start:]] == expected
+            self.ack(*((msgid, at) for _, msgid in expected[-WINDOW:]))
+
     async def leave(self) -> None:
         self._up.put_nowait(None)
         await asyncio.wait_for(self.task, BOUND_S)
@@ -192,7 +187,7 @@ class House:
     """A directory, a log and a clock; lives of the process come and go on them."""
 
     directory: Path
-    log: MortalLog
+    log: BreakingLog
     clock: ManualClock
     ids: MessageIds
     settings: DeliverySettings
@@ -326,14 +321,7 @@ class House:
     # --- what the log says
 
     async def records(self, partition: Partition) -> list[Record]:
-        end = (await self.log.ends([partition]))[partition]
-        records: list[Record] = []
-        if end:
-            reader = await self.log.open({partition: 0})
-            while not records or records[-1].offset < end - 1:
-                records += await reader.read()
-            await reader.close()
-        return records
+        return await records_of(self.log, partition)
 
     async def facts(self, msgid: int) -> list[tuple[str, int]]:
         """(kind, partition) of the push's facts, partition by partition."""
@@ -453,11 +441,6 @@ def _device_draft(at: At, appkey: str, stag: str | None) -> Draft:
     return Draft(DEVICES.name, at.partition, device_key(appkey, token), fact.SerializeToString())
 
 
-def add_servicers(role: Role, server: LocalServer) -> None:
-    for add in role.servicers:
-        add(cast(Server, server))
-
-
 async def idle(turns: int = 30) -> None:
     """Let everything that can run without time or the log run."""
     for _ in range(turns):
@@ -496,5 +479,5 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     settings = DeliverySettings(
         data_dir=str(tmp_path), partitions=PARTITIONS, apns_url="https://127.0.0.1:1", snapshot_s=1_000_000
     )
-    yield House(tmp_path, MortalLog(log), clock, MessageIds(clock, 0), settings)
+    yield House(tmp_path, BreakingLog(log), clock, MessageIds(clock, 0), settings)
     await log.close()

@@ -9,7 +9,8 @@ IdsAt = dict[At, list[int]]
 
 @dataclass
 class PushModel:
-    """`targets`: message ids by device, over all partitions; `open`: the partitions that have started and not ended."""
+    """`targets`: message ids by device, over all partitions; `open`: the partitions that have started and not ended;
+    `late`: those that ended with somebody left, who may still say that they have it."""
 
     order: int
     msgid: int
@@ -17,13 +18,18 @@ class PushModel:
     targets: IdsAt
     partitions: set[int]
     open: set[int] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)
     started: set[int] = field(default_factory=set)
     done: set[tuple[At, int]] = field(default_factory=set)
     cancelled: bool = False
 
     @property
     def over(self) -> bool:
-        return self.started == self.partitions and not self.open
+        return not self.under_way and not self.late
+
+    @property
+    def under_way(self) -> bool:
+        return self.started != self.partitions or bool(self.open)
 
     def start(self, partition: int) -> None:
         if partition in self.partitions - self.started:
@@ -32,14 +38,20 @@ class PushModel:
             self.close_if_done(partition)
 
     def settle(self, at: At, msgid: int) -> None:
-        if at.partition in self.open and msgid in self.targets.get(at, ()):
+        if at.partition in self.open | self.late and msgid in self.targets.get(at, ()):
             self.done.add((at, msgid))
             self.close_if_done(at.partition)
+
+    def end(self, partition: int) -> None:
+        if partition in self.open:
+            self.open.discard(partition)
+            self.late.add(partition)
 
     def close_if_done(self, partition: int) -> None:
         here = {(at, msgid) for at, ids in self.targets.items() if at.partition == partition for msgid in ids}
         if here <= self.done:
             self.open.discard(partition)
+            self.late.discard(partition)
 
     def pending(self, at: At) -> list[int]:
         if at.partition not in self.open or self.cancelled:

@@ -2,6 +2,7 @@
 
 from protos.push.v1.push_pb2 import CancelPush
 from services.delivery.decide import MAILBOX_CAP, UNACKNOWLEDGED_CAP
+from services.delivery.pace import CATCH_UP_MS
 from tests.delivery.conftest import DROPPED, OTHER_APP, RECEIVED, SENT, At, House, Row, idle
 
 A, B, C = At(0, 0), At(1, 0), At(0, 1)
@@ -100,7 +101,7 @@ async def test_a_full_mailbox_gives_up_the_oldest_and_says_so(house: House) -> N
         dropped, kept = pushes[:3], pushes[3:]
         await house.recorded(*(Row(push.msgid, A, DROPPED, "mailbox full") for push in dropped))
         gateway.connect((1, A))
-        await gateway.gets(*((1, push.msgid) for push in kept), (1, last))
+        await gateway.drains((1, A), [push.msgid for push in kept] + [last])
         assert len(await house.outcomes(DROPPED)) == 3
     assert (await house.verify()).equal
 
@@ -132,19 +133,21 @@ async def test_a_paced_push_goes_out_at_its_speed(house: House) -> None:
         assert len(set(gateway.got)) == 40
 
 
-async def test_the_clocks_steps_do_not_change_the_speed(house: House) -> None:
+async def test_a_pace_that_could_not_be_kept_is_not_made_up_for_in_a_burst(house: House) -> None:
     async with house.running(), house.gateway() as gateway:
         await house.register(*CROWD)
         gateway.connect(*((100 + n, at) for n, at in enumerate(CROWD)))
         await idle()
         await house.send(qps=10)
+        await gateway.gets_at_least(1)
         await house.move(2)
-        await gateway.until(lambda: len(gateway.got) >= 21)
-        await idle()
-        assert len(gateway.got) == 21
+        await house.move(0)
+        assert len(gateway.got) == 1 + 10 * CATCH_UP_MS // 1000 + 1
+        await house.move(1, steps=50)
+        assert len(gateway.got) == 1 + 10 * CATCH_UP_MS // 1000 + 1 + 10
 
 
-async def test_who_connects_while_a_paced_push_is_under_way_is_served_at_once_and_once(house: House) -> None:
+async def test_who_connects_while_a_paced_push_is_under_way_gets_in_line_and_is_served_once(house: House) -> None:
     async with house.running(), house.gateway() as gateway:
         await house.register(*CROWD)
         gateway.connect(*((100 + n, at) for n, at in enumerate(CROWD[:10])))
@@ -152,13 +155,54 @@ async def test_who_connects_while_a_paced_push_is_under_way_is_served_at_once_an
         msgid = await house.send(qps=1)
         await gateway.until(lambda: len(gateway.got) == 1)
         gateway.connect((200, CROWD[20]), (109, CROWD[9]), (209, CROWD[9]))
-        await gateway.until(lambda: len(gateway.got) == 3)
-        assert {got.connection for got in gateway.got[1:]} == {200, 209}
-        await house.move(8, steps=40)
-        await gateway.until(lambda: len(gateway.got) == 11)
+        await idle()
+        assert len(gateway.got) == 1
+        await house.move(9, steps=90)
+        await gateway.until(lambda: len(gateway.got) == 10)
         await house.move(60, steps=60)
-        assert len({got.connection for got in gateway.got}) == len(gateway.got) == 11
+        assert {got.connection for got in gateway.got} == {*range(100, 109), 200, 209}
+        assert len(gateway.got) == 11
         assert {got.msgid for got in gateway.got} == {msgid}
+
+
+async def test_a_reconnect_storm_does_not_hasten_a_paced_push(house: House) -> None:
+    async with house.running(), house.gateway() as gateway:
+        await house.register(*CROWD)
+        await house.send(qps=10)
+        for n, at in enumerate(CROWD):
+            gateway.connect((100 + n, at))
+            await idle()
+        assert len(gateway.got) == 1
+        await house.move(2, steps=100)
+        assert len(gateway.got) == 21
+
+
+async def test_the_speed_is_the_pushs_over_all_partitions_and_gateways(house: House) -> None:
+    async with house.running(), house.gateway() as one, house.gateway() as other:
+        crowd = [At(number % 2, number // 2) for number in range(400)]
+        await house.register(*crowd)
+        one.connect(*((1000 + n, at) for n, at in enumerate(crowd[:300])))
+        other.connect(*((2000 + n, at) for n, at in enumerate(crowd[300:])))
+        await idle()
+        await house.send(qps=30)
+        for _ in range(3):
+            before = len(one.got) + len(other.got)
+            await house.move(4, steps=133)
+            assert len(one.got) + len(other.got) - before in (119, 120, 121)
+
+
+async def test_a_slow_broadcast_delays_no_unicast_and_no_other_push(house: House) -> None:
+    async with house.running(), house.gateway() as gateway:
+        await house.register(*CROWD)
+        gateway.connect(*((100 + n, at) for n, at in enumerate(CROWD)))
+        await idle()
+        slow = await house.send(qps=1)
+        await gateway.gets_at_least(1)
+        unicast = await house.send(CROWD[39])
+        fast = await house.send()
+        await gateway.gets_at_least(2 + len(CROWD))
+        assert [got.msgid for got in gateway.got[:2]] == [slow, unicast]
+        assert {got.msgid for got in gateway.got[2:]} == {fast}
 
 
 async def test_devices_that_are_away_take_nothing_of_a_paced_pushs_speed(house: House) -> None:

@@ -33,10 +33,10 @@ from tests.delivery.conftest import (
     At,
     House,
     Row,
-    add_servicers,
     idle,
     started,
 )
+from tests.support.mortal import add_servicers
 
 GOOD = [f"{n:02x}" * 32 for n in range(6)]
 DEAD = "dead" + "0" * 60

@@ -203,7 +203,7 @@ async def test_what_devices_did_with_a_message_is_recorded_also_after_everyone_h
         gateway.connect((1, A))
         await idle()
         msgid = await house.send()
-        gateway.report(SHOWN, (msgid, A), (msgid, B), (msgid, At(0, 9)))
+        gateway.report(SHOWN, (msgid, A), (msgid, At(0, 9)))
         gateway.report(SHOWN, (msgid, A), appkey=OTHER_APP)
         await house.recorded(Row(msgid, A, SHOWN))
         gateway.ack((msgid, A), (msgid, C))

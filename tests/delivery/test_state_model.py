@@ -24,7 +24,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery import store
 from services.delivery.parts import BitmapPart
-from services.delivery.state import SETTLING, DeliveryState
+from services.delivery.state import LATE_MS, SETTLING, DeliveryState
 from services.runtime.log import Record
 from tests.delivery.conftest import START_MS, At, listed
 from tests.delivery.model import Model, PushModel
@@ -46,6 +46,7 @@ class Folding(RuleBasedStateMachine):
         self.records: list[tuple[Record, object]] = []
         self.ends: dict[tuple[str, int], int] = {}
         self.msgids = itertools.count(1000, 10)
+        self.now_ms = START_MS
         self.snapshot: tuple[int, list[store.Blob], Iterator[store.Blob]] | None = None
 
     def write(self, topic: str, partition: int, message: PushCommand | PushFact | DeliveryFact) -> int:
@@ -90,7 +91,7 @@ class Folding(RuleBasedStateMachine):
             period_s=60,
             request_json="{}",
         )
-        return self.write("push-commands", 0, PushCommand(meta=Meta(time_ms=START_MS), send=send))
+        return self.write("push-commands", 0, PushCommand(meta=Meta(time_ms=self.now_ms), send=send))
 
     @precondition(lambda self: self.model.pushes)
     @rule(data=st.data())
@@ -105,7 +106,7 @@ class Folding(RuleBasedStateMachine):
     def ask_to_cancel(self, data: st.DataObject, app: str) -> None:
         push = data.draw(st.sampled_from(list(self.model.pushes.values())))
         self.write("push-commands", 0, PushCommand(cancel=CancelPush(msgid=push.msgid, appkey=app)))
-        if push.appkey == app and not push.over:
+        if push.appkey == app and push.under_way:
             push.cancelled = True
 
     @precondition(lambda self: self.model.pushes)
@@ -128,11 +129,19 @@ class Folding(RuleBasedStateMachine):
             self.write("pushes", partition, self.fact(push, partition, cancelled=PushCancelled()))
         else:
             self.write("pushes", partition, self.fact(push, partition, finished=PushFinished()))
-        push.open.discard(partition)
+        push.end(partition)
 
-    @staticmethod
-    def fact(push: PushModel, partition: int, **kind: PushStarted | PushCancelled | PushFinished) -> PushFact:
-        return PushFact(msgid=push.msgid, appkey=push.appkey, partition=partition, **kind)  # type: ignore[arg-type]
+    def fact(self, push: PushModel, partition: int, **kind: PushStarted | PushCancelled | PushFinished) -> PushFact:
+        meta = Meta(time_ms=self.now_ms)
+        return PushFact(meta=meta, msgid=push.msgid, appkey=push.appkey, partition=partition, **kind)  # type: ignore[arg-type]
+
+    @rule()
+    def let_a_day_pass(self) -> None:
+        """The log tells it with the next command, here one that changes nothing else."""
+        self.now_ms += LATE_MS
+        self.write("push-commands", 0, PushCommand(meta=Meta(time_ms=self.now_ms)))
+        for push in self.model.pushes.values():
+            push.late.clear()
 
     @precondition(lambda self: self.model.pushes)
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS), app=st.sampled_from([ANDROID, IOS]))
@@ -164,7 +173,9 @@ class Folding(RuleBasedStateMachine):
     def what_is_over_is_gone(self) -> None:
         active = {push.msgid for push in self.model.pushes.values() if not push.over}
         assert self.state.pushes.keys() | self.state.waiting.keys() == active
-        assert self.state.cancels.keys() == {m for m in active if self.model.pushes[m].cancelled}
+        assert self.state.cancels.keys() == {
+            m for m in active if self.model.pushes[m].cancelled and self.model.pushes[m].under_way
+        }
         for push in self.model.pushes.values():
             pending = {msgid for at in DEVICES for msgid in (push.pending(at) if not push.cancelled else [])}
             assert all(found and found.msgid == push.msgid for found in map(self.state.push_of, pending))

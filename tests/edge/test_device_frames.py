@@ -7,6 +7,9 @@ import pytest
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.registry.revoking import Revoking
 from services.runtime.device_protocol import MAX_FRAME_BYTES
 from services.runtime.follower import decode
 from services.runtime.log import Partition
@@ -140,3 +143,58 @@ async def test_a_frame_has_a_bound(installation: Installation) -> None:
     answer = await installation.http.post("/device/v1", content=b" " * (MAX_FRAME_BYTES + 1))
     assert answer.status_code == 413
     assert answer.json()["result"] == 413
+
+
+async def revoke(installation: Installation, app: App, token: str) -> None:
+    registry = RegistryServiceStub(installation.around.peers.all("registry")[0])
+    await registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token=token))
+    await installation.around.apps.refresh()
+
+
+async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: Installation) -> None:
+    app = await installation.app()
+    phone = Phone(installation, app)
+    await phone.hello()
+    wrong = json.dumps({"type": "get_device", **phone.who, "key": "AAAA"}).encode()
+    refused = await installation.http.post("/device/v1", content=wrong)
+    await revoke(installation, app, phone.who["token"])
+    for kind in ("get_device", "hello", "add_tags", "activity"):
+        frame = {"type": kind, **phone.who, "tags": [1], "event": "open"}
+        answer = await installation.http.post("/device/v1", content=json.dumps(frame).encode())
+        assert (answer.status_code, answer.content) == (refused.status_code, refused.content)
+    assert (await Phone(installation, app).hello())["new"] is True
+
+
+async def test_an_ios_device_registers_anew_under_its_token(installation: Installation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, "t")
+    old = await phone.hello()
+    await phone.say("set_alias", alias="alice")
+    await revoke(installation, app, "t")
+    unknown = await installation.push(to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey)
+    assert (unknown["result"], await installation.sent()) == (401, [])
+    del phone.who["key"]
+    new = await phone.hello()
+    assert (new["new"], new["token"]) == (True, "t")
+    assert new["key"] != old["key"]
+    assert (await phone.say("get_device")).get("alias") is None
+    assert await phone.say("get_device", key=old["key"]) == UNAUTHORIZED
+    assert (await installation.push(to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey))["desc"] == "send ok"
+
+
+async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_registers_anew(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Revoking, "wake", lambda self: None)
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, "t")
+    old = await phone.hello()
+    registry = RegistryServiceStub(installation.around.peers.all("registry")[0])
+    await registry.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey))
+    await installation.around.apps.refresh()
+    assert await phone.say("hello") == UNAUTHORIZED
+    del phone.who["key"]
+    new = await phone.hello()
+    assert new["new"] is True
+    assert new["key"] != old["key"]
+    assert (await phone.say("get_device"))["type"] == "ok"

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 import edge.serve
@@ -105,6 +106,21 @@ async def test_every_door_by_its_port_until_sigterm(tmp_path: Path) -> None:
     await log.close()
     commands: list[PushCommand] = [decode(record) for record in records]
     assert [command.send.msgid for command in commands] == [answer.json()["id"], told[0]["msgid"]]
+
+
+async def test_workers_end_when_gunicorn_is_killed(tmp_path: Path) -> None:
+    await with_app(tmp_path)
+    names = ("V2", "ANDROID", "IOS", "CONSOLE")
+    ports = dict(zip(names, free_ports(4), strict=True))
+    env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
+    env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_KAFKA_BOOTSTRAP": ""}
+    async with serving(env) as process:
+        await ready(f"http://127.0.0.1:{ports['CONSOLE']}/healthz", process)
+        (worker,) = psutil.Process(process.pid).children()
+        process.kill()
+        await process.wait()
+        await asyncio.to_thread(worker.wait, 30)
+    socket.create_server(("127.0.0.1", ports["V2"])).close()
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import uvloop
@@ -33,6 +33,9 @@ from services.runtime.runner import Service
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import APPS, SESSIONS
 from tests.gateway.scripted import BOUND_S, ScriptedDelivery
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 ANDROID = "1000000001"
 IOS = "1000000002"
@@ -74,6 +77,7 @@ class House:
         self.delivery = ScriptedDelivery()
         self._registry = LocalServer()
         self._tasks: list[asyncio.Task[None]] = []
+        self.around: Surroundings
         self._gateway: list[asyncio.Task[None]] = []
         self.port = 0
 
@@ -85,7 +89,7 @@ class House:
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
         peers = Peers({role: [server.channel()] for role, server in servers.items()})
-        around = Surroundings(self.log, self.clock, peers, self.keys, self.apps)
+        around = self.around = Surroundings(self.log, self.clock, peers, self.keys, self.apps)
         settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
         registry = build_registry(settings, around)
         for add in registry.servicers:
@@ -100,7 +104,11 @@ class House:
     async def device(self, token: str) -> Device:
         """The registry's record of an Android device."""
         request = GetDevicesRequest(appkey=ANDROID, tokens=[token])
-        return (await RegistryServiceStub(self._registry.channel()).GetDevices(request)).devices[0]
+        return (await self.registry.GetDevices(request)).devices[0]
+
+    @property
+    def registry(self) -> "RegistryServiceAsyncStub":
+        return RegistryServiceStub(self._registry.channel())
 
     async def create_app(self, appkey: str, platform: "Platform.ValueType") -> None:
         fact = AppFact(app=App(appkey=appkey, platform=platform))
@@ -130,9 +138,25 @@ class House:
         return events, counts
 
 
+Opening = Callable[..., Awaitable[House]]
+
+
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = House(tmp_path)
-    await house.open()
-    yield house
-    await house.close()
+async def open_house(tmp_path: Path) -> AsyncIterator[Opening]:
+    """Opens a house whose gateway has these settings beside the usual ones."""
+    houses: list[House] = []
+
+    async def opened(**settings: Any) -> House:
+        house = House(tmp_path, GatewaySettings(partitions=PARTITIONS, gateway_port=0, **settings))
+        houses.append(house)
+        await house.open()
+        return house
+
+    yield opened
+    for house in houses:
+        await house.close()
+
+
+@pytest.fixture
+async def house(open_house: Opening) -> House:
+    return await open_house()

@@ -35,11 +35,12 @@ async def until(condition: Callable[[], Any], changed: asyncio.Event) -> Any:
 
 
 class ScriptedDelivery(DeliveryServiceServicer):
-    """Notes what gateways tell; sends what it is given to the stream attached last."""
+    """Notes what gateways tell, and records it at once if it `confirms`; sends what it is given to the last stream."""
 
     def __init__(self) -> None:
         self.requests: list[AttachRequest] = []
         self.attached = 0
+        self.confirms = True
         self.changed = asyncio.Event()
         self._outgoing: asyncio.Queue[AttachResponse | None] = asyncio.Queue()
 
@@ -63,6 +64,8 @@ class ScriptedDelivery(DeliveryServiceServicer):
         async for request in requests:
             self.requests.append(request)
             self.changed.set()
+            if request.sequence and self.confirms:
+                outgoing.put_nowait(AttachResponse(recorded=request.sequence))
         outgoing.put_nowait(None)
 
     def send(self, message: Message, connections: list[int], msgids: list[int], expires_ms: int = 5) -> None:

@@ -7,8 +7,11 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
 from services.runtime.device_protocol import SUBPROTOCOL
 from tests.gateway.conftest import ANDROID, IOS, House
+from tests.gateway.raw import CLOSE, Frame, RawClient, frame
 from tests.gateway.scripted import Client
 
+OTHER = "1000000003"
+POLICY_VIOLATION = 1008
 OPENED = SessionEventKind.SESSION_EVENT_KIND_OPENED
 CLOSED = SessionEventKind.SESSION_EVENT_KIND_CLOSED
 
@@ -41,33 +44,46 @@ async def test_the_appkey_may_be_a_number(house: House) -> None:
 
 
 async def test_a_device_registers_in_an_app_that_was_created_a_moment_ago(house: House) -> None:
-    await house.create_app("1000000003", Platform.PLATFORM_ANDROID)
+    await house.create_app(OTHER, Platform.PLATFORM_ANDROID)
     client = await Client.connect(house.port)
-    assert (await client.hello("1000000003"))["type"] == "welcome"
+    assert (await client.hello(OTHER))["type"] == "welcome"
 
 
 async def test_all_refusals_look_alike(house: House) -> None:
-    client = await Client.connect(house.port)
-    known = await client.hello(ANDROID)
+    await house.create_app(OTHER, Platform.PLATFORM_ANDROID)
+    known = await (await Client.connect(house.port)).hello(ANDROID)
+    of_other = await (await Client.connect(house.port)).hello(OTHER)
     token, key = known["token"], known["key"]
-    refused: list[dict[str, str]] = [
-        {"appkey": "1999999999"},
-        {"appkey": IOS},
-        {"appkey": ANDROID, "token": token},
-        {"appkey": ANDROID, "key": key},
-        {"appkey": ANDROID, "token": token, "key": ("A" if key[0] != "A" else "B") + key[1:]},
-        {"appkey": ANDROID, "token": token, "key": "ü"},
-        {"appkey": ANDROID, "token": "0" * 32, "key": key},
-        {"appkey": IOS, "token": token, "key": key},
-    ]
-    ends: set[tuple[str | int | None, ...]] = set()
-    for hello in refused:
-        stranger = await Client.connect(house.port)
-        stranger.send(type="hello", **hello)
-        code = await stranger.closed()
-        ends.add((*stranger.texts, code))
-    assert len(ends) == 1
-    assert '"unauthorized"' in str(ends.pop()[0])
+    refused: dict[str, dict[str, str]] = {
+        "unknown app": {"appkey": "1999999999"},
+        "unknown app, with a key": {"appkey": "1999999999", "token": token, "key": key},
+        "app of the other platform": {"appkey": IOS},
+        "app of the other platform, with a key": {"appkey": IOS, "token": token, "key": key},
+        "no key": {"appkey": ANDROID, "token": token},
+        "no token": {"appkey": ANDROID, "key": key},
+        "wrong key": {"appkey": ANDROID, "token": token, "key": ("A" if key[0] != "A" else "B") + key[1:]},
+        "key that is no base64": {"appkey": ANDROID, "token": token, "key": "ü"},
+        "key that is too short": {"appkey": ANDROID, "token": token, "key": key[:-1]},
+        "key that is too long": {"appkey": ANDROID, "token": token, "key": key + "A"},
+        "unknown token": {"appkey": ANDROID, "token": "0" * 32, "key": key},
+        "device of another app": {"appkey": ANDROID, "token": of_other["token"], "key": of_other["key"]},
+        "key of another app's device": {"appkey": ANDROID, "token": token, "key": of_other["key"]},
+    }
+    ends = {case: await end_of(house, hello) for case, hello in refused.items()}
+    assert set(ends.values()) == {ends["wrong key"]}
+    goodbye, close = ends["wrong key"]
+    assert b'"unauthorized"' in goodbye.payload
+    assert close.code == POLICY_VIOLATION
+
+
+async def end_of(house: House, hello: dict[str, str]) -> tuple[Frame, ...]:
+    """Every frame that answers it, to the byte, up to the end of the connection."""
+    stranger = await RawClient.connect(house.port)
+    stranger.say(type="hello", **hello)
+    frames = [await stranger.next(), await stranger.next()]
+    stranger.send(frame(CLOSE, frames[-1].payload))
+    assert await stranger.rest() == b""
+    return tuple(frames)
 
 
 async def test_a_second_hello_of_a_device_replaces_its_older_connection(house: House) -> None:

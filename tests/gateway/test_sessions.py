@@ -1,8 +1,12 @@
 """Session facts: what the log hears about comings and goings."""
 
+import msgspec
+from picows import WSCloseCode
+
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import App, Platform
-from services.gateway.decide import Limits, judge, overdue
+from services.gateway.decide import judge, overdue
+from services.gateway.main import GatewaySettings
 from services.gateway.state import ConnectionIds, Connections, Session
 from services.runtime.device_protocol import Hello
 from services.runtime.follower import decode
@@ -21,7 +25,8 @@ async def test_a_life_is_told_in_order(house: House) -> None:
         client.send(type="activity", event=event)
     assert (await client.ask(type="get_device", id=1))["type"] == "ok"
     house.clock.move(60)
-    client.transport.send_close()
+    await house.session_facts(enough=5)
+    client.transport.send_close(WSCloseCode.OK)
     events, counts = await house.session_facts(enough=6)
     assert [Kind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_") for event in events] == [
         "OPENED",
@@ -62,7 +67,7 @@ async def test_connections_are_counted_at_every_full_minute(house: House) -> Non
     await client.hello(ANDROID)
     house.clock.move(1)
     await house.session_facts(enough=2)
-    client.transport.send_close()
+    client.transport.send_close(WSCloseCode.OK)
     await house.session_facts(enough=3)
     house.clock.move(60)
     _, counts = await house.session_facts(enough=4)
@@ -117,12 +122,20 @@ def test_only_android_apps_have_connections() -> None:
 
 
 def test_patience_has_its_bounds() -> None:
-    limits = Limits(hello_ms=10, idle_ms=100, slow_ms=50, goodbye_ms=5, frames=1, window_ms=1, buffer_bytes=1)
+    limits = msgspec.structs.replace(GatewaySettings().limits(), hello_ms=10, slow_ms=50, ack_ms=70, goodbye_ms=5)
 
-    def at(now: int, welcomed: bool = True, paused: int | None = None, closing: int | None = None) -> str | None:
-        return overdue(now, 0, welcomed, paused, closing, limits)
+    class Waiting(msgspec.Struct):
+        last_ms: int = 0
+        patience_ms: int = 100
+        paused_ms: int | None = None
+        closing_ms: int | None = None
+        owed_ms: int | None = None
 
-    assert [at(now, welcomed=False) for now in (9, 10)] == [None, "idle"]
+    def at(now: int, **since: int) -> str | None:
+        return overdue(now, Waiting(**since), limits)
+
+    assert [at(now, patience_ms=10) for now in (9, 10)] == [None, "idle"]
     assert [at(now) for now in (99, 100)] == [None, "idle"]
-    assert [at(now, paused=20) for now in (69, 70)] == [None, "slow"]
-    assert [at(now, closing=200) for now in (204, 205)] == [None, "gone"]
+    assert [at(now, paused_ms=20) for now in (69, 70)] == [None, "slow"]
+    assert [at(now, owed_ms=20) for now in (89, 90)] == [None, "unacknowledged"]
+    assert [at(now, closing_ms=200) for now in (204, 205)] == [None, "gone"]

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.delivery.v1.delivery_pb2 import AttachRequest, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import Message
 from services.gateway.state import Session
-from services.gateway.uplink import MAX_REPORTS, Outbox, Uplink
-from services.runtime.clock import ManualClock
+from services.gateway.outbox import MAX_REPORTS, Outbox
+from services.gateway.uplink import Uplink
 from services.runtime.device_protocol import report_kind
 from services.runtime.rpc import Server, connect, serve
 from tests.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House, start, stop
@@ -57,7 +57,8 @@ async def test_a_report_that_makes_no_sense_is_an_error_without_an_id(house: Hou
     assert (answer["type"], answer["code"], "id" in answer) == ("error", 400, False)
 
 
-async def test_after_a_broken_stream_all_is_announced_again_and_late_reports_are_repeated(house: House) -> None:
+async def test_after_a_broken_stream_all_is_announced_again_and_unrecorded_reports_are_repeated(house: House) -> None:
+    house.delivery.confirms = False
     stays, goes = await Client.connect(house.port), await Client.connect(house.port)
     await stays.hello(ANDROID)
     await goes.hello(ANDROID)
@@ -88,22 +89,47 @@ async def test_reports_of_a_stop_arrive(house: House) -> None:
     assert len(house.delivery.disconnected()) == 1
 
 
-def test_what_was_handed_over_is_repeated_for_ten_seconds() -> None:
-    clock = ManualClock(NOON_MS)
-    outbox = Outbox(clock)
-    outbox.report(session(1), [1], RECEIVED, NOON_MS)
-    assert outbox.take() is not None
-    clock.move(11)
-    outbox.report(session(1), [2], RECEIVED, NOON_MS)
-    assert outbox.take() is not None
-    outbox.report(session(1), [3], RECEIVED, NOON_MS)
+def test_what_the_log_may_not_have_is_handed_in_again_before_anything_else() -> None:
+    outbox = Outbox()
+    for msgid in (1, 2, 3):
+        outbox.report(session(1), [msgid], RECEIVED, NOON_MS)
+        assert outbox.take() is not None
+    outbox.recorded(1)
+    outbox.report(session(1), [4], RECEIVED, NOON_MS)
+    outbox.start_again([session(7)])
+    batches = told(outbox)
+    assert [(batch.sequence, batch.reports[0].msgids[0]) for batch in batches] == [(2, 2), (3, 3), (4, 4)]
+    assert [len(batch.connected) for batch in batches] == [0, 0, 1]
     outbox.start_again([])
-    told = [outbox.take(), outbox.take(), outbox.take()]
-    assert [batch and batch.reports[0].msgids[0] for batch in told] == [2, 3, None]
+    outbox.recorded(3)
+    outbox.start_again([])
+    assert [batch.sequence for batch in told(outbox)] == [4]
+    outbox.recorded(4)
+    assert outbox.unrecorded == 0
+    outbox.start_again([])
+    assert told(outbox) == []
+
+
+def test_who_left_and_who_came_is_told_after_what_devices_said() -> None:
+    outbox = Outbox()
+    outbox.disconnected(session(1))
+    outbox.connected(session(2))
+    outbox.report(session(1), list(range(1, 15_001)), RECEIVED, NOON_MS)
+    outbox.report(session(1), [20_000], RECEIVED, NOON_MS)
+    first, second = told(outbox)
+    assert (len(first.connected), len(first.disconnected), len(first.reports[0].kinds)) == (0, 0, 15_000)
+    assert (len(second.connected), len(second.disconnected), len(second.reports[0].kinds)) == (1, 1, 1)
+
+
+def told(outbox: Outbox) -> list[AttachRequest]:
+    batches = []
+    while (batch := outbox.take()) is not None:
+        batches.append(batch)
+    return batches
 
 
 def test_a_connection_that_went_before_it_was_announced_is_never_mentioned() -> None:
-    outbox = Outbox(ManualClock(NOON_MS))
+    outbox = Outbox()
     outbox.connected(session(1))
     outbox.disconnected(session(1))
     assert outbox.take() is None
@@ -116,33 +142,32 @@ def test_a_connection_that_went_before_it_was_announced_is_never_mentioned() -> 
 
 
 def test_batches_are_bounded_and_keep_the_order() -> None:
-    outbox = Outbox(ManualClock(NOON_MS))
+    outbox = Outbox()
     for connection in range(1, 7001):
         outbox.connected(session(connection, connection))
     for first in range(1, 25_001, 1000):
         outbox.report(session(1), list(range(first, first + 1000)), RECEIVED, NOON_MS)
-    batches = []
-    while (batch := outbox.take()) is not None:
-        batches.append(batch)
-    assert [len(batch.connected) for batch in batches] == [5000, 2000, 0]
+    batches = told(outbox)
+    assert [len(batch.connected) for batch in batches] == [0, 0, 5000, 2000]
+    assert not batches.pop().sequence
     assert [len(batch.reports[0].kinds) for batch in batches] == [10_000, 10_000, 5_000]
     msgids = b"".join(batch.reports[0].msgids for batch in batches)
     assert [int.from_bytes(msgids[at : at + 8], "little") for at in range(0, len(msgids), 8)] == list(range(1, 25_001))
-    assert outbox.waiting == 0
+    assert outbox.unrecorded == 25_000
 
 
 def test_waiting_reports_are_bounded() -> None:
-    outbox = Outbox(ManualClock(NOON_MS))
+    outbox = Outbox()
     for _ in range(MAX_REPORTS // 100_000 + 1):
         outbox.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
-    assert outbox.waiting == MAX_REPORTS
+    assert outbox.unrecorded == MAX_REPORTS
 
 
 async def test_over_a_socket_a_delivery_that_restarts_hears_everything() -> None:
-    clock = ManualClock(NOON_MS)
-    outbox = Outbox(clock)
+    outbox = Outbox()
     current = [session(1)]
     delivery = ScriptedDelivery()
+    delivery.confirms = False
     handed: asyncio.Queue[object] = asyncio.Queue()
     server, port = await _serve(delivery, 0)
     channel = connect(f"127.0.0.1:{port}")

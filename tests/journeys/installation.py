@@ -1,6 +1,7 @@
 """A whole service under test: real processes, reached as its users reach it."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
 SERVED = ("registry", "targeting", "scheduling", "delivery", "analytics", "gateway", "edge")
@@ -73,45 +75,64 @@ class Installation:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = f"127.0.0.1:{port}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self) -> None:
-        """Start every process and return once all are ready."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The processes of a whole service, in the order of starting."""
+        return tuple(self._console_ports)
+
+    def start(self, *names: str) -> None:
+        """Start these processes, or every one, and return once they are ready."""
         self.data.mkdir(parents=True, exist_ok=True)
-        for name, port in self._console_ports.items():
+        for name in names or self.names:
             arguments = ["up"] if name == "up" else ["serve", name]
-            env = {**self.env, "CARILLON_CONSOLE_PORT": str(port)}
+            env = {**self.env, "CARILLON_CONSOLE_PORT": str(self._console_ports[name])}
             with self.output(name).open("ab") as output:
                 self._processes[name] = subprocess.Popen(
                     [CARILLON, *arguments], env=env, stdout=output, stderr=subprocess.STDOUT, cwd=self.data
                 )
-        for name in self._console_ports:
+        for name in names or self.names:
             self._wait_ready(name)
 
     def output(self, name: str = "up") -> Path:
         """What a process has printed."""
         return self.data / f"{name}.out"
 
-    def stop(self) -> None:
-        """SIGTERM, doors first; every process must end well and in time."""
-        for name in reversed(list(self._processes)):
+    def stop(self, *names: str) -> None:
+        """SIGTERM to these, or every one, doors first; each must end well and in time."""
+        for name in reversed([name for name in self.names if name in (names or self._processes)]):
             process = self._processes.pop(name)
             process.send_signal(signal.SIGTERM)
             code = process.wait(timeout=40)
             assert code == 0, f"{name} ended with {code}: {self._tail(name)}"
 
     def kill(self, name: str = "up") -> None:
-        """SIGKILL."""
-        process = self._processes.pop(name)
-        process.kill()
-        process.wait(timeout=20)
+        """SIGKILL, its children too."""
+        self.signal(name, signal.SIGKILL)
+        self._processes.pop(name).wait(timeout=20)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """To the process and its children."""
+        process = psutil.Process(self._processes[name].pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
+
+    def ended(self, *names: str) -> dict[str, int]:
+        """The exit codes of those of these that ended by themselves; they count as stopped from now on."""
+        running = {name: self._processes[name] for name in names if name in self._processes}
+        codes = {name: code for name, process in running.items() if (code := process.poll()) is not None}
+        for name in codes:
+            del self._processes[name]
+        return codes
 
     def close(self) -> None:
         """End whatever still runs."""
-        for process in self._processes.values():
-            process.kill()
-        for process in self._processes.values():
-            process.wait(timeout=20)
+        for name in list(self._processes):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.signal(name, signal.SIGKILL)
+            self._processes.pop(name).wait(timeout=20)
 
-    def carillon(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+    def carillon(self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 60) -> str:
         """Run an operators' command to its end; returns what it printed."""
         done = subprocess.run(
             [CARILLON, *arguments],
@@ -119,7 +140,7 @@ class Installation:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=seconds,
             cwd=self.data,
             check=False,
         )
@@ -162,11 +183,18 @@ class AppServer:
         """POST /v2/push; returns the answer."""
         return await self.call("POST", "/v2/push", body, *secrets)
 
-    async def call(self, method: str, path: str, body: Mapping[str, Any], *secrets: str) -> dict[str, Any]:
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *secrets: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Any signed request; returns the answer."""
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         sign = hashlib.md5((canonical + "".join(secrets)).encode()).hexdigest()
-        response = await self._client.request(method, path, json={**body, "sign": sign})
+        response = await self._client.request(method, path, json={**body, "sign": sign}, headers=headers)
         assert response.status_code == 200, response.text
         assert response.headers["content-type"].replace(" ", "").lower() == "application/json;charset=utf-8"
         answer: dict[str, Any] = response.json()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from edge.device_client import VirtualDevice
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, shown
+from tests.support.device import VirtualDevice
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from edge.device_client import VirtualDevice
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
+from tests.support.device import VirtualDevice
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
 

@@ -50,15 +50,19 @@ BOUND_S = 20
 class Running:
     """A registry that runs, with its log, clock and callers' view of it."""
 
-    def __init__(self, settings: RegistrySettings, log: Log, clock: ManualClock) -> None:
+    def __init__(
+        self, settings: RegistrySettings, log: Log, clock: ManualClock, servers: Sequence[LocalServer] = ()
+    ) -> None:
+        """`servers` are those of all instances, where there are more than this one."""
         self.settings = settings
         self.log = log
         self.clock = clock
         self.keys = Keyring(bytes(32))
         self.apps = AppDirectory(log)
-        server = LocalServer()
+        servers = servers or [LocalServer()]
+        server = servers[settings.shard % len(servers)]
         self.channel: Channel = server.channel()
-        self.peers = Peers({"registry": [self.channel], "targeting": []})
+        self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []})
         self.around = Surroundings(log, clock, self.peers, self.keys, self.apps)
         self.role: Role = build(settings, self.around)
         for add in self.role.servicers:
@@ -74,6 +78,8 @@ class Running:
             wait = asyncio.create_task(ready.wait())
             await asyncio.wait([wait, self.tasks[-1]], return_when=asyncio.FIRST_COMPLETED, timeout=BOUND_S)
             wait.cancel()
+            if not ready.is_set():
+                break
 
     async def stop(self) -> None:
         for task in reversed(self.tasks):
@@ -151,8 +157,10 @@ def start(settings: RegistrySettings, log: SqliteLog, clock: ManualClock) -> Sta
     """Runs a registry for as long as the block lasts; again on the same files when called again."""
 
     @asynccontextmanager
-    async def run(on: Log = log, with_settings: RegistrySettings = settings) -> AsyncIterator[Running]:
-        running = Running(with_settings, on, clock)
+    async def run(
+        on: Log = log, with_settings: RegistrySettings = settings, servers: Sequence[LocalServer] = ()
+    ) -> AsyncIterator[Running]:
+        running = Running(with_settings, on, clock, servers)
         await running.start()
         try:
             yield running

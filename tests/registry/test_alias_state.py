@@ -138,6 +138,19 @@ def members(index: Index) -> list[tuple[object, ...]]:
     return index.store.rows.execute(query).fetchall()
 
 
+def test_a_device_under_a_new_number_leaves_its_former_one() -> None:
+    """The log may have lost the record that removed it there."""
+    with empty_index() as index:
+        assert index.fold(spread("alice", 11)) == ["0.0"]
+        record, fact = device(1, 99, 40, "bob", 200)
+        assert isinstance(fact, DeviceFact)
+        fact.device.former_numbers.append(1)
+        index.fold([(record, fact)])
+        assert len(index.found()) == 11
+        assert {"0.0", "1.40"} <= index.found()
+        assert "1.1" not in index.found()
+
+
 def test_the_eleventh_marks_the_least_active_and_asks_once() -> None:
     with empty_index() as index:
         assert index.fold(spread("alice", 10)) == []

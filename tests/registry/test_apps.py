@@ -26,7 +26,7 @@ from services.runtime.log import Draft, Partition
 from services.runtime.sqlite_log import Page, SqliteLog
 from services.runtime.store import SqliteStore
 from services.runtime.topics import APPS
-from tests.registry.conftest import BOUND_S, NOON_MS, Running, Start
+from tests.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start
 
 REQUEST = CreateAppRequest(platform=PLATFORM_IOS, name="天气", package="com.example.weather", account="ACME")
 
@@ -157,7 +157,7 @@ async def test_an_appkey_that_is_taken_is_not_given_again(registry: Running) -> 
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
     aliases = SqliteStore(registry.settings.data / "a.sqlite", ALIASES_DDL)
     lookups = Lookups(devices, aliases)
-    servicer = RegistryServicer(registry.around, lookups, owns_apps=True, new_appkey=lambda: next(keys))
+    servicer = RegistryServicer(registry.around, lookups, PARTITIONS, owns_apps=True, new_appkey=lambda: next(keys))
     answer = await servicer.CreateApp(REQUEST, None)  # type: ignore[arg-type]
     assert answer.app.appkey == "1234567890"
     lookups.close()

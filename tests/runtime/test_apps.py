@@ -1,17 +1,19 @@
 """The apps as every role knows them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from protos.registry.v1.apps_pb2 import App, AppFact
+from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from services.runtime.apps import AppDirectory
 from services.runtime.errors import UnavailableError
 from services.runtime.log import Draft, Partition, Reader, Record
+from services.runtime.revoked import revocations_key
 from services.runtime.sqlite_log import SqliteLog
 
 BOUND_S = 10.0
@@ -20,6 +22,12 @@ BOUND_S = 10.0
 def draft(appkey: str, name: str = "Weather", created_ms: int = 1) -> Draft:
     fact = AppFact(app=App(appkey=appkey, name=name, created_ms=created_ms))
     return Draft("apps", 0, appkey.encode(), fact.SerializeToString())
+
+
+def revoked(appkey: str, partition: int, below: int = 0, numbers: Sequence[int] = ()) -> Draft:
+    bitmap = BitMap(numbers).serialize() if numbers else b""
+    record = Revocations(appkey=appkey, partition=partition, below=below, numbers=bitmap)
+    return Draft("apps", 0, revocations_key(record), AppFact(revocations=record).SerializeToString())
 
 
 class Gated:
@@ -97,6 +105,22 @@ async def test_once_ready_it_knows_what_was_there_in_its_latest_form(log: Held) 
         assert apps.get("3") is None
 
 
+async def test_it_says_which_keys_are_refused_and_tells_when_more_are(log: Held) -> None:
+    await log.append([revoked("1", 3, below=4), revoked("1", 3, below=4, numbers=[9]), draft("1")])
+    async with Following(log) as apps:
+        refused = {number for number in range(12) if apps.is_revoked("1", 3, number)}
+        assert refused == {0, 1, 2, 3, 9}
+        assert not apps.is_revoked("1", 2, 0)
+        assert not apps.is_revoked("2", 3, 0)
+        told: list[str] = []
+        apps.on_revoked(told.append)
+        await log.append([draft("1"), revoked("1", 2, below=1), revoked("2", 3, numbers=[0])])
+        await apps.refresh()
+        assert told == ["1", "2"]
+        assert apps.is_revoked("1", 2, 0)
+        assert apps.is_revoked("2", 3, 0)
+
+
 async def test_an_empty_log_is_ready_at_once_and_followed(log: Held) -> None:
     async with Following(log) as apps:
         await log.append([draft("1")])
@@ -156,9 +180,12 @@ async def test_a_log_that_is_away_for_a_moment_ends_nothing(tmp_path: Path) -> N
 
 
 async def test_a_record_that_cannot_be_understood_is_passed_by_and_told(log: Held) -> None:
+    unreadable = AppFact(revocations=Revocations(appkey="1", numbers=b"canary")).SerializeToString()
     await log.append([draft("1"), Draft("apps", 0, b"x", b"\xff canary"), Draft("apps", 0, b"y", b""), draft("2")])
+    await log.append([Draft("apps", 0, b"z", unreadable)])
     with capture_logs() as logs:
         async with Following(log) as apps:
             assert [app.appkey for app in apps.all()] == ["1", "2"]
-    assert [(line["event"], line["offset"]) for line in logs] == [("an app's record could not be understood", 1)]
+    understood_not = "an app's record could not be understood"
+    assert [(line["event"], line["offset"]) for line in logs] == [(understood_not, 1), (understood_not, 4)]
     assert "canary" not in str(logs)

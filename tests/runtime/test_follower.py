@@ -9,7 +9,7 @@ import pytest
 
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import AwaitRequest, Meta, Position
-from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.errors import BusyError, ConflictError, UnavailableError
 from services.runtime.follower import Fact, Follower
 from services.runtime.log import Draft, Log, Partition, Record
 from services.runtime.parking import Parking
@@ -264,6 +264,28 @@ async def test_a_replay_folds_to_the_ends_and_no_further(log: BrittleLog, tmp_pa
     assert store.offsets() == {FACTS[0]: 7, FACTS[2]: 10, COMMANDS[0]: 7, COMMANDS[2]: 10}
     await follower.fold_until(dict.fromkeys(FACTS, 10), counts.append)
     assert sum(counts) == 30
+    store.close()
+
+
+@pytest.mark.parametrize("seen", [COMMANDS[0], FACTS[1]], ids=["commands", "own facts"])
+async def test_a_state_that_has_seen_more_than_the_log_holds_is_refused(
+    log: BrittleLog, tmp_path: Path, seen: Partition
+) -> None:
+    """By the start and by a replay: it belongs to another log."""
+    await write(log, *TOKENS)
+    role = Role(log, tmp_path)
+    await role.is_ready()
+    await role.stop()
+    store = SqliteStore(tmp_path / "tally.sqlite", DDL)
+    store.begin()
+    store.commit({seen: 6})
+    store.close()
+    await Role(log, tmp_path).died_of(ConflictError)
+    store = SqliteStore(tmp_path / "tally.sqlite", DDL)
+    parking = Parking(tmp_path / "parked.jsonl", "tally")
+    follower = Follower("tally", log, Tally(store), store, parking, folds=[], decides=COMMANDS, own=FACTS)
+    with pytest.raises(ConflictError, match=f"seen 6 records of {seen.topic}/{seen.number}, but .* ends at 5"):
+        await follower.fold_until(await log.ends(FACTS), lambda count: None)
     store.close()
 
 

@@ -135,6 +135,22 @@ async def test_a_signal_during_the_start_starts_nothing_more(story: Story) -> No
     assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
 
+async def test_doors_open_first_and_close_first(story: Story) -> None:
+    services = [Plain("a", story), Plain("b", story)]
+    running = asyncio.create_task(run(services, story.on_ready, doors=[Plain("door", story)]))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    terminate()
+    await asyncio.wait_for(running, BOUND_S)
+    assert story.lines == [*started("door", "a", "b"), "all ready", *stopped("door", "b", "a")]
+
+
+async def test_a_door_closes_first_when_the_start_fails(story: Story) -> None:
+    services = [Plain("a", story), Stillborn("b", story)]
+    with pytest.raises(CarillonError, match="port 8300"):
+        await asyncio.wait_for(run(services, story.on_ready, doors=[Plain("door", story)]), BOUND_S)
+    assert story.lines == [*started("door", "a"), "start b", *stopped("door", "a")]
+
+
 async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(story: Story) -> None:
     services = [Plain("a", story), Plain("b", story), Stillborn("c", story), Plain("d", story)]
     with pytest.raises(CarillonError, match=r"^port 8300 is taken$") as raised:

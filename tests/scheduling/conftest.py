@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,13 +29,14 @@ from services.runtime.clock import ManualClock
 from services.runtime.follower import decode
 from services.runtime.ids import event_id
 from services.runtime.keys import Keyring
-from services.runtime.log import Draft, Log, Partition, Reader, Record
+from services.runtime.log import Draft, Log, Partition, Record
 from services.runtime.peers import Peers
-from services.runtime.role import Role, Surroundings
-from services.runtime.rpc import LocalServer, Server
+from services.runtime.role import Surroundings
+from services.runtime.rpc import LocalServer
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.topics import TASK_COMMANDS, TOPICS, partition_of
 from services.scheduling.main import SchedulingSettings, build
+from tests.support.mortal import KilledError, MortalLog, add_servicers, records_of
 
 START_MS = 1_800_000_000_000
 PARTITIONS = 4
@@ -43,18 +44,13 @@ APP = "1000000001"
 OTHER_APP = "1000000002"
 
 
-class KilledError(Exception):
-    """The process ended here."""
-
-
-class MortalLog:
+class ChosenLog(MortalLog):
     """A log whose process dies at the first append of a record that `when` picks: before it, or right after it."""
 
     def __init__(self, log: Log) -> None:
-        self._log = log
+        super().__init__(log)
         self.when: Callable[[Any], bool] = lambda message: False
         self.after = False
-        self.died = asyncio.Event()
 
     async def append(self, drafts: Sequence[Draft]) -> list[int]:
         if not any(self.when(_message(draft)) for draft in drafts):
@@ -64,18 +60,6 @@ class MortalLog:
             await self._log.append(drafts)
         self.died.set()
         raise KilledError
-
-    async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        return await self._log.open(starts)
-
-    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await self._log.ends(partitions)
-
-    async def last(self, partition: Partition) -> Record | None:
-        return await self._log.last(partition)
-
-    async def close(self) -> None:
-        await self._log.close()
 
 
 def _message(draft: Draft) -> Any:
@@ -87,7 +71,7 @@ class House:
     """A directory, a log and a clock; what runs on them comes and goes."""
 
     directory: Path
-    log: MortalLog
+    log: ChosenLog
     clock: ManualClock
     settings: SchedulingSettings
     peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}))
@@ -161,14 +145,7 @@ class House:
         return [fact for fact in facts if fact.WhichOneof("fact") == kind]
 
     async def records(self, partition: Partition) -> list[Record]:
-        end = (await self.log.ends([partition]))[partition]
-        records: list[Record] = []
-        if end:
-            reader = await self.log.open({partition: 0})
-            while not records or records[-1].offset < end - 1:
-                records += await reader.read()
-            await reader.close()
-        return records
+        return await records_of(self.log, partition)
 
     async def until_sent(self, count: int) -> None:
         """Wait until that many tasks in all are known to be sent."""
@@ -185,11 +162,6 @@ def push(msgid: int, appkey: str = APP, audience: Audience | None = None, id_cou
     return SendPush(
         msgid=msgid, id_count=id_count, appkey=appkey, audience=audience or everyone, message=message, period_s=60
     )
-
-
-def add_servicers(role: Role, server: LocalServer) -> None:
-    for add in role.servicers:
-        add(cast(Server, server))
 
 
 @contextlib.asynccontextmanager
@@ -216,5 +188,5 @@ async def started(services: Sequence[Any]) -> AsyncIterator[None]:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     log = SqliteLog(tmp_path / "log.sqlite")
     settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS)
-    yield House(tmp_path, MortalLog(log), ManualClock(START_MS), settings)
+    yield House(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
     await log.close()

@@ -11,13 +11,14 @@ from services.runtime.log import Draft, Partition
 from services.runtime.topics import TASK_COMMANDS, TASKS, partition_of
 from services.scheduling import decide
 from services.scheduling.main import SchedulingState
-from tests.scheduling.conftest import PARTITIONS, House, KilledError, MortalLog, started
+from tests.scheduling.conftest import PARTITIONS, ChosenLog, House, started
+from tests.support.mortal import KilledError
 
 
-class SlowLog(MortalLog):
+class SlowLog(ChosenLog):
     """Holds appends to `tasks` back until it is opened."""
 
-    def __init__(self, log: MortalLog) -> None:
+    def __init__(self, log: ChosenLog) -> None:
         super().__init__(log)
         self.arrived = asyncio.Event()
         self.opened = asyncio.Event()

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -18,11 +19,14 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
-from protos.registry.v1.devices_pb2 import Attributes, Device
+from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.targeting.v1.targeting_pb2 import EstimateRequest, ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.runtime.errors import InputError, UnavailableError
+from services.runtime.log import Draft
 from services.runtime.rpc import Channel, connect, serve
+from services.runtime.topics import DEVICES
 from tests.targeting.conftest import Town, local, resolve
 from tests.targeting.model import APP, NOON_MS, PARTITIONS, device_draft, expected, opens_draft
 
@@ -64,6 +68,29 @@ async def test_what_was_written_is_found_once_its_position_is_awaited(town: Town
         devices[0].removed_ms = 1
         await town.tell(channel, [device_draft(devices[0])])
         assert (0, 0) not in await resolve(channel, Filter())
+
+
+async def test_revoked_devices_are_in_no_audience(town: Town) -> None:
+    devices = _devices(100)
+    revocations = Revocations(appkey=APP, partition=1, below=5, numbers=BitMap([7]).serialize())
+    revoked = Draft(DEVICES.name, 1, APP.encode(), DeviceFact(revocations=revocations).SerializeToString())
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(device) for device in devices])
+        await town.tell(channel, [revoked])
+        gone = {(1, number) for number in (0, 1, 2, 3, 4, 7)}
+        for wanted in (Filter(), _WANTED, Filter(stags=[StagGroup(stags=["even"])])):
+            assert await resolve(channel, wanted) == expected(devices, [], wanted, NOON_MS) - gone
+
+
+async def test_a_device_is_in_no_audience_under_a_former_number(town: Town) -> None:
+    """The log may have lost the record that removed it there."""
+    devices = _devices(12)
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(device) for device in devices])
+        devices[0].number = 50
+        devices[0].former_numbers.append(0)
+        await town.tell(channel, [device_draft(devices[0])])
+        assert await resolve(channel, Filter()) == expected(devices, [], Filter(), NOON_MS)
 
 
 async def test_an_estimate_is_the_sum_of_what_is_resolved(town: Town) -> None:

@@ -1,0 +1,77 @@
+"""Watches in the event log how far a broadcast is."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+import numpy
+
+from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, PushFact
+from services.runtime.log import Log, Partition, Reader, Record
+from services.runtime.sqlite_log import SqliteLog
+from services.runtime.topics import DELIVERIES, PUSHES
+
+PARTITIONS = 32
+
+_LOOK_S = 0.002
+
+
+class Watch:
+    """Reads what delivery writes and notes when it was complete, in ns."""
+
+    def __init__(self, log: Log, devices: int) -> None:
+        self.started = asyncio.get_running_loop().create_future()
+        self.received = asyncio.get_running_loop().create_future()
+        self._log = log
+        self._devices = devices
+        self._audience = 0
+        self._outcomes = 0
+
+    async def run(self, ready: asyncio.Event) -> None:
+        topics = (PUSHES.name, DELIVERIES.name)
+        partitions = [Partition(topic, number) for topic in topics for number in range(PARTITIONS)]
+        async with _reading(self._log, partitions) as reader:
+            ready.set()
+            while not self.received.done():
+                for record in await reader.read():
+                    self._take(record)
+
+    def _take(self, record: Record) -> None:
+        if record.topic == PUSHES.name:
+            self._audience += PushFact.FromString(record.value).started.count
+            _note_moment(self.started, self._audience >= self._devices)
+        else:
+            for app in DeliveryFact.FromString(record.value).outcomes.apps:
+                kinds = numpy.frombuffer(app.kinds, "u1")
+                self._outcomes += int(numpy.count_nonzero(kinds == OutcomeKind.OUTCOME_KIND_RECEIVED))
+            _note_moment(self.received, self._outcomes >= self._devices)
+
+
+def _note_moment(moment: "asyncio.Future[int]", is_complete: bool) -> None:
+    if is_complete and not moment.done():
+        moment.set_result(time.monotonic_ns())
+
+
+@contextlib.asynccontextmanager
+async def _reading(log: Log, partitions: list[Partition]) -> AsyncIterator[Reader]:
+    """From the end on. The embedded log's reader beside the writer looks ten times a second by itself: too rarely."""
+    ends = await log.ends(partitions)
+    looking = None
+    if isinstance(log, SqliteLog):
+        reader: Reader = (embedded := await log.open(ends))
+        looking = asyncio.create_task(_look(log, embedded.notify, partitions))
+    else:
+        reader = await log.open(ends)
+    try:
+        yield reader
+    finally:
+        if looking:
+            looking.cancel()
+        await reader.close()
+
+
+async def _look(log: Log, notify: Callable[[dict[Partition, int]], None], partitions: list[Partition]) -> None:
+    while True:
+        notify(await log.ends(partitions))
+        await asyncio.sleep(_LOOK_S)

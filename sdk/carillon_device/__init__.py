@@ -1,0 +1,38 @@
+"""The device's side of the device protocol: stays connected, shows each push once, acknowledges what was handled.
+
+    device = Device("wss://push.example.org/device/v1", "1234567890", storage=FileStorage("device.json"), on_push=show)
+    await device.connect()
+    await device.set_alias("alice")
+
+docs/devices.md specifies the protocol. The package stands alone: it needs picows and nothing of the service.
+"""
+
+from carillon_device.device import Device
+from carillon_device.errors import (
+    FINAL,
+    DeadlineError,
+    DeviceEndedError,
+    DeviceError,
+    RefusedError,
+    UnavailableError,
+)
+from carillon_device.frames import Click, Frame, Known, Push
+from carillon_device.storage import FileStorage, MemoryStorage, Saved, Storage
+
+__all__ = [
+    "FINAL",
+    "Click",
+    "DeadlineError",
+    "Device",
+    "DeviceEndedError",
+    "DeviceError",
+    "FileStorage",
+    "Frame",
+    "Known",
+    "MemoryStorage",
+    "Push",
+    "RefusedError",
+    "Saved",
+    "Storage",
+    "UnavailableError",
+]

@@ -1,0 +1,102 @@
+"""One WebSocket connection to the gateway. The only file that knows picows."""
+
+import asyncio
+from collections.abc import Mapping
+from ssl import SSLContext
+from typing import Any
+
+from picows import WSCloseCode, WSError, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+
+from carillon_device.errors import UnavailableError
+from carillon_device.frames import SUBPROTOCOL, Frame, decode, encode
+
+MAX_FRAME_BYTES = 1024 * 1024
+MAX_WAITING = 2000
+"""Frames that came and were not looked at yet; a connection with more is dropped."""
+
+
+class Connection(WSListener):
+    """`next` gives the gateway's frames in order."""
+
+    def __init__(self) -> None:
+        self._transport: WSTransport | None = None
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._pongs: asyncio.Queue[None] = asyncio.Queue(1)
+        self._partial = bytearray()
+
+    async def next(self) -> Frame | None:
+        """None: the connection has ended."""
+        return await self._frames.get()
+
+    def send(self, frame: Mapping[str, Any]) -> None:
+        if self._transport is None:
+            raise UnavailableError("the device is not connected")
+        self._transport.send(WSMsgType.TEXT, encode(frame))
+
+    async def ping(self) -> None:
+        """Return when the gateway has answered."""
+        if self._transport is not None:
+            self._transport.send_ping()
+        await self._pongs.get()
+
+    async def close(self) -> None:
+        """The closing handshake."""
+        if self._transport is not None:
+            self._transport.send_close(WSCloseCode.OK)
+            await self._transport.wait_disconnected()
+
+    def drop(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.disconnect(graceful=False)
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        match frame.msg_type:
+            case WSMsgType.TEXT | WSMsgType.CONTINUATION:
+                self._partial += frame.get_payload_as_bytes()
+                if len(self._partial) > MAX_FRAME_BYTES:
+                    self.drop()
+                elif frame.fin:
+                    payload, self._partial = bytes(self._partial), bytearray()
+                    self._received(payload)
+            case WSMsgType.PONG if self._pongs.empty():
+                self._pongs.put_nowait(None)
+            case WSMsgType.CLOSE:
+                transport.send_close(frame.get_close_code())
+                transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._transport = None
+        self._frames.put_nowait(None)
+
+    def _received(self, payload: bytes) -> None:
+        frame = decode(payload)
+        if frame is None:
+            return
+        if self._frames.qsize() < MAX_WAITING:
+            self._frames.put_nowait(frame)
+        else:
+            self.drop()
+
+
+async def connected(url: str, ssl: SSLContext | None) -> Connection:
+    """UnavailableError: the gateway cannot be reached, or speaks no WebSocket."""
+    try:
+        _, connection = await ws_connect(
+            Connection,
+            url,
+            ssl_context=ssl,
+            max_redirects=0,
+            max_frame_size=MAX_FRAME_BYTES,
+            use_aiofastnet=False,
+            read_buffer_init_size=2048,
+            extra_headers={"Sec-WebSocket-Protocol": SUBPROTOCOL},
+        )
+    except (OSError, WSError) as error:
+        raise UnavailableError(str(error) or type(error).__name__) from None
+    if not isinstance(connection, Connection):  # picows has none when the gateway went away in the handshake
+        raise UnavailableError("the connection was lost")
+    return connection

@@ -1,0 +1,66 @@
+"""The frames as Python has them; docs/devices.md tells what the fields mean. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypedDict
+
+SUBPROTOCOL = "carillon.device.v1"
+MAX_ACKNOWLEDGED = 400
+"""Message ids in one ack: a frame has 8 KiB at most."""
+
+Frame = dict[str, Any]
+ReportEvent = Literal["shown", "clicked", "dismissed"]
+ActivityEvent = Literal["open", "login", "logout"]
+
+
+class Click(TypedDict):
+    action: int
+    param: NotRequired[Any]
+
+
+class Push(TypedDict):
+    """A message; `expires_at` is milliseconds since 1970 UTC."""
+
+    type: Literal["push"]
+    msgid: int
+    is_notif: Literal[0, 1]
+    content: str
+    expires_at: int
+    title: NotRequired[str]
+    sound: NotRequired[bool]
+    vibrate: NotRequired[bool]
+    removable: NotRequired[bool]
+    click: NotRequired[Click]
+    badge: NotRequired[int]
+    extra: NotRequired[str]
+
+
+class Known(TypedDict):
+    """What the service knows of a device; `device` is what it said about itself."""
+
+    alias: str | None
+    tags: list[int]
+    stags: list[str]
+    device: dict[str, str]
+
+
+def encode(frame: Mapping[str, Any]) -> bytes:
+    return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(payload: bytes) -> Frame | None:
+    """A frame that a device may rely on; None for anything else, which a device passes over."""
+    try:
+        frame = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(frame, dict):
+        return None
+    match frame:
+        case {"type": "welcome", "token": str(), "key": str(), "heartbeat": int() as heartbeat_s} if heartbeat_s > 0:
+            return frame
+        case {"type": "push", "msgid": int()} | {"type": "goodbye", "reason": str()}:
+            return frame
+        case {"type": "ok" | "error"} if isinstance(frame.get("id", 0), int):
+            return frame
+    return None

@@ -1,0 +1,127 @@
+"""What a device must find again after it was restarted, and where that is kept."""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from carillon_device.errors import UnavailableError
+
+REMEMBERED = 1000
+"""Message ids that a device remembers, so that it shows nothing twice."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """`token` and `key` are the device's identity, `msgids` what it has handled, oldest first."""
+
+    token: str | None = None
+    key: str | None = field(default=None, repr=False)
+    msgids: tuple[int, ...] = ()
+
+
+class Storage(Protocol):
+    async def load(self) -> Saved:
+        """What was saved last; `Saved()` when nothing was."""
+        ...
+
+    async def save(self, saved: Saved) -> None:
+        """Return once it would survive a power cut: what was handled is acknowledged after that. Never called twice
+        at a time."""
+        ...
+
+
+class MemoryStorage:
+    """Forgets everything at the end of the process."""
+
+    def __init__(self, saved: Saved | None = None) -> None:
+        self.saved = saved or Saved()
+
+    async def load(self) -> Saved:
+        return self.saved
+
+    async def save(self, saved: Saved) -> None:
+        self.saved = saved
+
+
+class FileStorage:
+    """One JSON file of mode 600, replaced whole. Only one device may use it at a time."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    async def load(self) -> Saved:
+        """ValueError: the file is damaged."""
+        return await asyncio.to_thread(self._read)
+
+    async def save(self, saved: Saved) -> None:
+        text = json.dumps({"token": saved.token, "key": saved.key, "msgids": saved.msgids})
+        await asyncio.to_thread(self._write, text.encode())
+
+    def _read(self) -> Saved:
+        try:
+            text = self._path.read_bytes()
+        except FileNotFoundError:
+            return Saved()
+        try:
+            found = json.loads(text)
+            return Saved(found["token"], found["key"], tuple(map(int, found["msgids"])))
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(f"{self._path} is not what a device has saved") from None
+
+    def _write(self, text: bytes) -> None:
+        new = self._path.with_name(f"{self._path.name}.new")
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+        _sync_directory(self._path.parent)
+
+
+class Memory:
+    """What the device knows now; `save` keeps it in the storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.token: str | None = None
+        self.key: str | None = None
+        self._msgids: OrderedDict[int, None] = OrderedDict()
+        self._storage = storage
+        self._saving = asyncio.Lock()
+
+    async def load(self) -> None:
+        saved = await self._storage.load()
+        self.token, self.key = saved.token, saved.key
+        self._msgids = OrderedDict.fromkeys(saved.msgids)
+
+    async def save(self) -> None:
+        """UnavailableError: the storage failed."""
+        async with self._saving:
+            try:
+                await self._storage.save(Saved(self.token, self.key, tuple(self._msgids)))
+            except Exception as error:
+                raise UnavailableError(f"what the device knows could not be saved: {error}") from error
+
+    def knows(self, msgid: int) -> bool:
+        return msgid in self._msgids
+
+    def add(self, msgid: int) -> None:
+        self._msgids[msgid] = None
+        if len(self._msgids) > REMEMBERED:
+            self._msgids.popitem(last=False)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename survive a power cut, where directories can be synced."""
+    if os.name == "posix":
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,69 @@
+"""What a change of an iOS app's APNs key makes of the app. InputError names what is wrong, never the key."""
+
+import re
+
+from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_PRODUCTION, PLATFORM_IOS, ApnsKey, App
+from protos.registry.v1.registry_pb2 import ApnsKeyChange
+from services.runtime.apns_credentials import ENVIRONMENTS, sealed
+from services.runtime.errors import InputError
+from services.runtime.keys import Keyring
+
+_ID = re.compile(r"[A-Z0-9]{10}")
+_TOPIC = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
+_TOPIC_LENGTH = 128
+
+
+def change_apns(app: App, change: ApnsKeyChange, keys: Keyring) -> None:
+    """Change the app in place; what the change does not name stays as it is."""
+    if app.platform != PLATFORM_IOS:
+        raise InputError(f"app {app.appkey} is no iOS app: APNs keys are for iOS")
+    if change.remove:
+        if change != ApnsKeyChange(remove=True):
+            raise InputError("an APNs key is removed whole; say nothing else of it")
+        app.ClearField("apns")
+        return
+    _check_first(app, change)
+    apns = app.apns
+    if change.HasField("key_id"):
+        apns.key_id = _checked_id("key id", change.key_id)
+    if change.HasField("team_id"):
+        apns.team_id = _checked_id("team id", change.team_id)
+    _set_use(app, apns, change)
+    if change.HasField("pem"):
+        apns.sealed_pem = sealed(app, change.pem, keys)
+
+
+def _check_first(app: App, change: ApnsKeyChange) -> None:
+    missing = [
+        name
+        for name, field in (("the key", "pem"), ("its key id", "key_id"), ("the team id", "team_id"))
+        if not change.HasField(field)
+    ]
+    if missing and not app.HasField("apns"):
+        raise InputError(f"app {app.appkey} has no APNs key yet; at first give {', '.join(missing)} too")
+
+
+def _set_use(app: App, apns: ApnsKey, change: ApnsKeyChange) -> None:
+    """What the key is used for: Apple's topic and environment."""
+    if change.HasField("topic") or not apns.topic:
+        apns.topic = _checked_topic(change.topic if change.HasField("topic") else app.package)
+    if change.HasField("environment"):
+        if change.environment not in ENVIRONMENTS:
+            raise InputError("the APNs environment must be production, sandbox or both")
+        apns.environment = change.environment
+    elif not apns.environment:
+        apns.environment = APNS_ENVIRONMENT_PRODUCTION
+
+
+def _checked_id(name: str, given: str) -> str:
+    if not _ID.fullmatch(given):
+        raise InputError(f"the APNs {name} must have 10 capital letters and digits, as Apple shows it")
+    return given
+
+
+def _checked_topic(topic: str) -> str:
+    if len(topic) > _TOPIC_LENGTH or not _TOPIC.fullmatch(topic):
+        raise InputError(
+            f"the APNs topic must be a bundle id of at most {_TOPIC_LENGTH} characters, like com.example.app"
+        )
+    return topic

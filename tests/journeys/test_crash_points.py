@@ -1,0 +1,242 @@
+"""Killed at every named point, one after the other, on one data directory, while all kinds of work go on."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from carillon_device import DeviceError
+from services.replaying import REPLAYED
+from services.runtime.crashpoint import Point
+from tests.journeys.installation import AppServer, Installation, TestApp, until
+from tests.journeys.test_push import message
+from tests.support.device import VirtualDevice
+
+ROOT = Path(__file__).parents[2]
+IOS_TOKEN = "cd" * 32
+DEVICES = 3
+PAUSE_S = 0.05
+"""Between two requests of a kind: a device that is away for a moment does not fill its mailbox."""
+
+LIFE_S = 45
+IMPATIENCE = 0.02
+"""Of the time that a device would wait at most before it connects again: 0.6 s however often that failed."""
+
+CHECK_EVERY = 12
+
+CONSUMERS = {
+    "follower": ["registry", "registry-aliases", "targeting", "scheduling"],
+    "snapshot": ["delivery", "targeting"],
+}
+WITHOUT_FACTS = ["follower-appended@registry-aliases", "follower-appended@targeting"]
+"""Consumers that append nothing, or only where an alias has an eleventh device."""
+
+
+def places() -> Iterator[str]:
+    """Every point, once for each consumer that has it."""
+    for point in Point:
+        shared = CONSUMERS.get(point.partition("-")[0])
+        for name in [f"{point}@{consumer}" for consumer in shared] if shared else [str(point)]:
+            if name not in WITHOUT_FACTS:
+                yield name
+
+
+class Mortal(Installation):
+    """An installation whose process is started armed, and ends when it comes to the point."""
+
+    async def begin(self, place: str) -> asyncio.subprocess.Process:
+        env = {**self.env, "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": place}
+        env["CARILLON_CONSOLE_PORT"] = str(self._console_ports["up"])
+        with self.output().open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.support.crashing", "up"), env=env, stdout=output, stderr=output
+            )
+
+
+class Traffic:
+    """App servers and devices at work, whatever happens to the service; and what has to be seen in the end."""
+
+    def __init__(self, installation: Mortal, app: TestApp, ios: TestApp, devices: list[VirtualDevice]) -> None:
+        self._app = app
+        self._ios = ios
+        self._devices = devices
+        self._v2 = AppServer(installation.v2_url)
+        self._android = AppServer(installation.android_url)
+        self._serial = itertools.count()
+        self._due: list[set[str]] = [set() for _ in devices]
+        self._shown: list[Counter[str]] = [Counter() for _ in devices]
+
+    async def go_on(self) -> None:
+        """Everything at once, again and again."""
+        await asyncio.gather(*(self._repeat(work) for work in self._kinds()))
+
+    def _kinds(self) -> list[Callable[[str], Awaitable[None]]]:
+        return [
+            self._everyone,
+            self._listed,
+            self._tagged,
+            self._later,
+            self._cancelled,
+            self._expiring,
+            self._apple,
+            self._devices_change,
+        ]
+
+    async def _repeat(self, work: Callable[[str], Awaitable[None]]) -> None:
+        while True:
+            with contextlib.suppress(httpx.TransportError, DeviceError):
+                await work(f"{work.__name__} {next(self._serial)}")
+            await asyncio.sleep(PAUSE_S)
+
+    async def _push(
+        self, scope: int, content: str, to: range, option: dict[str, Any] | None = None, **target: Any
+    ) -> int:
+        answer = await self._v2.push(message(self._app, scope, content, option, **target), self._app.secret_key)
+        if answer["result"] == 0:
+            for index in to:
+                self._due[index].add(content)
+        return int(answer.get("id", 0))
+
+    async def _everyone(self, content: str) -> None:
+        await self._push(1, content, range(DEVICES))
+
+    async def _listed(self, content: str) -> None:
+        token = self._devices[0].token
+        await self._push(5, content, range(1), token={"android": token})
+
+    async def _tagged(self, content: str) -> None:
+        await self._push(6, content, range(2), stag=[["news"]])
+
+    async def _later(self, content: str) -> None:
+        await self._push(4, content, range(1), {"timed": 2, "send_time_interval": 1}, alias=["alice"])
+
+    async def _cancelled(self, content: str) -> None:
+        sent = await self._push(1, content, range(0))
+        cancel = {"appkey": self._app.appkey, "msgid": sent}
+        await self._android.call("DELETE", "/push", cancel, self._app.secret_key)
+
+    async def _expiring(self, content: str) -> None:
+        await self._push(4, content, range(0), {"period": 1}, alias=["away"])
+        await asyncio.sleep(0.5)
+
+    async def _apple(self, content: str) -> None:
+        basic = {"content": content, "is_notif": 1}
+        body = {"sendTo": {"appkey": {"ios": self._ios.appkey}, "userScope": 2}, "msgStyle": {"basic": basic}}
+        await self._v2.push(body, self._ios.secret_key)
+
+    async def _devices_change(self, content: str) -> None:
+        device = self._devices[2]
+        for change in ("add_tags", "remove_tags"):
+            assert (await device.request({"type": change, "tags": [7]}))["type"] == "ok"
+        device.send({"type": "activity", "event": "open"})
+
+    async def all_is_shown(self) -> bool:
+        """Whether each device has shown all it has to; never anything twice."""
+        for device, shown in zip(self._devices, self._shown, strict=True):
+            while not device.events.empty():
+                event = device.events.get_nowait()
+                if event["type"] == "push":
+                    shown[event["content"]] += 1
+            assert not {content: count for content, count in shown.items() if count > 1}
+        return not any(self.owed())
+
+    def owed(self) -> list[set[str]]:
+        """What each device has still to show."""
+        return [due - shown.keys() for due, shown in zip(self._due, self._shown, strict=True)]
+
+    async def close(self) -> None:
+        await self._v2.close()
+        await self._android.close()
+
+
+@pytest.fixture
+async def mortal(tmp_path: Path) -> AsyncIterator[Mortal]:
+    installation = Mortal(tmp_path / "data", None)
+    installation.env |= {"CARILLON_SNAPSHOT_S": "1", "CARILLON_PARTITIONS": "4"}
+    try:
+        yield installation
+    finally:
+        installation.close()
+
+
+async def settled_in(installation: Mortal) -> Traffic:
+    """An app with three devices and one that is away, and an iOS app with one."""
+    app, ios = installation.create_app(), installation.create_app("ios")
+    url = installation.gateway_url
+    devices = [VirtualDevice(url, app.appkey, random=lambda: IMPATIENCE) for _ in range(DEVICES + 1)]
+    for device, alias in zip(devices, ["alice", "bob", "carol", "away"], strict=True):
+        await device.connect()
+        assert (await device.request({"type": "set_alias", "alias": alias}))["type"] == "ok"
+    for device in devices[:2]:
+        assert (await device.request({"type": "add_stags", "stags": ["news"]}))["type"] == "ok"
+    await devices[DEVICES].close()
+    traffic = Traffic(installation, app, ios, devices[:DEVICES])
+    hello = {"type": "hello", "appkey": ios.appkey, "token": IOS_TOKEN}
+    server = AppServer(installation.v2_url)
+    assert (await server.device_request(hello))["type"] == "welcome"
+    await server.close()
+    return traffic
+
+
+async def life(installation: Mortal, traffic: Traffic, place: str) -> None:
+    """From the start to the point: first what was owed is shown, unless the end comes before, then work goes on."""
+    process = await installation.begin(place)
+    dying = asyncio.create_task(process.wait())
+    showing = asyncio.create_task(until(traffic.all_is_shown, LIFE_S))
+    working = None
+    try:
+        async with asyncio.timeout(LIFE_S):
+            await asyncio.wait([dying, showing], return_when=asyncio.FIRST_COMPLETED)
+            if showing.done():
+                showing.result()
+            working = asyncio.create_task(traffic.go_on())
+            await asyncio.wait([dying, working], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            assert await dying == -signal.SIGKILL, f"the process ended before {place}"
+    except TimeoutError:
+        pytest.fail(f"{place} was never reached; still to be shown: {traffic.owed()}")
+    finally:
+        for task in (showing, working):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def checked(installation: Mortal, traffic: Traffic) -> None:
+    """A life in peace: everything that was answered 0 is shown, and every state is what the log says."""
+    await asyncio.to_thread(installation.start)
+    await until(traffic.all_is_shown, LIFE_S)
+    await asyncio.to_thread(installation.stop)
+
+    async def verified(role: str) -> bool:
+        answer = await asyncio.to_thread(installation.carillon, "replay", role, "--verify", "--json", check=False)
+        return bool(json.loads(answer)["equal"])
+
+    assert await asyncio.gather(*map(verified, REPLAYED)) == [True] * len(REPLAYED), REPLAYED
+
+
+@pytest.mark.timeout(600)
+async def test_killed_at_every_point(mortal: Mortal) -> None:
+    """Every push that was answered with 0 is shown by its devices exactly once."""
+    await asyncio.to_thread(mortal.start)
+    traffic = await settled_in(mortal)
+    await asyncio.to_thread(mortal.stop)
+    for number, place in enumerate(places(), 1):
+        await life(mortal, traffic, place)
+        if number % CHECK_EVERY == 0:
+            await checked(mortal, traffic)
+    await checked(mortal, traffic)
+    await traffic.close()

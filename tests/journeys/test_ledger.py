@@ -1,0 +1,31 @@
+"""Pushes of every kind while processes are killed, stopped and restarted: nothing is lost, nothing is shown twice."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.soak.run import Plan, Soak
+from tests.support.kafka import KafkaBroker
+
+
+@pytest.mark.timeout(600)
+def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
+    _nothing_is_found(Soak(Plan(seconds=30, devices=10, rate=10, seed=7), tmp_path))
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    kafka_broker.delete_topics()
+    try:
+        _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path, kafka_broker))
+    finally:
+        if not kafka_broker.running:
+            kafka_broker.start()
+
+
+def _nothing_is_found(soak: Soak) -> None:
+    verdict = asyncio.run(soak.run())
+    assert not verdict.findings, "\n".join([*map(str, verdict.findings), *verdict.timelines])
+    assert all(verdict.counts[name] for name in ("misfortunes", "accepted", "shown"))

@@ -1,0 +1,297 @@
+"""Every role's state: built again, compared, taken back to an earlier moment, and never of another log or version."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import shutil
+import socket
+import sqlite3
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from click.testing import CliRunner
+
+from services.main import main
+from services.replaying import REPLAYED
+from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
+from tests.journeys.test_push import message, shown
+from tests.support.device import VirtualDevice
+
+IOS_TOKEN = "ab" * 32
+Digests = dict[str, str]
+
+
+class Lived:
+    """A service that lived twice and is stopped; what its states were after the first life."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.app = TestApp("", "")
+        self.then = datetime.now(UTC)
+        self.digests_then: Digests = {}
+        self.digests: Digests = {}
+
+    def states(self) -> Digests:
+        """The digests of all roles; each must be what the log says."""
+        digests = {}
+        for role in REPLAYED:
+            answer = json.loads(self.installation.carillon("replay", role, "--verify", "--json"))
+            assert answer["equal"], role
+            digests[role] = answer["live"]
+        return digests
+
+    def copy(self, to: Path) -> Installation:
+        """Another installation on a copy of the data."""
+        shutil.copytree(self.installation.data, to, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+        return Installation(to, None)
+
+
+@pytest.fixture(scope="module")
+def silent_apple() -> Iterator["SilentApple"]:
+    apple = SilentApple()
+    yield apple
+    apple.server.close()
+
+
+class SilentApple:
+    """Takes connections at a port, counts them and hangs up: pushes to it stay pending."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(0)
+        self.url = f"https://127.0.0.1:{self.server.getsockname()[1]}"
+
+    def calls(self) -> int:
+        """How many came since the last question."""
+        count = 0
+        while True:
+            try:
+                self.server.accept()[0].close()
+            except BlockingIOError:
+                return count
+            count += 1
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory, silent_apple: SilentApple) -> Iterator[Lived]:
+    installation = Installation(tmp_path_factory.mktemp("lived") / "data", None)
+    installation.env["CARILLON_APNS_URL"] = silent_apple.url
+    lived = Lived(installation)
+    try:
+        for life in range(2):
+            installation.start()
+            asyncio.run(live(lived, life))
+            installation.stop()
+            if life == 0:
+                lived.then, lived.digests_then = datetime.now(UTC), lived.states()
+        lived.digests = lived.states()
+        yield lived
+    finally:
+        installation.close()
+
+
+async def live(lived: Lived, life: int) -> None:
+    """Devices come and change; pushes of every kind, some received, some waiting, some cancelled; tasks."""
+    installation = lived.installation
+    app, ios = installation.create_app(), installation.create_app("ios")
+    server = AppServer(installation.v2_url)
+    here, away = (VirtualDevice(installation.gateway_url, app.appkey) for _ in range(2))
+    for device in (here, away):
+        await device.connect()
+        assert (await device.request({"type": "set_alias", "alias": f"alice{life}"}))["type"] == "ok"
+        assert (await device.request({"type": "add_stags", "stags": ["news"]}))["type"] == "ok"
+        device.send({"type": "activity", "event": "open"})
+    await away.close()
+    apple = {"type": "hello", "appkey": ios.appkey, "token": IOS_TOKEN}
+    assert (await server.device_request(apple))["type"] == "welcome"
+    later = {"timed": 2, "send_time_interval": 3600}
+    sent = [
+        await server.push(message(app, 1, "everyone"), app.secret_key),
+        await server.push(message(app, 4, "alias", alias=[f"alice{life}"]), app.secret_key),
+        await server.push(message(app, 6, "tag", stag=[["news"]]), app.secret_key),
+        await server.push(message(app, 5, "token", token={"android": here.token}), app.secret_key),
+    ]
+    assert [answer["result"] for answer in sent] == [0] * len(sent)
+    for _ in sent:
+        await shown(here)
+    assert (await server.push(message(app, 3, "later", later, alias=[f"alice{life}"]), app.secret_key))["result"] == 0
+    to_ios = {
+        "sendTo": {"appkey": {"ios": ios.appkey}, "userScope": 2},
+        "msgStyle": {"basic": {"content": "Hello iPhone", "is_notif": 1}},
+    }
+    assert (await server.push(to_ios, ios.secret_key))["result"] == 0
+    android = AppServer(installation.android_url)
+    cancel = {"appkey": app.appkey, "msgid": sent[0]["id"]}
+    assert (await android.call("DELETE", "/push", cancel, app.secret_key))["result"] == 0
+    if life and lived.app.appkey:
+        again = await server.push(message(lived.app, 1, "to the first app"), lived.app.secret_key)
+        assert again["result"] == 0
+    lived.app = app
+    for each in (here, server, android):
+        await each.close()
+
+
+def ends(data: Path) -> dict[str, int]:
+    """How many records each topic of the log had."""
+    with sqlite3.connect(data / "log" / "events.db") as log:
+        return defaultdict(int, log.execute('SELECT topic, sum("end") FROM ends GROUP BY topic').fetchall())
+
+
+@pytest.mark.parametrize("role", REPLAYED)
+def test_a_state_is_taken_back_to_an_earlier_moment(lived: Lived, tmp_path: Path, role: str) -> None:
+    """Also where the log has kept only the last record of a device since."""
+    carillon = lived.installation.carillon
+    local = lived.then.astimezone(ZoneInfo(lived.installation.env["CARILLON_TIMEZONE"])).replace(tzinfo=None)
+    then = (local if role == "scheduling" else lived.then).isoformat()
+    answer = json.loads(carillon("replay", role, "--until", then, "--into", str(tmp_path / "past"), "--json"))
+    assert answer["digest"] == lived.digests_then[role] != lived.digests[role]
+    assert any((tmp_path / "past").iterdir())
+    assert json.loads(carillon("replay", role, "--verify", "--json"))["live"] == lived.digests[role]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--until", "2026-11-21T00:00:00"], "go together"),
+        (["--into", "x"], "go together"),
+        (["--verify", "--until", "2026-11-21", "--into", "x"], "cannot be taken back"),
+        (["--until", "yesterday", "--into", "x"], "--until is 'yesterday'"),
+        (["--until", "2026-11-21", "--into", "."], ". is not empty"),
+    ],
+)
+def test_the_past_does_not_take_the_live_states_place(
+    options: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
+    (tmp_path / "state").touch()
+    result = CliRunner().invoke(main, ["replay", "delivery", *options])
+    assert result.exit_code in (1, 2)
+    assert why in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("role", REPLAYED)
+def test_a_state_of_another_log_is_refused(lived: Lived, tmp_path: Path, role: str) -> None:
+    """By the start, and by a replay that compares; a rebuild makes it fit again."""
+    copy = lived.copy(tmp_path / "data")
+    for path in (copy.data / "log").iterdir():
+        path.unlink()
+    for other in set(REPLAYED) - {role}:
+        shutil.rmtree(copy.data / other, ignore_errors=True)
+    for command in (["up"], ["replay", role, "--verify"]):
+        done = subprocess.run([CARILLON, *command], env=copy.env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert f"the state of {role}" in done.stderr
+        assert "belongs to another log" in done.stderr
+    if role == "delivery":
+        copy.carillon("replay", role)
+        assert json.loads(copy.carillon("replay", role, "--verify", "--json"))["equal"]
+
+
+def test_states_of_another_version_are_built_again_at_the_start(lived: Lived, tmp_path: Path) -> None:
+    copy = lived.copy(tmp_path / "data")
+    files = {
+        path: _version(path)
+        for role in REPLAYED
+        for path in (copy.data / role).iterdir()
+        if path.is_file() and path.read_bytes()[:6] == b"SQLite"
+    }
+    assert {path.parent.name for path in files} == set(REPLAYED)
+    assert {"devices.sqlite", "aliases.sqlite"} <= {path.name for path in files}
+    for path in files:
+        _set_version(path, 999)
+    copy.start()
+    copy.stop()
+    for path, version in files.items():
+        assert _version(path) == version, path
+    for role in REPLAYED:
+        answer = json.loads(copy.carillon("replay", role, "--verify", "--json"))
+        assert answer["equal"], role
+        assert answer["live"] == lived.digests[role] or role == "analytics", role
+
+
+def _version(path: Path) -> int:
+    with sqlite3.connect(path) as file:
+        version: int = file.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _set_version(path: Path, version: int) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute(f"PRAGMA user_version = {version}")
+
+
+async def test_replays_send_nothing(lived: Lived, tmp_path: Path, silent_apple: SilentApple) -> None:
+    """Though pushes are pending: on their way to Apple, and for a device that is away."""
+    copy = lived.copy(tmp_path / "data")
+    copy.env["CARILLON_APNS_URL"] = silent_apple.url
+    before = ends(copy.data)
+    silent_apple.calls()
+    for options in ([], ["--verify"], ["--until", lived.then.isoformat(), "--into", str(tmp_path / "past")]):
+        await asyncio.to_thread(copy.carillon, "replay", "delivery", *options)
+    assert ends(copy.data) == before
+    assert silent_apple.calls() == 0
+    await asyncio.to_thread(copy.start)
+    try:
+        device = VirtualDevice(copy.gateway_url, lived.app.appkey)
+        await device.connect()
+        await until(lambda: _called(silent_apple))
+        quiet = ends(copy.data)["pushes"]
+        await asyncio.to_thread(copy.carillon, "replay", "delivery", "--verify")
+        server = AppServer(copy.v2_url)
+        await server.push(message(lived.app, 5, "marker", token={"android": device.token}), lived.app.secret_key)
+        assert (await shown(device))["content"] == "marker"
+        assert ends(copy.data)["pushes"] == quiet + 1
+        await server.close()
+        await device.close()
+        await asyncio.to_thread(copy.stop)
+    finally:
+        copy.close()
+
+
+async def _called(apple: SilentApple) -> bool:
+    return apple.calls() > 0
+
+
+def test_a_person_sees_how_far_it_is(lived: Lived, tmp_path: Path) -> None:
+    """On a terminal: done, to do, rate, time left; elsewhere only the answer."""
+    counts = ends(lived.installation.data)
+    verify = [CARILLON, "replay", "delivery", "--verify"]
+    seen = _on_a_terminal(verify, lived.installation.env)
+    count = sum(counts[topic] for topic in ("push-commands", "pushes", "deliveries"))
+    assert f"{count} of {count} records" in seen
+    assert "/s" in seen
+    assert "0:00:00" in seen
+    past = ["--until", datetime.now(UTC).isoformat(), "--into", str(tmp_path / "past")]
+    seen = _on_a_terminal([CARILLON, "replay", "targeting", *past], lived.installation.env)
+    count = counts["devices"] + counts["sessions"]
+    assert "deciding device-commands again" in seen
+    assert f"{count} of {count} records" in seen
+    for extra in ([], ["--json"]):
+        done = subprocess.run([*verify, *extra], env=lived.installation.env, capture_output=True, text=True)
+        assert done.stderr == ""
+    assert json.loads(done.stdout)["equal"]
+
+
+def _on_a_terminal(command: list[str], env: dict[str, str]) -> str:
+    """What the command writes to its standard error when that is a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command, env={**env, "TERM": "xterm", "COLUMNS": "160"}, stderr=theirs, stdout=subprocess.PIPE
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(ours, 4096):
+            seen += more
+    os.close(ours)
+    assert process.wait(30) == 0
+    return seen.decode()

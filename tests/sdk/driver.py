@@ -1,0 +1,115 @@
+"""Runs one device of the Python SDK for the tests: a command a line in, what happens a line out.
+
+The app fails on the content "fail", never returns from "hang", and takes a wait of 5 s for "slow".
+"""
+
+import asyncio
+import json
+import ssl
+import sys
+from collections.abc import Awaitable
+from typing import Any
+
+from carillon_device import DeadlineError, Device, DeviceEndedError, DeviceError, FileStorage, Push, RefusedError
+
+KINDS = {DeviceEndedError: "ended", RefusedError: "refused", DeadlineError: "deadline"}
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+class Waits:
+    """Waits that end when the test says so."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[float, asyncio.Future[None]]] = []
+        self._elapsed: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        ms = round(seconds * 1000)
+        if ms in self._elapsed:
+            self._elapsed.remove(ms)
+            return
+        wait = (ms, asyncio.get_running_loop().create_future())
+        self._pending.append(wait)
+        try:
+            await wait[1]
+        finally:
+            self._pending.remove(wait)
+
+    def elapse(self, ms: float) -> None:
+        for pending_ms, future in self._pending:
+            if pending_ms == ms and not future.done():
+                future.set_result(None)
+                return
+        self._elapsed.append(ms)
+
+
+class Driver:
+    def __init__(self) -> None:
+        self._waits = Waits()
+        self._device: Device
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        lines = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+        while line := await lines.readline():
+            command = json.loads(line)
+            match command.pop("do"):
+                case "start":
+                    self._start(**command)
+                case "elapse":
+                    self._waits.elapse(command["ms"])
+                case "call":
+                    task = asyncio.create_task(self._call(command["method"], command["arguments"]))
+                    self._tasks.add(task)
+                case "close":
+                    await self._device.close()
+                    say(closed=True)
+                    return
+
+    def _start(self, url: str, state: str, ca: str | None, attributes: Any = None, heartbeat: Any = None) -> None:
+        self._device = Device(
+            url,
+            "1000000001",
+            storage=FileStorage(state),
+            attributes=attributes,
+            heartbeat_s=heartbeat,
+            ssl=ssl.create_default_context(cafile=ca) if ca else None,
+            on_push=self._push,
+            on_event=lambda event: say(event=event),
+            sleep=self._waits.sleep,
+            random=lambda: 0.5,
+        )
+        self._tasks.add(asyncio.create_task(self._connect()))
+
+    async def _connect(self) -> None:
+        try:
+            await self._device.connect()
+            say(connect="welcomed")
+        except DeviceError as error:
+            say(connect=KINDS.get(type(error), "unavailable"))
+
+    async def _call(self, method: str, arguments: list[Any]) -> None:
+        try:
+            called = getattr(self._device, method)(*arguments)
+            say(returned=await called if called is not None else None)
+        except DeviceError as error:
+            say(raised=[KINDS.get(type(error), "unavailable"), getattr(error, "code", None)])
+
+    def _push(self, push: Push) -> Awaitable[Any] | None:
+        say(push=push)
+        match push["content"]:
+            case "fail":
+                raise ValueError("the app's own trouble")
+            case "hang":
+                return asyncio.Event().wait()
+            case "slow":
+                return self._waits.sleep(5)
+        return None
+
+
+if __name__ == "__main__":
+    asyncio.run(Driver().run())

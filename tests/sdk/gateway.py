@@ -1,0 +1,119 @@
+"""A gateway that does to its devices what the test says."""
+
+import asyncio
+import json
+import socket
+import ssl
+from typing import Any
+
+from picows import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+    ws_create_server,
+)
+
+BOUND_S = 10.0
+WELCOME = {"type": "welcome", "token": "t-1", "key": "k-1", "heartbeat": 77, "new": True}
+Json = dict[str, Any]
+
+
+def push(msgid: int, content: str = "", **fields: Any) -> Json:
+    return {"type": "push", "msgid": msgid, "is_notif": 0, "content": content, "expires_at": 1, **fields}
+
+
+class Visit(WSListener):
+    """One connection of a device. A WebSocket ping and a ping frame both come as {"type": "heartbeat"}."""
+
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[Json] = asyncio.Queue()
+        self.close_code: int | None = None
+        self.answers_heartbeats = True
+        self.transport: WSTransport
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self.transport = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.PING:
+            self.frames.put_nowait({"type": "heartbeat"})
+            if self.answers_heartbeats:
+                transport.send_pong(frame.get_payload_as_bytes())
+        elif frame.msg_type == WSMsgType.CLOSE:
+            self.close_code = int(frame.get_close_code().value)
+            transport.send_close(frame.get_close_code())
+            transport.disconnect()
+        elif (found := json.loads(frame.get_payload_as_bytes())) == {"type": "ping"}:
+            self.frames.put_nowait({"type": "heartbeat"})
+            if self.answers_heartbeats:
+                self.send({"type": "pong"})
+        else:
+            self.frames.put_nowait(found)
+
+    async def next(self) -> Json:
+        async with asyncio.timeout(BOUND_S):
+            return await self.frames.get()
+
+    async def closed(self) -> int | None:
+        """The code of the device's close frame; None when the connection was dropped."""
+        async with asyncio.timeout(BOUND_S):
+            await self.transport.wait_disconnected()
+        return self.close_code
+
+    def send(self, *frames: Json) -> None:
+        for frame in frames:
+            self.raw(json.dumps(frame).encode())
+
+    def raw(self, payload: bytes, kind: WSMsgType = WSMsgType.TEXT, fin: bool = True) -> None:
+        self.transport.send(kind, payload, fin)
+
+    def goodbye(self, **fields: Any) -> None:
+        self.send({"type": "goodbye", **fields})
+        self.transport.send_close(WSCloseCode.OK)
+
+    def drop(self) -> None:
+        self.transport.disconnect(graceful=False)
+
+
+class ScriptedGateway:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.url = ""
+        self.visits: asyncio.Queue[Visit] = asyncio.Queue()
+        self._context = context
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"{'wss' if self._context else 'ws'}://127.0.0.1:{listener.getsockname()[1]}/device/v1"
+        self._server = await ws_create_server(
+            self._accept, sock=listener, ssl=self._context, enable_auto_pong=False, use_aiofastnet=False
+        )
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def visit(self) -> Visit:
+        """The next connection."""
+        async with asyncio.timeout(BOUND_S):
+            return await self.visits.get()
+
+    async def greeted(self, **welcome: Any) -> Visit:
+        """The next connection, after hello and welcome."""
+        visit = await self.visit()
+        assert (await visit.next())["type"] == "hello"
+        visit.send({**WELCOME, **welcome})
+        return visit
+
+    def _accept(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+        assert request.headers["Sec-WebSocket-Protocol"] == "carillon.device.v1"
+        visit = Visit()
+        self.visits.put_nowait(visit)
+        extra = {"Sec-WebSocket-Protocol": "carillon.device.v1"}
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), visit)

@@ -1,0 +1,46 @@
+"""What a device keeps, and how."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from carillon_device import FileStorage, MemoryStorage, Saved, Storage
+
+
+@pytest.fixture(params=["file", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return FileStorage(tmp_path / "device.json") if request.param == "file" else MemoryStorage()
+
+
+async def test_what_was_saved_last_is_found_again(storage: Storage) -> None:
+    assert await storage.load() == Saved()
+    await storage.save(Saved("t", "k", (1, 2)))
+    await storage.save(Saved("t", "k", (2, 2**53 - 1)))
+    assert await storage.load() == Saved("t", "k", (2, 2**53 - 1))
+
+
+async def test_a_file_is_for_its_owner_and_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    (tmp_path / "device.json.new").write_text("left by a crash")
+    storage = FileStorage(path)
+    await storage.save(Saved("t", "k"))
+    held = path.open()
+    await storage.save(Saved("t", "k", (1,)))
+    assert json.load(held)["msgids"] == []
+    held.close()
+    assert os.listdir(tmp_path) == ["device.json"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"token": "t"}', '{"token": "t", "key": "k", "msgids": 1}'])
+async def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"device\.json is not what a device has saved"):
+        await FileStorage(path).load()
+
+
+def test_a_key_is_not_printed() -> None:
+    assert "secret" not in repr(Saved("t", "secret"))

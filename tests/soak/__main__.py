@@ -1,0 +1,91 @@
+"""`python -m tests.soak`: send, kill, stop and restart for minutes, then prove that nothing was lost or shown twice."""
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.soak.ledger import Outcome
+from tests.soak.run import Plan, Soak, Verdict
+from tests.support.kafka import KafkaBroker
+
+_REFRESH_S = 0.5
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--minutes", type=click.FloatRange(0.2), default=5.0, help="How long the load lasts.")
+@click.option("--devices", type=click.IntRange(2), default=20, help="Android devices to begin with.")
+@click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
+@click.option("--seed", type=int, default=1, help="Makes the same choices again.")
+@click.option("--kafka", is_flag=True, help="A process a role on a real Kafka broker; default: `carillon up`.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data stay; default: nowhere."
+)
+def main(
+    minutes: float, devices: int, rate: float, seed: int, kafka: bool, as_json: bool, directory: Path | None
+) -> None:
+    """Exit code 1: there are findings."""
+    plan = Plan(minutes * 60, devices, rate, seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        verdict = asyncio.run(_run(plan, directory or Path(temporary), kafka))
+    if as_json:
+        found = [finding._asdict() for finding in verdict.findings]
+        click.echo(json.dumps({"findings": found, "timelines": verdict.timelines, **verdict.counts}))
+    else:
+        _show(verdict)
+    sys.exit(1 if verdict.findings else 0)
+
+
+async def _run(plan: Plan, directory: Path, kafka: bool) -> Verdict:
+    broker = KafkaBroker(directory / "kafka") if kafka else None
+    if broker is not None:
+        await asyncio.to_thread(broker.start)
+    try:
+        soak = Soak(plan, directory, broker)
+        progress = asyncio.create_task(_progress(soak))
+        try:
+            return await soak.run()
+        finally:
+            progress.cancel()
+            await asyncio.wait([progress])
+    finally:
+        if broker is not None and broker.running:
+            await asyncio.to_thread(broker.stop)
+
+
+async def _progress(soak: Soak) -> None:
+    """One line on standard error, when a person looks."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        while True:
+            ledger = soak.ledger
+            counted = ", ".join(f"{ledger.count(outcome)} {outcome.value}" for outcome in Outcome)
+            bar.update(task, description=f"{soak.step}: {counted}; {soak.chaos.done.total()} misfortunes")
+            await asyncio.sleep(_REFRESH_S)
+
+
+def _show(verdict: Verdict) -> None:
+    console = Console()
+    table = Table(box=None, show_header=False)
+    for name, value in verdict.counts.items():
+        text = ", ".join(f"{key}: {count}" for key, count in value.items()) if isinstance(value, dict) else str(value)
+        table.add_row(name, text)
+    console.print(table)
+    for finding in verdict.findings:
+        console.print(f"[bold red]{finding.rule}[/] {finding.text} {list(finding.msgids)}", highlight=False)
+    for timeline in verdict.timelines:
+        console.print(timeline, highlight=False, markup=False)
+    console.print("[bold green]nothing found[/]" if not verdict.findings else f"{len(verdict.findings)} findings")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""iOS devices, behind a stand-in for Apple's service that lives with the clients."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from services.delivery.apple import Request
+from services.delivery.standin import ApnsStandIn
+from services.runtime.clock import SystemClock
+from tests.journeys.installation import AppServer
+from tests.soak.ledger import Change, Ledger, Shown, State, now_ms
+from tests.soak.phones import AGAIN_S, OWN_TROUBLE
+
+
+class ApplePhones(ApnsStandIn):
+    """Every iOS device of the run: tokens of one app, and what Apple's service was given for each."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(SystemClock())
+        self.appkey = ""
+        self.histories: dict[str, list[Change]] = {}
+        self.shown: dict[str, dict[int, Shown]] = {}
+        self.frames: Counter[tuple[str, int]] = Counter()
+        self._ledger = ledger
+
+    def take(self, request: Request) -> tuple[list[tuple[str, str]], bytes]:
+        before = self.received[-1] if self.received else None
+        answer = super().take(request)
+        if self.received and self.received[-1] is not before:
+            received = self.received[-1]
+            msgid = int(received.headers["apns-collapse-id"])
+            self.frames[received.token, msgid] += 1
+            shown = Shown(msgid, _text(msgspec.json.decode(received.payload)), now_ms())
+            self.shown[received.token].setdefault(msgid, shown)
+            self._ledger.write("given to Apple", token=received.token, msgid=msgid)
+        return answer
+
+    async def register(self, server: AppServer, token: str, stags: frozenset[str]) -> None:
+        """Over HTTP, asked again until it is answered."""
+        self.shown[token] = {}
+        asked_ms = now_ms()
+        welcome = await _insist(server, {"type": "hello", "appkey": self.appkey, "token": token})
+        if stags:
+            who = {"appkey": self.appkey, "token": token, "key": welcome["key"]}
+            await _insist(server, {"type": "add_stags", "stags": sorted(stags), **who})
+        self.histories[token] = [Change(asked_ms, now_ms(), State(token, stags=stags))]
+
+
+async def _insist(server: AppServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+    while True:
+        answer = await server.device_request(frame)
+        if answer["type"] != "error":
+            return answer
+        assert answer["code"] >= OWN_TROUBLE, answer
+        await asyncio.sleep(AGAIN_S)
+
+
+def _text(payload: Mapping[str, Any]) -> str:
+    shown = payload["aps"].get("alert") or payload["content"]
+    return str(shown["body"] if isinstance(shown, Mapping) else shown)

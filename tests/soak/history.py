@@ -1,0 +1,161 @@
+"""What the event log says: pushes, their audiences, what became of them, and what devices are like."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy
+from pyroaring import BitMap
+
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind, PushFact
+from protos.push.v1.push_pb2 import PushCommand, SendPush
+from protos.registry.v1.devices_pb2 import Device
+from services.delivery.parts import listed_targets
+from services.runtime.config import Settings, load
+from services.runtime.follower import decode
+from services.runtime.log import Log, Partition, Record
+from services.runtime.surroundings import open_log
+from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, Topic
+
+READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
+SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
+
+
+class Place(NamedTuple):
+    """A device as the log names it."""
+
+    partition: int
+    number: int
+
+
+class Sent(NamedTuple):
+    """A push as its command has it, and the command's place."""
+
+    send: SendPush
+    order: int
+    time_ms: int
+
+    @property
+    def is_listed(self) -> bool:
+        return self.send.audience.HasField("devices")
+
+    @property
+    def expires_ms(self) -> int:
+        return self.time_ms + self.send.period_s * 1000
+
+
+class History:
+    """Read again and again, each time to where the log ends by then."""
+
+    def __init__(self, log: Log, partitions: int) -> None:
+        self.sent: dict[int, Sent] = {}
+        self.repeated_commands = 0
+        self.cancels: dict[int, int] = {}
+        self.started: dict[int, dict[int, BitMap]] = defaultdict(dict)
+        self.started_ms: dict[int, int] = {}
+        self.ended: dict[int, set[int]] = defaultdict(set)
+        self.outcomes: dict[str, dict[int, set[Place]]] = defaultdict(lambda: defaultdict(set))
+        self.devices: dict[tuple[str, Place], Device] = {}
+        self.partitions = partitions
+        self.faults: list[str] = []
+        self._log = log
+        self._next = {
+            Partition(topic.name, number): 0 for topic in READ for number in range(topic.partitions(partitions))
+        }
+
+    @classmethod
+    async def open(cls, env: Mapping[str, str]) -> "History":
+        settings = load(Settings, env)
+        return cls(await open_log(settings, read_only=True), settings.partitions)
+
+    async def close(self) -> None:
+        await self._log.close()
+
+    async def read(self) -> None:
+        for topic in READ:
+            await self._read(topic)
+
+    def audience(self, msgid: int) -> set[tuple[int, Place]]:
+        """(message id, device) of everyone that the push is for; in a token list each entry has an id of its own."""
+        sent = self.sent[msgid]
+        if sent.is_listed:
+            targets = listed_targets(sent.send)
+            return {
+                (each, Place(partition, number))
+                for partition, of_partition in targets.items()
+                for number, ids in of_partition.items()
+                for each in ids
+            }
+        bitmaps = self.started.get(msgid, {})
+        return {(msgid, Place(partition, number)) for partition, bitmap in bitmaps.items() for number in bitmap}
+
+    def is_started(self, msgid: int) -> bool:
+        """Everywhere it must: for a list where its devices are."""
+        sent = self.sent[msgid]
+        wanted = listed_targets(sent.send).keys() if sent.is_listed else range(self.partitions)
+        return set(wanted) <= self.started.get(msgid, {}).keys()
+
+    def outcome(self, kind: str, msgid: int, place: Place) -> bool:
+        return place in self.outcomes[kind].get(msgid, ())
+
+    def is_settled(self, first: int, msgid: int, place: Place, is_ios: bool) -> bool:
+        """Whether nothing more will happen to this message, one of the push `first`, on this device."""
+        if place.partition in self.ended.get(first, ()):
+            return True
+        return any(self.outcome(kind, msgid, place) for kind in (*SETTLED, *(["sent"] if is_ios else [])))
+
+    async def _read(self, topic: Topic) -> None:
+        mine = [partition for partition in self._next if partition.topic == topic.name]
+        ends = await self._log.ends(mine)
+        reader = await self._log.open({partition: self._next[partition] for partition in mine})
+        try:
+            while any(self._next[partition] < ends[partition] for partition in mine):
+                for record in await reader.read():
+                    self._fold(record)
+                    self._next[Partition(record.topic, record.partition)] = record.offset + 1
+        finally:
+            await reader.close()
+
+    def _fold(self, record: Record) -> None:
+        message = decode(record)
+        match record.topic:
+            case PUSH_COMMANDS.name:
+                self._command(record, message)
+            case DEVICES.name if message.HasField("device"):
+                device = message.device
+                self.devices[device.appkey, Place(device.partition, device.number)] = device
+            case PUSHES.name:
+                self._push_fact(message)
+            case DELIVERIES.name:
+                for outcomes in message.outcomes.apps:
+                    for kind, msgid, place in _rows(record.partition, outcomes):
+                        self.outcomes[kind][msgid].add(place)
+
+    def _command(self, record: Record, command: PushCommand) -> None:
+        if command.HasField("cancel"):
+            self.cancels.setdefault(command.cancel.msgid, record.offset)
+            return
+        sent = Sent(command.send, record.offset, command.meta.time_ms)
+        first = self.sent.setdefault(command.send.msgid, sent)
+        if first is not sent:
+            self.repeated_commands += 1
+            if first.send != sent.send:
+                self.faults.append(f"two pushes have the message id {command.send.msgid}")
+
+    def _push_fact(self, fact: PushFact) -> None:
+        if not fact.HasField("started"):
+            self.ended[fact.msgid].add(fact.partition)
+            return
+        audience = BitMap.deserialize(fact.started.audience)
+        before = self.started[fact.msgid].setdefault(fact.partition, audience)
+        self.started_ms[fact.msgid] = max(self.started_ms.get(fact.msgid, 0), fact.meta.time_ms)
+        if before != audience:
+            self.faults.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")
+
+
+def _rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, Place]]:
+    msgids = numpy.frombuffer(outcomes.msgids, "<u8").tolist()
+    numbers = numpy.frombuffer(outcomes.numbers, "<u4").tolist()
+    for kind, msgid, number in zip(outcomes.kinds, msgids, numbers, strict=True):
+        name = OutcomeKind.Name(OutcomeKind.ValueType(kind)).removeprefix("OUTCOME_KIND_").lower()
+        yield name, msgid, Place(partition, number)

@@ -1,0 +1,201 @@
+"""Android devices that come and go, over the real gateway."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from carillon_device import Device, DeviceEndedError, DeviceError, MemoryStorage, Push, RefusedError, UnavailableError
+from carillon_device import Frame as Wire
+from carillon_device.connection import Connection
+from tests.soak.ledger import Change, Frame, Ledger, Shown, State, now_ms
+
+TAGS = range(1, 6)
+STAGS = ("news", "sport", "weather")
+CHANNELS = ("store", "web")
+SHARING = 5
+"""Devices that may take the same aliases: fewer than an alias can have, so none is pushed out."""
+
+_ANSWER_S = 5.0
+_CONNECT_S = 5.0
+AGAIN_S = 0.2
+OWN_TROUBLE = 500
+"""Codes from here on are the service's trouble: the request may be repeated."""
+
+
+class _Wire(Device):
+    """Tells its phone of every connection and every frame, of repeated ones too."""
+
+    phone: "Phone"
+
+    async def _converse(self, connection: Connection) -> Wire:
+        self.phone.connecting()
+        return await super()._converse(connection)
+
+    def _received(self, connection: Connection, frame: Wire) -> None:
+        if frame["type"] == "push":
+            self.phone.came(frame["msgid"])
+        super()._received(connection, frame)
+
+
+class Phone:
+    """One device with a life: it knows what it is like, and what it showed."""
+
+    def __init__(self, index: int, url: str, appkey: str, ledger: Ledger, random: Random) -> None:
+        self.index = index
+        self.history: list[Change] = []
+        self.shown: dict[int, Shown] = {}
+        self.frames: list[Frame] = []
+        self.is_leaving = False
+        self._url = url
+        self._appkey = appkey
+        self._ledger = ledger
+        self._random = random
+        self._storage = MemoryStorage()
+        self._wire: _Wire | None = None
+        self._connections = 0
+        self._connected_ms = 0
+        self._is_awake = asyncio.Event()
+        self._is_awake.set()
+
+    @property
+    def state(self) -> State:
+        return self.history[-1].state
+
+    @property
+    def aliases(self) -> list[str]:
+        """Those that it takes. Every fourth device has one for itself and keeps it."""
+        if self.index % 4 == 0:
+            return [f"own-{self.index}"]
+        return [f"shared-{self.index // SHARING}-{letter}" for letter in "ab"]
+
+    async def live(self) -> None:
+        """Do this and that, and disconnect once told to leave."""
+        await self.connect()
+        await self.change(alias=self.aliases[0], channel=CHANNELS[self.index % 2])
+        await self.change(tags=frozenset(self._some(TAGS)), stags=frozenset(self._some(STAGS)))
+        while not self.is_leaving:
+            await self._do_something()
+            await asyncio.sleep(self._random.uniform(0.2, 1.5))
+        await self.disconnect()
+
+    async def connect(self) -> None:
+        """Connect, and again until it is welcomed."""
+        asked_ms = now_ms()
+        while True:
+            await self.disconnect()
+            self._wire = _Wire(
+                self._url, self._appkey, storage=self._storage, on_push=self._show, random=self._random.random
+            )
+            self._wire.phone = self
+            try:
+                await self._wire.connect(_CONNECT_S)
+            except DeviceEndedError as ended:
+                self._ledger.faults.append(f"device {self.index} was sent away: {ended.reason}")
+                raise
+            except DeviceError as error:
+                self._ledger.write("not connected", device=self.index, reason=str(error))
+            else:
+                self._welcomed(asked_ms)
+                return
+
+    async def disconnect(self) -> None:
+        if self._wire is not None:
+            await self._wire.close()
+        self._wire = None
+
+    async def change(self, **fields: Any) -> None:
+        """Become another; asked again until it is answered."""
+        new = self.state._replace(**fields)
+        asked_ms = now_ms()
+        for frame in _requests(self.state, new):
+            await self._request(frame)
+        self.history.append(Change(asked_ms, now_ms(), new))
+        self._ledger.write("changed", device=self.index, state=new._asdict(), asked_ms=asked_ms)
+
+    async def known(self) -> Mapping[str, Any]:
+        """What the service says this device is like."""
+        return await self._request({"type": "get_device"})
+
+    def wake(self) -> None:
+        """Show and acknowledge what waits, and from now on at once."""
+        self._is_awake.set()
+
+    def connecting(self) -> None:
+        self._connections += 1
+        self._connected_ms = now_ms()
+
+    def came(self, msgid: int) -> None:
+        self.frames.append(Frame(msgid, self._connections, self._connected_ms, self._ledger.is_calm))
+
+    async def _show(self, push: Push) -> None:
+        """Acknowledged when this returns; while the device sleeps it does not, and the push comes again later."""
+        await self._is_awake.wait()
+        msgid = push["msgid"]
+        if msgid in self.shown:
+            self._ledger.faults.append(f"device {self.index} was given {msgid} twice")
+        self.shown[msgid] = Shown(msgid, push["content"], now_ms())
+        self._ledger.write("shown", device=self.index, msgid=msgid, content=push["content"])
+        if push["is_notif"] and self._wire is not None:
+            with contextlib.suppress(UnavailableError):
+                self._wire.report("shown", msgid)
+
+    def _welcomed(self, asked_ms: int) -> None:
+        assert self._wire is not None
+        if not self.history:
+            assert self._wire.token is not None
+            self.history.append(Change(asked_ms, now_ms(), State(self._wire.token)))
+            self._ledger.write("registered", device=self.index, token=self._wire.token)
+
+    async def _do_something(self) -> None:
+        roll = self._random.random()
+        if roll < 0.4:
+            await self.change(tags=frozenset(self._some(TAGS)), stags=frozenset(self._some(STAGS)))
+        elif roll < 0.5 and len(self.aliases) > 1:
+            await self.change(alias=self._random.choice([None, *self.aliases]))
+        elif roll < 0.55:
+            await self.change(channel=self._random.choice(CHANNELS))
+        elif roll < 0.75:
+            await self.disconnect()
+            await asyncio.sleep(self._random.uniform(0, 3))
+            await self.connect()
+        elif roll < 0.9:
+            self._is_awake.clear()
+            await asyncio.sleep(self._random.uniform(0, 3))
+            self.wake()
+        else:
+            await self.connect()
+
+    async def _request(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+        while True:
+            try:
+                if self._wire is not None:
+                    return await self._wire.request(frame, _ANSWER_S)
+            except RefusedError as error:
+                if error.code < OWN_TROUBLE:
+                    self._ledger.faults.append(f"device {self.index}: {frame} was refused: {error}")
+                    raise
+                await asyncio.sleep(AGAIN_S)
+                continue
+            except DeviceError as error:
+                self._ledger.write("not answered", device=self.index, frame=frame, reason=str(error))
+            await self.connect()
+
+    def _some(self, things: Any) -> list[Any]:
+        return self._random.sample(list(things), self._random.randint(0, 3))
+
+
+def _requests(old: State, new: State) -> list[dict[str, Any]]:
+    """The frames that make one out of the other."""
+    frames: list[dict[str, Any]] = []
+    if new.alias != old.alias:
+        frames.append({"type": "set_alias", "alias": new.alias} if new.alias else {"type": "clear_alias"})
+    for name, was, becomes in (("tags", old.tags, new.tags), ("stags", old.stags, new.stags)):
+        if becomes - was:
+            frames.append({"type": f"add_{name}", name: sorted(becomes - was)})
+        if was - becomes:
+            frames.append({"type": f"remove_{name}", name: sorted(was - becomes)})
+    if new.channel != old.channel:
+        frames.append({"type": "set_attributes", "device": {"channel": new.channel}})
+    return frames

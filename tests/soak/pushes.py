@@ -1,0 +1,249 @@
+"""Requests to send, of every kind that the doors take, and whom each is meant for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.journeys.installation import TestApp
+from tests.soak.ledger import Push, State
+from tests.soak.phones import CHANNELS, STAGS, TAGS
+
+LONG_S = 86_400
+SHORT_S = (1, 3)
+"""Shorter than the legacy doors take."""
+
+_TIMED_S = (1, 6)
+_REFUSED = 0.05
+
+Body = dict[str, Any]
+
+
+class Request(NamedTuple):
+    """What goes to a door: the base URL's name, the path, the body without a sign, and whose secrets sign it."""
+
+    door: str
+    path: str
+    body: Body
+    apps: Sequence[TestApp]
+    push: Push
+
+
+class Draft(NamedTuple):
+    """A kind of push: its target in the request, whom the client expects, and which apps it goes to."""
+
+    kind: str
+    target: Body
+    matches: Callable[[State], bool]
+    apps: str = "android"
+    most_active_only: bool = False
+    may_be_cancelled: bool = False
+
+
+class Targets(NamedTuple):
+    """Whom pushes can name at the moment."""
+
+    tokens: Sequence[str]
+    aliases: Sequence[str]
+    ios_tokens: Sequence[str]
+
+
+class Pushes:
+    """Makes one after the other; which, the seed decides."""
+
+    def __init__(self, android: TestApp, ios: TestApp, random: Random) -> None:
+        self._apps = {"android": (android,), "ios": (ios,), "both": (android, ios)}
+        self._random = random
+        self._serial = 0
+
+    def next(self, targets: Targets) -> Request:
+        self._serial += 1
+        make = self._random.choices((self._v2, self._android, self._ios), (6, 3, 1))[0]
+        return make(targets)
+
+    def broadcast(self) -> Request:
+        """To everyone on Android, for a day, as fast as can be."""
+        self._serial += 1
+        draft = Draft("v2 broadcast", {"userScope": 1}, _everyone)
+        return self._v2_request(draft, {"period": LONG_S}, is_notif=1)
+
+    def _v2(self, targets: Targets) -> Request:
+        make = self._random.choice((_v2_many, _v2_named))
+        draft = make(self._random, targets)
+        option: Body = {"period": self._period_s()}
+        if self._random.random() < 0.2:
+            option["qps"] = self._random.choice((5, 50, 1000))
+        if self._random.random() < 0.15:
+            option |= {"timed": 2, "send_time_interval": self._random.randint(*_TIMED_S)}
+        return self._v2_request(draft, option, self._random.randint(0, 1))
+
+    def _v2_request(self, draft: Draft, option: Body, is_notif: int) -> Request:
+        push = self._push(draft, option["period"], option.get("qps", 0), "timed" in option)
+        appkeys = {name: self._apps[name][0].appkey for name in ("android", "ios") if draft.apps in (name, "both")}
+        style: Body = {"basic": {"content": push.content, "is_notif": is_notif}, "android": {"title": "Soak"}}
+        body = {"sendTo": {"appkey": appkeys, **draft.target}, "msgStyle": style, "option": option}
+        return Request("v2", "/v2/push", body, self._apps[draft.apps], push)
+
+    def _android(self, targets: Targets) -> Request:
+        draft = _android_draft(self._random, targets)
+        period_s, qps = self._legacy_period_s(), self._random.choice((0, 0, 0, 50))
+        is_broadcast = draft.kind == "android broadcast"
+        push = self._push(draft, period_s, qps if is_broadcast else 0)
+        body = {
+            "appkey": push.appkeys[0],
+            "message": push.content,
+            "is_notif": self._random.randint(0, 1),
+            "period": str(period_s),
+            "qps": qps,
+            **draft.target,
+        }
+        return Request("android", "/push", body, self._apps["android"], push)
+
+    def _ios(self, targets: Targets) -> Request:
+        draft = _ios_draft(self._random, targets)
+        push = self._push(draft, self._legacy_period_s(), 0)
+        transparent = {"transparent": self._random.randint(0, 1)} if draft.kind == "ios broadcast" else {}
+        message = self._random.choice((push.content, {"title": "Soak", "body": push.content}))
+        body = {"appkey": push.appkeys[0], "message": message, "period": push.period_s, **draft.target, **transparent}
+        return Request("ios", "/push", body, self._apps["ios"], push)
+
+    def _push(self, draft: Draft, period_s: int, qps: int, is_timed: bool = False) -> Push:
+        return Push(
+            serial=self._serial,
+            kind=draft.kind,
+            appkeys=tuple(app.appkey for app in self._apps[draft.apps]),
+            matches=draft.matches,
+            period_s=period_s,
+            qps=qps,
+            is_timed=is_timed,
+            most_active_only=draft.most_active_only,
+            may_be_cancelled=draft.may_be_cancelled and not is_timed,
+        )
+
+    def _period_s(self) -> int:
+        return LONG_S if self._random.random() < 0.8 else self._random.randint(*SHORT_S)
+
+    def _legacy_period_s(self) -> int:
+        return SHORT_S[0] if self._random.random() < _REFUSED else LONG_S
+
+
+def _everyone(state: State) -> bool:
+    return True
+
+
+def _v2_many(random: Random, targets: Targets) -> Draft:
+    """Broadcasts and multicasts."""
+    one, two = random.sample(list(TAGS), 2)
+    stag, other = random.sample(STAGS, 2)
+    channel = random.choice(CHANNELS)
+    by_channel = {"android": {"channel": [channel]}}
+    return random.choice(
+        (
+            Draft("v2 broadcast", {"userScope": 1}, _everyone, may_be_cancelled=True),
+            Draft("v2 broadcast to both", {"userScope": 0}, _everyone, "both"),
+            Draft("v2 broadcast to iOS", {"userScope": 2}, _everyone, "ios"),
+            Draft("v2 tag", {"userScope": 6, "tag": [[one]]}, lambda s: one in s.tags, may_be_cancelled=True),
+            Draft("v2 tags", {"userScope": 6, "tag": [[one, two]]}, lambda s: {one, two} <= s.tags),
+            Draft(
+                "v2 tag but not",
+                {"userScope": 6, "tag": [[one]], "not_tag": [[two]]},
+                lambda s: one in s.tags and two not in s.tags,
+            ),
+            Draft(
+                "v2 string tags",
+                {"userScope": 6, "stag": [[stag], [other]]},
+                lambda s: stag in s.stags or other in s.stags,
+                random.choice(("android", "both")),
+            ),
+            Draft("v2 attribute", {"userScope": 7, "optfilter": by_channel}, lambda s: s.channel == channel),
+            Draft(
+                "v2 tag and attribute",
+                {"userScope": 8, "tag": [[one]], "optfilter": by_channel},
+                lambda s: one in s.tags and s.channel == channel,
+            ),
+        )
+    )
+
+
+def _v2_named(random: Random, targets: Targets) -> Draft:
+    """Unicasts."""
+    alias, listed, token = (
+        random.choice(targets.aliases),
+        _listed(random, targets.tokens),
+        random.choice(targets.tokens),
+    )
+    ios_token = random.choice(targets.ios_tokens)
+    both = {"android": listed, "ios": [ios_token]}
+    return random.choice(
+        (
+            Draft(
+                "v2 alias, most active",
+                {"userScope": 3, "alias": alias},
+                lambda s: s.alias == alias,
+                most_active_only=True,
+            ),
+            Draft("v2 alias", {"userScope": 4, "alias": [alias]}, lambda s: s.alias == alias),
+            Draft("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
+            Draft("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
+            Draft("v2 token list", {"userScope": 5, "token": {"android": listed}}, lambda s: s.token in listed),
+            Draft("v2 iOS token", {"userScope": 5, "token": {"ios": ios_token}}, lambda s: s.token == ios_token, "ios"),
+            Draft(
+                "v2 tokens of both",
+                {"userScope": 5, "token": both},
+                lambda s: s.token in listed or s.token == ios_token,
+                "both",
+            ),
+        )
+    )
+
+
+def _android_draft(random: Random, targets: Targets) -> Draft:
+    one, two = random.sample(list(TAGS), 2)
+    channel, alias = random.choice(CHANNELS), random.choice(targets.aliases)
+    token, listed = random.choice(targets.tokens), _listed(random, targets.tokens)
+    return random.choice(
+        (
+            Draft("android broadcast", {}, _everyone, may_be_cancelled=True),
+            Draft("android tags", {"filter": [one, str(two)]}, lambda s: {one, two} <= s.tags, may_be_cancelled=True),
+            Draft(
+                "android tag groups",
+                {"filter_v2": [[one], [two]]},
+                lambda s: one in s.tags or two in s.tags,
+                may_be_cancelled=True,
+            ),
+            Draft("android attribute", {"optfilter": {"channel": [channel]}}, lambda s: s.channel == channel),
+            Draft("android token", {"token": token}, lambda s: s.token == token),
+            Draft("android token list", {"token": listed}, lambda s: s.token in listed),
+            Draft("android alias", {"alias": alias, "alias_send_all": 1}, lambda s: s.alias == alias),
+            Draft("android alias, most active", {"alias": alias}, lambda s: s.alias == alias, most_active_only=True),
+        )
+    )
+
+
+def _ios_draft(random: Random, targets: Targets) -> Draft:
+    token, listed = random.choice(targets.ios_tokens), _listed(random, targets.ios_tokens)
+    return random.choice(
+        (
+            Draft("ios broadcast", {}, _everyone, "ios"),
+            Draft("ios token", {"token": token}, lambda s: s.token == token, "ios"),
+            Draft("ios token list", {"token": listed}, lambda s: s.token in listed, "ios"),
+        )
+    )
+
+
+def _listed(random: Random, tokens: Sequence[str]) -> list[str]:
+    """Some of the tokens, and now and then one that nobody has, or one twice."""
+    some = random.sample(list(tokens), min(len(tokens), random.randint(1, 4)))
+    if random.random() < 0.2:
+        some.append("f" * 32)
+    if random.random() < 0.2:
+        some.append(some[0])
+    return some
+
+
+def ids_in(answer: Mapping[str, Any], push: Push) -> dict[str, int]:
+    """The first message id by appkey; an app whose part was refused has none."""
+    if "android" in answer and "ios" in answer and len(push.appkeys) == 2:
+        parts = zip(push.appkeys, (answer["android"], answer["ios"]), strict=True)
+        return {appkey: part["id"] for appkey, part in parts if part["result"] == 0}
+    first = answer.get("id") or answer.get("msgid") or answer["details"][0]["msgid"]
+    return {push.appkeys[0]: first}

@@ -1,0 +1,31 @@
+"""Keys as Apple makes them for teams, and the search for what got out of them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+KEY_ID, TEAM_ID = "ABC123DEFG", "TEAM456789"
+Private = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def pem(key: Private | None = None, encryption: serialization.KeySerializationEncryption | None = None) -> str:
+    """A key as Apple's .p8 files hold them."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    form = serialization.PrivateFormat.PKCS8
+    encoded = key.private_bytes(serialization.Encoding.PEM, form, encryption or serialization.NoEncryption())
+    return encoded.decode()
+
+
+def canaries(text: str) -> list[bytes]:
+    """The lines of the key's body: none of them may be found anywhere."""
+    return [line.encode() for line in text.splitlines() if line and "-----" not in line]
+
+
+def holding(directory: Path, words: Iterable[bytes]) -> list[Path]:
+    """The files below that hold one of the words."""
+    words = list(words)
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert files
+    return [path for path in files if any(word in path.read_bytes() for word in words)]
