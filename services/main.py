@@ -173,12 +173,12 @@ async def _serve(role: str, settings: Settings, env: Mapping[str, str]) -> None:
 
 
 def _doors(settings: Settings, roles: Mapping[str, Any]) -> list[Door]:
-    edge = roles["edge"]
+    edge, gateway = roles["edge"], roles["gateway"]
     return [
         Door("app servers, v2", "http", settings.host, edge.v2_port, "/v2/push"),
         Door("legacy Android", "http", settings.host, edge.android_port, "/push"),
         Door("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
-        Door("devices", "ws", settings.host, roles["gateway"].gateway_port, "/device/v1"),
+        Door("devices", gateway.scheme, settings.host, gateway.gateway_port, "/device/v1"),
         Door("health and metrics", "http", settings.host, settings.console_port, "/healthz"),
     ]
 

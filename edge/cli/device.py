@@ -29,6 +29,7 @@ from carillon_device import (
     Storage,
     UnavailableError,
 )
+from edge.cli.phone import PhoneSettings, new_tokens, run_phones
 from edge.cli.revoke import revoke
 from services.runtime.config import Port, Settings, environment, load
 from services.runtime.device_protocol import DeviceAttributes
@@ -59,16 +60,20 @@ device.add_command(revoke)
 
 
 @device.command()
+@click.option("--platform", type=click.Choice(["android", "ios"]), default="android", show_default=True)
 @click.option("--appkey", required=True, help="The app to belong to.")
 @click.option("--alias", help="Set this alias.")
 @click.option("--tag", "tags", type=int, multiple=True, help="Add this numeric tag; may be repeated.")
 @click.option("--stag", "stags", multiple=True, help="Add this string tag; may be repeated.")
 @click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Such as brand=Acme; repeated.")
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, help="How many devices.", show_default=True)
+@click.option("--token", metavar="HEX", help="iOS: the APNs token. Default: one that is made up.")
+@click.option("--opens", is_flag=True, help="iOS: report an app open after each push, as a user does who taps on it.")
 @click.option(
     "--url",
     metavar="URL",
-    help="The gateway, ws:// or wss://. Default: CARILLON_HOST and CARILLON_GATEWAY_PORT, by TLS if that is set there.",
+    help="The gateway, ws:// or wss://. Default: CARILLON_HOST and CARILLON_GATEWAY_PORT, by TLS if that is set there."
+    " iOS: POST /device/v1 of the v2 door, by CARILLON_V2_PORT.",
 )
 @click.option(
     "--ca",
@@ -83,27 +88,35 @@ device.add_command(revoke)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def run(
+    platform: str,
     appkey: str,
     alias: str | None,
     tags: Sequence[int],
     stags: Sequence[str],
     attributes: Sequence[str],
     count: int,
+    token: str | None,
+    opens: bool,
     url: str | None,
     ca: str | None,
     state: Path | None,
     as_json: bool,
 ) -> None:
-    """Connect virtual devices, print what happens to them, acknowledge every push. Ends with Ctrl-C."""
-    where = url or _default_url()
-    wishes: list[Frame] = []
-    if alias is not None:
-        wishes.append({"type": "set_alias", "alias": alias})
-    if tags:
-        wishes.append({"type": "add_tags", "tags": tags})
-    if stags:
-        wishes.append({"type": "add_stags", "stags": stags})
+    """Connect virtual devices, print what happens to them, acknowledge every push. Ends with Ctrl-C.
+
+    Virtual iOS devices hold no connection: they register over HTTP and are handed what the stand-in for Apple's service
+    took for them. There is none where CARILLON_APNS_URL is set.
+    """
+    wishes = _wishes(alias, tags, stags)
     show = _show_json if as_json else _show_text
+    if platform == "ios":
+        _check_options("--platform android", {"--ca": ca, "--state": state})
+        tokens = _tokens(token, count)
+        where = url or _default_url(PhoneSettings)
+        run_phones(where, appkey, tokens, _attributes(attributes), wishes, show, opens=opens)
+        return
+    _check_options("--platform ios", {"--token": token, "--opens": opens or None})
+    where = url or _default_url(DeviceSettings)
     make = partial(Device, where, appkey, attributes=_attributes(attributes), ssl=_authorities(where, ca))
     try:
         devices = [_virtual(index, show, make, _storage(state, appkey, index)) for index in range(1, count + 1)]
@@ -115,11 +128,37 @@ def run(
     sys.exit(1 if set(reasons) - {"replaced"} else 0)
 
 
-def _default_url() -> str:
+def _wishes(alias: str | None, tags: Sequence[int], stags: Sequence[str]) -> list[Frame]:
+    wishes: list[Frame] = []
+    if alias is not None:
+        wishes.append({"type": "set_alias", "alias": alias})
+    if tags:
+        wishes.append({"type": "add_tags", "tags": tags})
+    if stags:
+        wishes.append({"type": "add_stags", "stags": stags})
+    return wishes
+
+
+def _tokens(token: str | None, count: int) -> Sequence[str]:
+    if token is None:
+        return new_tokens(count)
+    if count > 1:
+        raise click.UsageError("--token names one device; leave --count away")
+    return [token]
+
+
+def _default_url(settings: type[DeviceSettings] | type[PhoneSettings]) -> str:
     try:
-        return load(DeviceSettings, environment()).url()
+        return load(settings, environment()).url()
     except CarillonError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _check_options(needed: str, options: Mapping[str, object]) -> None:
+    """These options are for the other platform."""
+    for name, value in options.items():
+        if value is not None:
+            raise click.UsageError(f"{name} goes with {needed}")
 
 
 def _authorities(url: str, ca: str | None) -> SSLContext | None:

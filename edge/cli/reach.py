@@ -1,7 +1,7 @@
 """How the operators' commands find the running service: its socket in the data directory, or a role's address."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import click
@@ -16,24 +16,32 @@ Answer = TypeVar("Answer")
 
 def reach(role: str, call: Callable[[Channel], Awaitable[Answer]]) -> Answer:
     """Call one role of the running service; click.ClickException with a sentence that says what to do."""
+    return reach_all(role, lambda channels: call(channels[0]))
+
+
+def reach_all(role: str, call: Callable[[Sequence[Channel]], Awaitable[Answer]]) -> Answer:
+    """As `reach`, for a call to every instance of the role."""
     env = environment()
     try:
         settings = load(Settings, env)
         socket = settings.data / SOCKET
-        address = next(iter(addresses(role, env)), None) or f"unix:{socket.absolute()}"
-        return asyncio.run(_call(address, settings, call))
+        places = addresses(role, env) or [f"unix:{socket.absolute()}"]
+        return asyncio.run(_call(places, settings, call))
     except UnavailableError as error:
         raise click.ClickException(
-            f"no {role} answers at {address}: {error}\nStart `carillon up` first, or set CARILLON_DATA_DIR to its"
-            f" data directory (now {settings.data_dir}), or CARILLON_{role.upper()}_ADDR to the role's address."
+            f"no {role} answers at {', '.join(places)}: {error}\nStart `carillon up` first, or set CARILLON_DATA_DIR to"
+            f" its data directory (now {settings.data_dir}), or CARILLON_{role.upper()}_ADDR to the role's address."
         ) from None
     except CarillonError as error:
         raise click.ClickException(str(error)) from None
 
 
-async def _call(address: str, settings: Settings, call: Callable[[Channel], Awaitable[Answer]]) -> Answer:
-    channel = connect(address, settings.tls())
+async def _call(
+    places: Sequence[str], settings: Settings, call: Callable[[Sequence[Channel]], Awaitable[Answer]]
+) -> Answer:
+    channels = [connect(place, settings.tls()) for place in places]
     try:
-        return await call(channel)
+        return await call(channels)
     finally:
-        await channel.close()
+        for channel in channels:
+            await channel.close()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from edge.core.apns_limit import check_payload
 from edge.core.digits import Flag, Period, number
 from edge.core.push import Push
 from edge.core.sign import AppRef
@@ -12,6 +13,7 @@ from edge.ios.bodies import Badge, PushBody, RegisterBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
 
 _DEFAULT_SOUND = "default"
+_NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
 
 
 def push_order(raw: bytes, app: AppRef, default_period_s: int) -> Push:
@@ -44,7 +46,7 @@ def _message(body: PushBody) -> Message:
     is_unicast = isinstance(body.token, str)
     is_notif = is_unicast or number(Flag, body.transparent, "transparent") != 1
     in_background = None if is_unicast else number(Flag, body.content_available, "content-available")
-    return Message(
+    message = Message(
         is_notif=is_notif,
         content=body.message if isinstance(body.message, str) else _json(body.message),
         extra=None if is_unicast else body.extra,
@@ -56,6 +58,8 @@ def _message(body: PushBody) -> Message:
             content_is_json=not isinstance(body.message, str),
         ),
     )
+    check_payload(message, _NAMES)
+    return message
 
 
 def _json(dictionary: Mapping[str, Any]) -> str:

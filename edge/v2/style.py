@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from edge.core.apns_limit import check_payload
 from edge.core.typed import ABSENT, decode
 from edge.v2.click import LAST_ACTION, click_param_json
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
@@ -53,6 +54,7 @@ class Ios(msgspec.Struct, frozen=True):
 
 AndroidOrNone = Android | None
 IosOrNone = Ios | None
+_IOS_NAMES = {"extra": "extra", "sound": "msgStyle.ios.sound", "category": "msgStyle.ios.category"}
 
 
 def android_message(style: MsgStyle, extra: str | None) -> Message:
@@ -76,10 +78,11 @@ def android_message(style: MsgStyle, extra: str | None) -> Message:
 
 
 def ios_message(style: MsgStyle, extra: str | None) -> Message:
-    """The message for iOS devices. A notification that names no sound has the default one."""
+    """The message for iOS devices. A notification that names no sound has the default one. InputError: it is too long
+    for Apple."""
     given: Ios = decode(IosOrNone, style.ios, "msgStyle.ios") or Ios()
     is_notif = bool(_is_notif(style.basic, "ios"))
-    return Message(
+    message = Message(
         is_notif=is_notif,
         content=_content(style.basic, "ios"),
         extra=extra,
@@ -90,16 +93,20 @@ def ios_message(style: MsgStyle, extra: str | None) -> Message:
             category=given.category,
         ),
     )
+    check_payload(message, {"content": _content_path(style.basic, "ios"), **_IOS_NAMES})
+    return message
 
 
 def _content(basic: Basic, platform: Literal["android", "ios"]) -> str:
-    if isinstance(basic.content, str):
-        content, path = basic.content, "msgStyle.basic.content"
-    else:
-        content, path = getattr(basic.content, platform), f"msgStyle.basic.content.{platform}"
+    content: str | None = basic.content if isinstance(basic.content, str) else getattr(basic.content, platform)
     if not content:
+        path = _content_path(basic, platform)
         raise InputError(f"{path} is missing" if content is None else f"{path} must not be empty")
     return content
+
+
+def _content_path(basic: Basic, platform: Literal["android", "ios"]) -> str:
+    return "msgStyle.basic.content" if isinstance(basic.content, str) else f"msgStyle.basic.content.{platform}"
 
 
 def _is_notif(basic: Basic, platform: Literal["android", "ios"]) -> int:

@@ -108,6 +108,8 @@ class Device:
                 await within(CLOSE_S, self._connection.close(), self._sleep)
         self._keeping.cancel()
         await asyncio.wait([self._keeping])
+        with contextlib.suppress(TimeoutError):  # what came while it was closing: shown, so it must be saved
+            await within(CLOSE_S, self._inbox.empty(), self._sleep)
         self._handling.cancel()
 
     async def set_alias(self, alias: str) -> None:

@@ -8,9 +8,13 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import Connected
 from services.delivery.stream import GatewayStream
+from services.runtime.device_protocol import GoodbyeReason
 
 HOLD_MS = 2_000
 """How long a device that changed gateways waits for the acknowledgements that the older one may still hand in."""
+
+_SKEW = 10_000 << 20
+"""Connection ids grow by 2^20 a millisecond: so near to each other, the order may be that of two gateways' clocks."""
 
 
 class Device(NamedTuple):
@@ -63,7 +67,7 @@ class Presence:
         known = self.link(device)
         fresh = Link(stream, connected.connection)
         if known is not None and known.connection > fresh.connection:
-            stream.close(fresh.connection, "replaced")
+            stream.close(fresh.connection, _why(known.connection - fresh.connection))
             return None
         if known is not None and (known.connection, known.stream) == (fresh.connection, stream):
             return None
@@ -138,3 +142,8 @@ class Presence:
             return None
         link.waits_for = None
         return device
+
+
+def _why(older_by: int) -> GoodbyeReason:
+    """Of two connections the one with the smaller id goes; it may come again if it was perhaps the newer one."""
+    return "replaced" if older_by > _SKEW else "draining"

@@ -181,7 +181,8 @@ class Connection(WSListener):
         now_ms = self._door.now_ms()
         if self.session is not None:
             self.last_ms = now_ms
-        if self.closing_ms is not None:
+        if self.closing_ms is not None or transport.is_close_frame_sent:
+            self._leave("protocol")
             if frame.msg_type == WSMsgType.CLOSE:
                 transport.disconnect()
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
@@ -196,7 +197,7 @@ class Connection(WSListener):
             self._door.received(self, payload)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self._leave(_fault(transport) or "lost")
+        self._leave("protocol" if transport.is_close_frame_sent else "lost")
         self._transport = None
         self._door.closed(self)
 
@@ -213,13 +214,15 @@ class Connection(WSListener):
 
     def _answer_close(self, transport: WSTransport, frame: WSFrame) -> None:
         """The device's own close: its code comes back, unless it is one that must not be sent (RFC 6455, 7.4)."""
+        reason = ""
         if frame.payload_size == 0:
             transport.send(WSMsgType.CLOSE, b"")
         elif _may_be_sent(frame.get_close_code().value):
             transport.send_close(frame.get_close_code())
         else:
             transport.send_close(WSCloseCode.PROTOCOL_ERROR)
-        self._leave(_fault(transport))
+            reason = "protocol"
+        self._leave(reason)
         transport.disconnect()
 
     def _too_many(self, now_ms: int) -> bool:
@@ -252,12 +255,6 @@ class Connection(WSListener):
             self.goodbye("protocol", "text must be UTF-8", WSCloseCode.INVALID_TEXT)
             return None
         return payload
-
-
-def _fault(transport: WSTransport) -> str:
-    """Whose fault it is when a connection ends without a goodbye."""
-    sent = transport.close_handshake and transport.close_handshake.sent
-    return "" if sent is None or sent.code != WSCloseCode.PROTOCOL_ERROR else "protocol"
 
 
 def _is_text(payload: bytes) -> bool:

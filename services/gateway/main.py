@@ -46,7 +46,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
     gateway_hello_s: Positive = 10
     gateway_ack_s: Positive = 60
     gateway_frames_per_10s: Positive = 2000
-    gateway_registrations_per_s: Positive = 50
+    gateway_registrations_per_s: Positive = 500
     gateway_drain_per_s: Positive = 2000
     gateway_tls_cert: str | None = None
     gateway_tls_key: str | None = None
@@ -65,6 +65,10 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
                 f"leave room for {most}; raise the limit of open files (ulimit -Hn)"
             )
         self.certificate()
+
+    @property
+    def scheme(self) -> str:
+        return "wss" if self.gateway_tls_cert else "ws"
 
     def limits(self) -> Limits:
         return Limits(

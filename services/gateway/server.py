@@ -21,6 +21,7 @@ from services.runtime.device_protocol import GoodbyeReason
 from services.runtime.metrics import FRAMES_SENT, REFUSED
 
 _CHUNK = 256
+_REFUSED_AT_ONCE = 256
 _SWEEP_MS = 1000
 _DRAIN_S = 17.0
 _STOP_S = 3.0
@@ -89,7 +90,9 @@ class Door:
         for close in response.closes:
             connection = self._connections.find(close.connection)
             if connection is not None:
-                connection.goodbye(_REASONS.get(close.reason, "draining"), close.reason)
+                reason = _REASONS.get(close.reason, "draining")
+                later = later_ms(self._random) if reason == "draining" else None
+                connection.goodbye(reason, close.reason, retry_after_ms=later)
 
     async def _send(self, send: Send) -> int:
         """Write the message to its connections that are still here; in chunks, so that others get their turn."""
@@ -115,7 +118,9 @@ class Door:
         return Connection(self)
 
     def crowded(self, sockets: int) -> bool:
-        return sockets - min(len(self._connections), self._room.connections) >= self._room.anteroom
+        inside = min(len(self._connections), self._room.connections)
+        full = inside == self._room.connections
+        return sockets - inside >= (min(self._room.anteroom, _REFUSED_AT_ONCE) if full else self._room.anteroom)
 
     def opened(self, connection: Connection) -> None:
         self._open.add(connection)

@@ -1,7 +1,7 @@
 """The streams to delivery: one to each instance, batches both ways.
 
-Up go connections and what devices report. A stream that breaks is made again; then the reports that the log may not have
-are handed in again, and after them all connections are announced anew.
+Up go connections and what devices report. A stream that breaks is made again; then the reports that the log may not
+have are handed in again, and after them all connections are announced anew.
 """
 
 import asyncio

@@ -29,8 +29,9 @@ class Dated(NamedTuple):
 class Merge:
     """Reads partitions up to their ends: in each the order of the log, between them that of the records' times.
 
-    Topics in `ahead_ms` are read as if their records were older by so much, because clocks differ. A record never comes
-    before the one that its meta names as its cause, whatever the times say.
+    Within a partition time never goes back, though a clock was set back. Topics in `ahead_ms` are read as if their
+    records were older by so much, because clocks differ. A record never comes before the one that its meta names as its
+    cause, whatever the times say.
     """
 
     def __init__(
@@ -131,5 +132,5 @@ class _Line:
             message = decode(record)
         except DecodeError:
             return Dated(record, None, self._time_ms)
-        self._time_ms = message.meta.time_ms
+        self._time_ms = max(self._time_ms, message.meta.time_ms)
         return Dated(record, message, self._time_ms)

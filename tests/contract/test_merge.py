@@ -59,6 +59,8 @@ async def test_a_partition_keeps_its_order_though_its_clock_was_set_back(log: Lo
     records = await merged(log)
     assert [r.offset for r in records if r.partition == 0] == [0, 1]
     assert [r.offset for r in records if r.partition == 1] == [0, 1]
+    assert places(records)[-1] == ("pushes", 1, 1)
+    assert places(records)[0] == ("pushes", 1, 0)
 
 
 async def test_nothing_comes_before_its_cause(log: Log) -> None:

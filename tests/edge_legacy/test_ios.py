@@ -28,7 +28,11 @@ ROWS: list[Row] = [
     ({"message": ""}, "message must not be empty"),
     ({"message": {}}, "message must not be empty"),
     ({"message": {"title": "t", "body": "b", "n": 10**30}}, None),
-    ({"message": "m" * 5000}, None),
+    ({"message": "m" * 4000}, None),
+    (
+        {"message": "m" * 5000},
+        "message is too long: it makes 5038 bytes for iOS devices, of which Apple takes at most 4096",
+    ),
     ({"period": 60}, None),
     ({"period": "604800"}, None),
     ({"period": 59}, "period must be an integer from 60 to 604800"),

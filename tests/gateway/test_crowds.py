@@ -10,7 +10,7 @@ import pytest
 from picows import WSListener
 
 from protos.registry.v1.apps_pb2 import Platform
-from services.gateway import main
+from services.gateway import main, server
 from services.gateway.buckets import MAX_NAMES, Buckets, network
 from services.gateway.decide import Room, room
 from services.gateway.entrance import Entrance, listen
@@ -77,6 +77,22 @@ async def test_a_crowd_before_the_door_is_closed_at_once_and_harms_nobody_inside
     for client in silent[1:]:
         client.send(UPGRADE)
         await client.upgraded()
+        assert refused(await client.hear())
+        await client.ending()
+    inside.leave()
+    await until_let_in(house.port)
+
+
+async def test_where_the_house_is_full_only_so_many_are_refused_politely_at_a_time(
+    open_house: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_REFUSED_AT_ONCE", 3)
+    house = await open_house(gateway_max_connections=1)
+    inside = await welcomed(house)
+    polite = [await RawClient.connect(house.port) for _ in range(3)]
+    late = await RawClient.connect(house.port, upgrade=False)
+    assert await late.rest() == b""
+    for client in polite:
         assert refused(await client.hear())
         await client.ending()
     inside.leave()

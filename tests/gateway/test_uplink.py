@@ -8,8 +8,8 @@ import pytest
 from protos.delivery.v1.delivery_pb2 import AttachRequest, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import Message
-from services.gateway.state import Session
 from services.gateway.outbox import MAX_REPORTS, Outbox
+from services.gateway.state import Session
 from services.gateway.uplink import Uplink
 from services.runtime.device_protocol import report_kind
 from services.runtime.rpc import Server, connect, serve

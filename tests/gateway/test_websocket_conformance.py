@@ -266,7 +266,8 @@ async def test_a_close_inside_a_fragmented_message_ends_it(house: House) -> None
 
 
 @pytest.mark.parametrize(
-    ("sent", "reason"), [(frame(3), "protocol"), (close(1005), "protocol"), (close(OK), ""), (frame(CLOSE), "")]
+    ("sent", "reason"),
+    [(frame(3), "protocol"), (close(1005), "protocol"), (close(5000), "protocol"), (close(OK), ""), (frame(CLOSE), "")],
 )
 async def test_the_log_says_whose_fault_the_end_was(house: House, sent: bytes, reason: str) -> None:
     client = await welcomed(house)

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -40,17 +41,18 @@ class Lived:
 
     def states(self) -> Digests:
         """The digests of all roles; each must be what the log says."""
-        digests = {}
-        for role in REPLAYED:
-            answer = json.loads(self.installation.carillon("replay", role, "--verify", "--json"))
-            assert answer["equal"], role
-            digests[role] = answer["live"]
-        return digests
+        with ThreadPoolExecutor() as at_once:
+            texts = at_once.map(lambda role: self.installation.carillon("replay", role, "--verify", "--json"), REPLAYED)
+            answers = [json.loads(text) for text in texts]
+        assert all(answer["equal"] for answer in answers), answers
+        return {answer["role"]: answer["live"] for answer in answers}
 
     def copy(self, to: Path) -> Installation:
         """Another installation on a copy of the data."""
         shutil.copytree(self.installation.data, to, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
-        return Installation(to, None)
+        copy = Installation(to, None)
+        copy.env["CARILLON_APNS_URL"] = self.installation.env["CARILLON_APNS_URL"]
+        return copy
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +234,6 @@ def _set_version(path: Path, version: int) -> None:
 async def test_replays_send_nothing(lived: Lived, tmp_path: Path, silent_apple: SilentApple) -> None:
     """Though pushes are pending: on their way to Apple, and for a device that is away."""
     copy = lived.copy(tmp_path / "data")
-    copy.env["CARILLON_APNS_URL"] = silent_apple.url
     before = ends(copy.data)
     silent_apple.calls()
     for options in ([], ["--verify"], ["--until", lived.then.isoformat(), "--into", str(tmp_path / "past")]):

@@ -1,4 +1,4 @@
-"""The `carillon` command, armed: CARILLON_CRASH_AT=NAME kills the process at a point, NAME:3 when it is there again twice."""
+"""The `carillon` command, armed: CARILLON_CRASH_AT=NAME kills the process at a point, NAME:3 the third time there."""
 
 import os
 import signal
