@@ -93,12 +93,13 @@ export class Device {
 
   /** Acknowledges what is handled, then disconnects for good. */
   async close() {
-    const handled = Promise.resolve(this.#handling).then(() => this.#settling);
-    await this.#within(CLOSE_MS, handled, "app").catch(() => {});
+    const handled = () => Promise.resolve(this.#handling).then(() => this.#settling);
+    await this.#within(CLOSE_MS, handled(), "app").catch(() => {});
     this.#closed = true;
     this.#wake();
     this.#lose?.("closed");
     await this.#keeping?.catch(() => {});
+    await this.#within(CLOSE_MS, handled(), "app").catch(() => {}); // what came meanwhile is shown, so it must be saved
   }
 
   // Requests fail with DeviceError "refused", "unavailable" or "deadline".

@@ -13,8 +13,9 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_SANDBOX,
     App,
 )
-from services.runtime.errors import InputError
+from services.runtime.errors import CarillonError, InputError
 from services.runtime.keys import Keyring
+from services.runtime.logs import logger
 
 
 class Environment(Enum):
@@ -56,6 +57,30 @@ def opened(app: App, keys: Keyring) -> ApnsCredentials | None:
         key_pem=keys.open(apns.sealed_pem, _context(app)),
         environment=ENVIRONMENTS.get(apns.environment, Environment.PRODUCTION),
     )
+
+
+class OpenedCredentials:
+    """Opens each app's credentials once, and again when its record has changed.
+
+    A key that was sealed with another master key is logged and counts as none.
+    """
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+        self._known: dict[str, tuple[App, ApnsCredentials | None]] = {}
+
+    def __call__(self, app: App) -> ApnsCredentials | None:
+        known = self._known.get(app.appkey)
+        if known is None or known[0] is not app:
+            known = self._known[app.appkey] = app, self._open(app)
+        return known[1]
+
+    def _open(self, app: App) -> ApnsCredentials | None:
+        try:
+            return opened(app, self._keys)
+        except CarillonError as error:
+            logger.error("an APNs key cannot be opened", appkey=app.appkey, error=str(error))
+            return None
 
 
 def sealed(app: App, pem: str, keys: Keyring) -> bytes:

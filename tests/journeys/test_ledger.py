@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.run import Plan, Soak
-from tests.support.kafka import KafkaBroker
+from tests.support.kafka import kafka
 
 
 @pytest.mark.timeout(600)
@@ -16,13 +16,9 @@ def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
-def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
-    kafka_broker.delete_topics()
-    try:
-        _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path, kafka_broker))
-    finally:
-        if not kafka_broker.running:
-            kafka_broker.start()
+def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:
+    with kafka(tmp_path / "kafka") as broker:
+        _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path, broker))
 
 
 def _nothing_is_found(soak: Soak) -> None:

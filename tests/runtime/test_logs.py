@@ -1,6 +1,7 @@
 """Logging: one JSON object a line, readable text on a terminal, and secrets on neither."""
 
 import json
+import logging
 import os
 import pty
 import subprocess
@@ -9,6 +10,8 @@ import threading
 from typing import Any
 
 import pytest
+
+from services.runtime.logs import Repeats
 
 BOUND_S = 30
 
@@ -133,3 +136,22 @@ def test_a_failed_call_is_logged_without_what_was_asked(way: Any, tmp_path: Any)
     assert text.count("a call failed") >= 2
     assert "CreateApp" in text
     assert "canary" not in text
+
+
+def test_a_library_that_repeats_itself_is_heard_now_and_then() -> None:
+    now_s = [0.0]
+    repeats = Repeats("aiokafka", lambda: now_s[0])
+
+    def heard(name: str, text: str, *values: object) -> str | None:
+        record = logging.LogRecord(name, logging.WARNING, "", 0, text, values, None)
+        return record.getMessage() if repeats.filter(record) else None
+
+    assert heard("aiokafka.conn", "no way to node %s", 1) == "no way to node 1"
+    assert heard("aiokafka.conn", "no way to node %s", 2) is None
+    assert heard("aiokafka", "another %s", "thing") == "another thing"
+    assert heard("aiokafkas", "no way to node %s", 3) == heard("aiokafkas", "no way to node %s", 3) is not None
+    now_s[0] = 9.9
+    assert heard("aiokafka.conn", "no way to node %s", 1) is None
+    now_s[0] = 10.0
+    assert heard("aiokafka.conn", "no way to node %s", 4) == "no way to node 4 (2 more like this were left out)"
+    assert heard("aiokafka.conn", "no way to node %s", 4) is None

@@ -34,6 +34,8 @@ class Visit(WSListener):
         self.frames: asyncio.Queue[Json] = asyncio.Queue()
         self.close_code: int | None = None
         self.answers_heartbeats = True
+        self.parting: list[Json] = []
+        """Frames that cross the device's close."""
         self.transport: WSTransport
 
     def on_ws_connected(self, transport: WSTransport) -> None:
@@ -46,6 +48,7 @@ class Visit(WSListener):
                 transport.send_pong(frame.get_payload_as_bytes())
         elif frame.msg_type == WSMsgType.CLOSE:
             self.close_code = int(frame.get_close_code().value)
+            self.send(*self.parting)
             transport.send_close(frame.get_close_code())
             transport.disconnect()
         elif (found := json.loads(frame.get_payload_as_bytes())) == {"type": "ping"}:

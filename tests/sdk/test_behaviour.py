@@ -125,6 +125,21 @@ async def test_it_acknowledges_together_what_is_handled_together(start: Start, g
     assert await visit.next() == {"type": "ack", "msgids": [1, 2, 1, 3]}
 
 
+async def test_a_push_that_crosses_the_close_is_shown_once_in_all(start: Start, gateway: ScriptedGateway) -> None:
+    device, visit = await connected(start, gateway)
+    visit.parting = [push(7, "late")]
+    device.tell(do="close")
+    last_words = []
+    while "closed" not in (told := await device.line()):
+        last_words.append(told["push"]["content"])
+    device, visit = await connected(start, gateway)
+    visit.send(push(7, "late"), push(8, "next"))
+    shown = [*last_words, await device.shown()]
+    while shown[-1] != "next":
+        shown.append(await device.shown())
+    assert shown == ["late", "next"]
+
+
 async def test_a_push_that_comes_again_is_acknowledged_again_and_not_shown(
     start: Start, gateway: ScriptedGateway
 ) -> None:

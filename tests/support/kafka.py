@@ -5,6 +5,8 @@ configuration. One process is broker and controller (KRaft, combined mode).
 """
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -13,8 +15,10 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
@@ -154,30 +158,52 @@ class KafkaBroker:
             time.sleep(0.1)
 
 
+@contextlib.contextmanager
+def kafka(directory: Path) -> Iterator[KafkaBroker]:
+    """A running broker of one's own.
+
+    Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows to skip what needs Kafka.
+    """
+    if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
+        pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
+    broker = KafkaBroker(directory)
+    try:
+        broker.start()
+    except KafkaMissingError as error:
+        pytest.fail(f"{error}; set CARILLON_TEST_WITHOUT_KAFKA=1 to leave these tests out", pytrace=False)
+    try:
+        yield broker
+    finally:
+        if broker.running:
+            broker.stop()
+
+
 def _jars() -> Path:
     """The folder with the broker's jars, filled by Maven the first time."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise KafkaMissingError(f"`{program}` is not installed: a real Kafka broker needs Java 17 and Maven")
-    if not any(_JARS.glob("kafka_2.13-*.jar")):
-        partial = _JARS.with_name(f"kafka.{os.getpid()}")
-        command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
-        result = subprocess.run(
-            [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        if result.returncode:
-            raise KafkaMissingError(
-                f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
-            )
-        try:
-            partial.rename(_JARS)
-        except OSError:  # another test run was faster
-            shutil.rmtree(partial)
+    _JARS.parent.mkdir(exist_ok=True)
+    with _JARS.with_name("kafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not any(_JARS.glob("kafka_2.13-*.jar")):
+            _get_jars()
     return _JARS
+
+
+def _get_jars() -> None:
+    partial = _JARS.with_name(f"kafka.{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+    result = subprocess.run(
+        [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if result.returncode:
+        raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+    partial.rename(_JARS)
 
 
 def _free_ports(count: int) -> list[int]:
