@@ -32,8 +32,12 @@ class Columns:
     times_ms: "array[int]" = field(default_factory=lambda: array("q"))
     reason_indexes: "array[int]" = field(default_factory=lambda: array("B"))
     reasons: dict[str, int] = field(default_factory=dict)
+    badges: "array[int]" = field(default_factory=lambda: array("I"))
 
-    def add(self, msgid: int, number: int, kind: int, time_ms: int, reason: str) -> None:
+    def add(self, msgid: int, number: int, kind: int, time_ms: int, reason: str, badge: int | None = None) -> None:
+        if badge is not None:
+            self.badges.extend(array("I", [0]) * (len(self.msgids) - len(self.badges)))
+            self.badges.append(1 + badge)
         self.msgids.append(msgid)
         self.numbers.append(number)
         self.kinds.append(kind)
@@ -53,6 +57,12 @@ class Columns:
             reason = "other"
         return self.reasons.setdefault(reason, len(self.reasons) + 1)
 
+    def _badges(self, at: int) -> bytes:
+        if not self.badges:
+            return b""
+        some = self.badges[at : at + _ROWS_A_RECORD]
+        return some.tobytes().ljust(4 * min(_ROWS_A_RECORD, len(self.msgids) - at), b"\0")
+
     def batches(self, appkey: str) -> list[AppOutcomes]:
         """The rows as messages that each fit into a record."""
         return [
@@ -64,6 +74,7 @@ class Columns:
                 times_ms=self.times_ms[at : at + _ROWS_A_RECORD].tobytes(),
                 reason_indexes=self.reason_indexes[at : at + _ROWS_A_RECORD].tobytes(),
                 reasons=list(self.reasons),
+                badges=self._badges(at),
             )
             for at in range(0, len(self.msgids), _ROWS_A_RECORD)
         ]
@@ -92,10 +103,18 @@ class Recorder:
         self._room.set()
 
     def add(
-        self, partition: int, appkey: str, msgid: int, number: int, kind: int, time_ms: int, reason: str = ""
+        self,
+        partition: int,
+        appkey: str,
+        msgid: int,
+        number: int,
+        kind: int,
+        time_ms: int,
+        reason: str = "",
+        badge: int | None = None,
     ) -> None:
-        """Queue one outcome; times are milliseconds since 1970."""
-        self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason)
+        """Queue one outcome; times are milliseconds since 1970, `badge` is the one that the device was sent."""
+        self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason, badge)
 
     def add_many(
         self, partition: int, appkey: str, msgid: int, numbers: Sequence[int], kind: int, time_ms: int
@@ -104,12 +123,20 @@ class Recorder:
         self._columns(partition, appkey, len(numbers)).add_many(msgid, numbers, kind, time_ms)
 
     def settle(
-        self, partition: int, appkey: str, msgid: int, number: int, kind: int, time_ms: int, reason: str = ""
+        self,
+        partition: int,
+        appkey: str,
+        msgid: int,
+        number: int,
+        kind: int,
+        time_ms: int,
+        reason: str = "",
+        badge: int | None = None,
     ) -> None:
         """Queue the outcome after which the device is done with the message, unless one is under way already."""
         if not self.is_settling(partition, msgid, number):
             self._settling.add((msgid, partition, number))
-            self.add(partition, appkey, msgid, number, kind, time_ms, reason)
+            self.add(partition, appkey, msgid, number, kind, time_ms, reason, badge)
 
     def is_settling(self, partition: int, msgid: int, number: int) -> bool:
         """Whether the device is done with the message, which the state does not know before the log has it."""

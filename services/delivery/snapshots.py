@@ -18,7 +18,7 @@ from services.runtime.snapshot import SnapshotFile
 from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 4
+_VERSION = 5
 _SLICE = 500
 _AHEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
+from services.delivery.badges import Badges
 from services.delivery.broadcasts import Broadcasts
 from services.delivery.mailboxes import Mailboxes
 from services.delivery.parts import BitmapPart, ListedPart, Part, listed_targets
@@ -48,6 +49,7 @@ class DeliveryState:
         self.owned = frozenset(owned)
         self.seen = Seen()
         self.broadcasts = Broadcasts()
+        self.badges = Badges()
         self.waiting: dict[int, Waiting] = {}
         self.pushes: dict[int, Push] = {}
         self.cancels: dict[int, int] = {}
@@ -175,6 +177,7 @@ class DeliveryState:
             self._broadcasts.setdefault(place, {})[push.msgid] = push
 
     def _outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
+        self.badges.fold(partition, outcomes)
         msgids = numpy.frombuffer(outcomes.msgids, "<u8")
         numbers = numpy.frombuffer(outcomes.numbers, "<u4")
         kinds = numpy.frombuffer(outcomes.kinds, "u1")

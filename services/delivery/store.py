@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from protos.push.v1.push_pb2 import SendPush
+from services.delivery import badges
 from services.delivery.broadcasts import Row
 from services.delivery.parts import BitmapPart, ListedPart, Part
 from services.delivery.pushes import Over, Push, Waiting
@@ -29,6 +30,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
         (b"log_ms", _encode(state.log_ms)),
         (b"cancels", _encode(sorted(state.cancels.items()))),
         (b"broadcasts", _encode(state.broadcasts.dump())),
+        (b"badges", _encode(state.badges.dump())),
     ]
     return _then_pushes(now, state, started)
 
@@ -55,6 +57,8 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.log_ms = _decode(value, type=int)
             case b"push":
                 state.restore(_loaded(value))
+            case b"badges":
+                state.badges.load(_decode(value, type=list[badges.Row]))
             case b"broadcasts":
                 state.broadcasts.load(_decode(value, type=list[Row]))
             case _:

@@ -34,11 +34,12 @@ def change_apns(app: App, change: ApnsKeyChange, keys: Keyring) -> None:
 
 
 def _check_first(app: App, change: ApnsKeyChange) -> None:
-    missing = [
-        name
-        for name, field in (("the key", "pem"), ("its key id", "key_id"), ("the team id", "team_id"))
-        if not change.HasField(field)
-    ]
+    given = {
+        "the key": change.HasField("pem"),
+        "its key id": change.HasField("key_id"),
+        "the team id": change.HasField("team_id"),
+    }
+    missing = [name for name, is_given in given.items() if not is_given]
     if missing and not app.HasField("apns"):
         raise InputError(f"app {app.appkey} has no APNs key yet; at first give {', '.join(missing)} too")
 

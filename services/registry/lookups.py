@@ -43,8 +43,8 @@ class Lookups:
         """The records of the tokens that exist, in their order."""
         return await self._ask(self._records, appkey, tokens)
 
-    async def tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[str]:
-        """The tokens of numbers of one partition, in their order, "" for none."""
+    async def tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
+        """The tokens of numbers of one partition, in their order, "" for none; and when each was last active."""
         return await self._ask(self._tokens, appkey, partition, numbers)
 
     async def aliases(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
@@ -86,14 +86,14 @@ class Lookups:
         )
         return [Device.FromString(record) for (record,) in rows]
 
-    def _tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[str]:
+    def _tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
         rows = self._devices.execute(
-            "SELECT number, token FROM json_each(?) AS asked CROSS JOIN devices"
+            "SELECT number, token, active_ms FROM json_each(?) AS asked CROSS JOIN devices"
             " ON appkey = ? AND partition = ? AND number = asked.value WHERE removed_ms = 0",
             (_json(numbers), appkey, partition),
         )
-        found = dict(rows.fetchall())
-        return [found.get(number, "") for number in numbers]
+        found = {number: (token, active_ms) for number, token, active_ms in rows.fetchall()}
+        return [found.get(number, ("", 0)) for number in numbers]
 
     def _invalid(self, appkey: str, after: InvalidToken, limit: int) -> list[InvalidToken]:
         rows = self._devices.execute(INVALID_TOKENS, (appkey, after.removed_ms, after.token, limit))

@@ -129,8 +129,8 @@ class RegistryServicer(RegistryServiceServicer):
         return GetDevicesResponse(devices=await self._lookups.devices(request.appkey, list(request.tokens)))
 
     async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
-        tokens = await self._lookups.tokens(request.appkey, request.partition, list(request.numbers))
-        return GetTokensResponse(tokens=tokens)
+        found = await self._lookups.tokens(request.appkey, request.partition, list(request.numbers))
+        return GetTokensResponse(tokens=[token for token, _ in found], active_ms=[active_ms for _, active_ms in found])
 
     async def ListInvalidTokens(self, request: ListInvalidTokensRequest, context: Context) -> ListInvalidTokensResponse:
         if not 1 <= request.limit <= MAX_INVALID_PAGE:
