@@ -121,8 +121,8 @@ class ClickHouse:
 
     def _recreate(self, client: Client) -> None:
         name = quote_identifier(self.database)
-        client.command(f"DROP DATABASE IF EXISTS {name} SYNC")
-        client.command(f"CREATE DATABASE {name}")
+        client.command(f"DROP DATABASE IF EXISTS {name} SYNC", use_database=False)
+        client.command(f"CREATE DATABASE {name}", use_database=False)
 
     def _connect_local(self) -> Client:
         return clickhouse_connect.get_client(interface="chdb", path=str(self._path), settings=_SETTINGS)

@@ -7,6 +7,7 @@ HISTORY = {
     "deliveries": "time",
     "push_outcomes": "time",
     "sessions": "time",
+    "device_commands": "time",
     "login_days": "day",
     "connection_counts": "minute",
 }

@@ -11,22 +11,23 @@ from pyroaring import BitMap
 
 from analytics.attributes import ATTRIBUTES, DeviceAttributes
 from analytics.broadcasts import Broadcasts
+from analytics.changes import command_detail, command_name
 from analytics.expression import readable
 from analytics.names import enum_name
 from analytics.outcomes import OutcomeColumns
 from analytics.tables import TABLES
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionEventKind, SessionFact
-from protos.push.v1.push_pb2 import Devices, Kind, PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import DeviceFact
+from protos.push.v1.push_pb2 import Audience, Devices, Kind, PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import AppFact, Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.runtime.follower import decode
 from services.runtime.log import Record
-from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS, TASKS
+from services.runtime.topics import APPS, DELIVERIES, DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS, TASKS
 
-SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES)
+SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES, DEVICE_COMMANDS, APPS)
 """The topics that are read."""
 
 _FIRST = (DEVICES.name, PUSH_COMMANDS.name)
@@ -71,6 +72,10 @@ class Translation:
                 return self._command(record, message)
             case TaskFact():
                 return _task(record, message)
+            case DeviceCommand():
+                return [_device_command(record, message)]
+            case AppFact():
+                return _app(record, message)
             case SessionFact():
                 return self._sessions(record, message)
             case PushFact():
@@ -145,6 +150,24 @@ class Translation:
                 assert_never(never)
 
 
+def _device_command(record: Record, message: DeviceCommand) -> Row:
+    asked = (message.meta.time_ms, command_name(message), command_detail(message), *_origin(message.meta))
+    device = (message.appkey, record.partition, message.token)
+    return Row("device_commands", (*device, *asked, _event_id(message.meta), *_place(record)))
+
+
+def _app(record: Record, message: AppFact) -> list[Row]:
+    match message.WhichOneof("fact"):
+        case "changed":
+            changed = message.changed
+            done = (message.meta.time_ms, changed.action, ", ".join(changed.settings), *_origin(message.meta))
+            return [Row("app_changes", (changed.appkey, *done, _event_id(message.meta), *_place(record)))]
+        case "app" | "revocations" | None:
+            return []
+        case never:
+            assert_never(never)
+
+
 def _task(record: Record, message: TaskFact) -> list[Row]:
     def row(event: str, time_ms: int, due_ms: int = 0) -> Row:
         return Row("tasks", (message.task_key, event, time_ms, due_ms, *_origin(message.meta), *_place(record)))
@@ -194,9 +217,14 @@ def _push(push: SendPush, time_ms: int, meta: Meta, place: tuple[Any, ...]) -> t
     kind = enum_name(Kind.DESCRIPTOR, push.kind, "KIND_")
     return (
         *(push.msgid, last_msgid, push.appkey, _platform(push.platform), kind, readable(push.audience)),
-        *(push.request_json, time_ms, push.period_s, push.qps, push.task_key, *_targets(push.audience.devices)),
+        *(_filter(push.audience), push.request_json, time_ms, push.period_s, push.qps, push.task_key, *_targets(push.audience.devices)),
         *(*_origin(meta), *place),
     )
+
+
+def _filter(audience: Audience) -> bytes:
+    """The filter of an audience that has one."""
+    return audience.filter.SerializeToString(deterministic=True) if audience.HasField("filter") else b""
 
 
 def _targets(devices: Devices) -> tuple[npt.NDArray[Any], ...]:

@@ -13,7 +13,8 @@ _ORIGIN = [("writer", _TEXT), ("door", _TEXT), ("address", _TEXT), ("request_id"
 _PLACE = [("_topic", _TEXT), ("_partition", pa.uint16()), ("_offset", pa.uint64()), ("_index", pa.uint32())]
 _PUSH = [
     *[("msgid", pa.uint64()), ("last_msgid", pa.uint64())],
-    *[("appkey", _TEXT), ("platform", _TEXT), ("kind", _TEXT), ("audience", _TEXT), ("request_json", _TEXT)],
+    *[("appkey", _TEXT), ("platform", _TEXT), ("kind", _TEXT), ("audience", _TEXT)],
+    *[("filter", pa.binary()), ("request_json", _TEXT)],
     *[("time", TIME), ("period_s", pa.uint32()), ("qps", pa.uint32()), ("task_key", _TEXT)],
     *[("target_partitions", pa.list_(pa.uint16())), ("target_numbers", pa.list_(pa.uint32()))],
     *[("target_offsets", pa.list_(pa.uint32())), *_ORIGIN, *_PLACE],
@@ -47,6 +48,18 @@ ACKS = pa.schema(
 
 TABLES: dict[str, pa.Schema] = {
     "devices": pa.schema(_DEVICE),
+    "device_commands": pa.schema(
+        [
+            *[("appkey", _TEXT), ("partition", pa.uint16()), ("token", _TEXT), ("time", TIME), ("command", _TEXT)],
+            *[("detail", _TEXT), *_ORIGIN, ("_event_id", _ID), *_PLACE],
+        ]
+    ),
+    "app_changes": pa.schema(
+        [
+            *[("appkey", _TEXT), ("time", TIME), ("action", _TEXT), ("detail", _TEXT)],
+            *[*_ORIGIN, ("_event_id", _ID), *_PLACE],
+        ]
+    ),
     "pushes": pa.schema(_PUSH),
     "push_cancels": pa.schema(
         [("msgid", pa.uint64()), ("appkey", _TEXT), ("time", TIME), *_ORIGIN, ("_event_id", _ID), *_PLACE]

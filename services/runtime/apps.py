@@ -114,7 +114,7 @@ class AppDirectory:
                 self._revoked[record.appkey, record.partition] = RevokedNumbers.of(record)
                 for listener in self._listeners:
                     listener(record.appkey)
-            case None:
+            case "changed" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)
