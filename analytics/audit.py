@@ -1,26 +1,22 @@
 """What happened to one push: the queries, and the timeline made of their rows."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from analytics.clickhouse import ClickHouse
+from analytics.push_on_device import push_on_device
+from analytics.pushes import Push, find_push
 from analytics.states import states
 from analytics.timeline import entry, in_order, joined, moment, source
-from protos.analytics.v1.analytics_pb2 import AuditPushResponse, StateCount, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushResponse,
+    PartitionSize,
+    StateCount,
+    TimelineEntry,
+)
 from services.runtime.errors import NotFoundError
 
-_WIDEST = 2**20
-"""A push has fewer ids than this."""
-
-_FIND = """
-SELECT
-  msgid, last_msgid, appkey, kind, audience, request_json, toUnixTimestamp64Milli(time), task_key,
-  writer, door, address, request_id, platform
-FROM {table:Identifier} FINAL
-WHERE msgid BETWEEN {lowest:UInt64} AND {msgid:UInt64} AND last_msgid >= {msgid:UInt64}
-ORDER BY msgid DESC LIMIT 1
-"""
 _REQUEST = """
 SELECT request_json FROM {table:Identifier}
 WHERE request_id = {request_id:String} AND request_json != '' ORDER BY msgid LIMIT 1
@@ -38,6 +34,25 @@ SELECT event, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time
   toUnixTimestamp64Milli(max(expires))
 FROM push_partitions FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event
 """
+_SIZES = """
+SELECT partition, sum(devices) AS size
+FROM (
+  SELECT partition, count AS devices FROM push_partitions FINAL
+  WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND event = 'started'
+    AND (SELECT count() FROM pushes WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind = 'unicast') = 0
+  UNION ALL
+  SELECT arrayJoin(target_partitions) AS partition, 1 AS devices FROM pushes FINAL
+  WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind = 'unicast')
+GROUP BY partition HAVING size > 0 ORDER BY partition
+"""
+_REPEATED = """
+SELECT event, toUnixTimestamp64Milli(min(last)), toUnixTimestamp64Milli(max(last)), sum(records) - count(), count()
+FROM (
+  SELECT event, max(time) AS last, count() AS records FROM push_records FINAL
+  WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event, _partition HAVING records > 1)
+GROUP BY event
+"""
+_REPEATED_AS = {"command": "command", "started": "audience", "cancelled": "push cancelled", "finished": "finished"}
 _OUTCOMES = """
 SELECT kind, toUnixTimestamp64Milli(min(first)), toUnixTimestamp64Milli(max(last)), sum(devices)
 FROM (
@@ -55,36 +70,14 @@ GROUP BY kind, reason ORDER BY total DESC, reason LIMIT 10 BY kind
 """
 
 
-class Push(NamedTuple):
-    """A row of `pushes`, or of `task_pushes` while its task is not sent."""
-
-    msgid: int
-    last_msgid: int
-    appkey: str
-    kind: str
-    audience: str
-    request_json: str
-    time_ms: int
-    task_key: str
-    writer: str
-    door: str
-    address: str
-    request_id: str
-    platform: str
-
-    @property
-    def source(self) -> str:
-        return source(self.writer, self.door, self.address, self.request_id)
-
-
-async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> AuditPushResponse:
+async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: str = "") -> AuditPushResponse:
     """The push that has this message id, its first one or another of its list. NotFoundError: there is none.
 
     For another one of a list, the entries of that message alone follow, each named `message ...`, and the states are
-    those of that message.
+    those of that message. With a token the answer says too what the push was to that device.
     """
-    sent = await _find(clickhouse, "pushes", msgid)
-    push = sent or await _find(clickhouse, "task_pushes", msgid)
+    sent = await find_push(clickhouse, "pushes", msgid)
+    push = sent or await find_push(clickhouse, "task_pushes", msgid)
     if push is None:
         raise NotFoundError(f"the event log knows no push with the message id {msgid}")
     whole = await _states(clickhouse, push, push.msgid, push.last_msgid)
@@ -93,6 +86,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> Audi
         *await _task_entries(clickhouse, push, zone),
         *([_command(sent)] if sent else []),
         *_partition_entries(partitions, zone),
+        *_repeats(await _of_push(clickhouse, _REPEATED, push)),
         *(
             entry("cancel command", time_ms, detail=source(*origin))
             for time_ms, *origin in await _of_push(clickhouse, _CANCELS, push)
@@ -109,18 +103,17 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo) -> Audi
         request_json=await _request(clickhouse, push),
         timeline=in_order(entries),
         states=whole if msgid == push.msgid else await _states(clickhouse, push, msgid, msgid),
+        partitions=[
+            PartitionSize(partition=partition, devices=devices)
+            for partition, devices in await _of_push(clickhouse, _SIZES, push)
+        ],
+        device=await push_on_device(clickhouse, push, token, zone) if token else None,
     )
 
 
 async def _states(clickhouse: ClickHouse, push: Push, first: int, last: int) -> list[StateCount]:
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
     return await states(*of_push, is_listed=push.kind == "unicast", first=first, last=last)
-
-
-async def _find(clickhouse: ClickHouse, table: str, msgid: int) -> Push | None:
-    parameters = {"table": table, "msgid": msgid, "lowest": max(0, msgid - _WIDEST)}
-    rows = await clickhouse.rows(_FIND, parameters)
-    return Push(*rows[0]) if rows else None
 
 
 async def _of_push(clickhouse: ClickHouse, sql: str, push: Push) -> Sequence[Sequence[Any]]:
@@ -171,6 +164,19 @@ def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list
             case _:
                 entries.append(entry(event, first_ms, last_ms, count, f"in {count} of {started} partitions"))
     return entries
+
+
+def _repeats(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
+    """Records that stand in the log more than once, as after a restart; each counts once."""
+    return [
+        entry(f"{_REPEATED_AS[event]} again", first_ms, last_ms, again, _counted_once(event, partitions))
+        for event, first_ms, last_ms, again, partitions in rows
+    ]
+
+
+def _counted_once(event: str, partitions: int) -> str:
+    where = "" if event == "command" else f"in {partitions} partition{'' if partitions == 1 else 's'}, "
+    return f"{where}the log has the record more than once; it counted once"
 
 
 async def _outcome_entries(clickhouse: ClickHouse, appkey: str, first: int, last: int) -> list[TimelineEntry]:

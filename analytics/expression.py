@@ -1,6 +1,6 @@
 """An audience as a line that people can read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from analytics.names import enum_name
@@ -12,6 +12,8 @@ from protos.push.v1.push_pb2 import (
     Comparison,
     Filter,
     ModelClause,
+    StagGroup,
+    TagGroup,
 )
 
 _NUMBER_BYTES = 4
@@ -46,39 +48,47 @@ def readable(audience: Audience) -> str:
 
 def _filter(rule: Filter) -> str:
     clauses = [
-        _groups([[f"tag {tag}" for tag in group.tags] for group in rule.tags]),
-        _negated([[f"tag {tag}" for tag in group.tags] for group in rule.not_tags]),
-        _groups([[f'stag "{stag}"' for stag in group.stags] for group in rule.stags]),
-        _negated([[f'stag "{stag}"' for stag in group.stags] for group in rule.not_stags]),
-        *(_attribute(clause) for clause in rule.attributes),
-        *(_activity(clause) for clause in rule.activity),
-        *(_model(clause) for clause in rule.models),
+        groups(tag_names(rule.tags)),
+        negated(tag_names(rule.not_tags)),
+        groups(stag_names(rule.stags)),
+        negated(stag_names(rule.not_stags)),
+        *(attribute(clause) for clause in rule.attributes),
+        *(activity(clause) for clause in rule.activity),
+        *(model(clause) for clause in rule.models),
     ]
     return ", ".join(filter(None, clauses)) or "everyone"
 
 
-def _groups(groups: Sequence[Sequence[str]]) -> str:
-    texts = [" AND ".join(members) for members in groups]
+def tag_names(wanted: Iterable[TagGroup]) -> list[list[str]]:
+    return [[f"tag {tag}" for tag in group.tags] for group in wanted]
+
+
+def stag_names(wanted: Iterable[StagGroup]) -> list[list[str]]:
+    return [[f'stag "{stag}"' for stag in group.stags] for group in wanted]
+
+
+def groups(named: Sequence[Sequence[str]]) -> str:
+    texts = [" AND ".join(members) for members in named]
     return texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
 
 
-def _negated(groups: Sequence[Sequence[str]]) -> str:
-    text = _groups(groups)
-    if len(groups) == 1 and len(groups[0]) == 1:
+def negated(named: Sequence[Sequence[str]]) -> str:
+    text = groups(named)
+    if len(named) == 1 and len(named[0]) == 1:
         return f"NOT {text}"
     return f"NOT ({text})" if text else ""
 
 
-def _attribute(clause: AttributeClause) -> str:
+def attribute(clause: AttributeClause) -> str:
     name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
     return f"{name} {_within(clause.negated)} {_one_of(list(clause.values))}"
 
 
-def _model(clause: ModelClause) -> str:
+def model(clause: ModelClause) -> str:
     return f"model {_within(clause.negated)} {_one_of([f'{pair.brand} {pair.model}' for pair in clause.pairs])}"
 
 
-def _activity(clause: ActivityClause) -> str:
+def activity(clause: ActivityClause) -> str:
     days = _count(clause.days, "day", "days")
     return f"opens in {days} {_COMPARISONS.get(clause.comparison, '?')} {clause.opens}"
 

@@ -16,6 +16,7 @@ from analytics.attributes import DeviceAttributes, load
 from analytics.broadcasts import Broadcasts
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Gathering, Pace
+from analytics.registrations import Registrations
 from analytics.rows import SOURCES, Translation
 from analytics.store import Batch, Offsets, Range, token
 from services.runtime.crashpoint import Point, reached
@@ -72,9 +73,8 @@ class Ingestion:
         self._next = dict.fromkeys(reads, 0)
         self._hurry = asyncio.Event()
         self._waiting = 0
-        self._attributes = DeviceAttributes()
         self._broadcasts = Broadcasts()
-        self._translation = Translation(self._attributes, self._broadcasts)
+        self._translation = Translation(DeviceAttributes(), self._broadcasts, Registrations())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE)
         self._offsets: Offsets
         self._identity = ""
@@ -147,10 +147,11 @@ class Ingestion:
     async def _recover(self) -> None:
         """Come to a state without a batch half in. May be called again when it failed."""
         self._identity = await self._known_identity()
-        self._attributes = DeviceAttributes()
+        attributes, registrations = DeviceAttributes(), Registrations()
         self._broadcasts = Broadcasts()
-        self._translation = Translation(self._attributes, self._broadcasts)
-        await load(self._attributes, self._clickhouse)
+        self._translation = Translation(attributes, self._broadcasts, registrations)
+        await load(attributes, self._clickhouse)
+        await registrations.load(self._clickhouse)
         await self._broadcasts.load(self._clickhouse)
         batch = await self._on_thread(self._offsets.pending)
         seen = {partition: range_.next for partition, range_ in batch.items()}

@@ -4,7 +4,8 @@ A device that reported a later step took the earlier ones too. Of the devices th
 for Android is having received it and for iOS having been sent it, none is failed, expired or cancelled; every other
 device of the audience is at most one of these, or is still waited for.
 
-With a category, each device counts under what it was like when the push started.
+With a category, each device counts under what was known of it when the start of the push was taken in; so the values
+add up to the audience.
 """
 
 from collections.abc import Sequence
@@ -56,9 +57,9 @@ _COUNTS = """
   sum(bitmapAndCardinality(target, received)),
   sum(bitmapAndCardinality(target, shown)),
   sum(bitmapAndCardinality(target, clicked)),
-  sum(bitmapCardinality(bitmapAnd(target, failed_only))),
-  sum(bitmapCardinality(bitmapAnd(target, expired_only)) + if(is_finished AND NOT is_cancelled, unsettled, 0)),
-  sum(bitmapCardinality(bitmapAnd(target, cancelled_only)) + if(is_cancelled, unsettled, 0))
+  sum(bitmapAndCardinality(target, failed_only)),
+  sum(bitmapAndCardinality(target, expired_only) + if(is_finished AND NOT is_cancelled, unsettled, 0)),
+  sum(bitmapAndCardinality(target, cancelled_only) + if(is_cancelled, unsettled, 0))
 """
 _ENDS = """
   bitmapAndnot(failed, done) AS failed_only,
@@ -66,30 +67,28 @@ _ENDS = """
   bitmapAndnot(cancelled, done_or_failed) AS cancelled_only,
   bitmapOr(done_or_failed, cancelled) AS done_failed_or_cancelled,
   bitmapAndnot(expired, done_failed_or_cancelled) AS expired_only,
-  bitmapOr(done_failed_or_cancelled, expired) AS settled,
-  bitmapAndnotCardinality(target, settled) AS unsettled
+  bitmapOr(done_failed_or_cancelled, expired) AS settled
 """
+_UNSETTLED = "if(is_finished OR is_cancelled, bitmapAndnotCardinality(target, settled), 0) AS unsettled"
 _WHOLE = f"""
 {_PARTS}
 SELECT msgid, {_COUNTS}
-FROM (SELECT *, audience AS target, {_ENDS} FROM parts) GROUP BY msgid
+FROM (SELECT *, audience AS target, {_ENDS}, {_UNSETTLED} FROM parts) GROUP BY msgid
 """  # noqa: S608
 _BY_VALUE = f"""
 {_PARTS},
-(SELECT toInt64(toUnixTimestamp64Milli(min(time))) FROM push_partitions
- WHERE appkey = {{appkey:String}} AND msgid IN {{msgids:Array(UInt64)}} AND event = 'started') AS started_ms,
+ended AS (
+  SELECT partition, sent, received, shown, clicked, is_finished, is_cancelled, {_ENDS} FROM parts),
 values AS (
-  SELECT partition, info, groupBitmapState(number) AS devices
+  SELECT partition, one.1 AS info, CAST(one.2, 'AggregateFunction(groupBitmap, UInt32)') AS target
   FROM (
-    SELECT partition, number, argMax({{column:Identifier}},
-      if(toUnixTimestamp64Milli(time) <= started_ms, toInt64(_offset), -1 - toInt64(_offset))) AS info
-    FROM devices WHERE appkey = {{appkey:String}} GROUP BY partition, number)
-  WHERE NOT {{is_one:Bool}} OR info = {{info:String}}
-  GROUP BY partition, info)
+    SELECT partition, {{column:Identifier}} AS of_value FROM push_values FINAL
+    WHERE appkey = {{appkey:String}} AND msgid IN {{msgids:Array(UInt64)}})
+  ARRAY JOIN arrayZip(mapKeys(of_value), mapValues(of_value)) AS one
+  WHERE NOT {{is_one:Bool}} OR info = {{info:String}})
 SELECT info, {_COUNTS}
-FROM (
-  SELECT *, bitmapAnd(audience, devices) AS target, {_ENDS} FROM parts INNER JOIN values USING partition)
-GROUP BY info HAVING targets > 0 ORDER BY info
+FROM (SELECT *, {_UNSETTLED} FROM values INNER JOIN ended USING partition)
+GROUP BY info ORDER BY info
 """  # noqa: S608
 _COLUMNS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 

@@ -15,12 +15,14 @@ from analytics.changes import command_detail, command_name
 from analytics.expression import readable
 from analytics.names import enum_name
 from analytics.outcomes import OutcomeColumns
+from analytics.registrations import Registrations
 from analytics.tables import TABLES
+from analytics.values import by_value
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionEventKind, SessionFact
 from protos.push.v1.push_pb2 import Audience, Devices, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import AppFact, Platform
-from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
+from protos.registry.v1.devices_pb2 import Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.runtime.follower import decode
@@ -42,11 +44,12 @@ class Row(NamedTuple):
 
 
 class Translation:
-    """Records of one batch after another into tables; what is known of devices and broadcasts outlives a batch."""
+    """Records of one batch after another into tables; what is known of devices and broadcasts outlives it."""
 
-    def __init__(self, attributes: DeviceAttributes, broadcasts: Broadcasts) -> None:
+    def __init__(self, attributes: DeviceAttributes, broadcasts: Broadcasts, registrations: Registrations) -> None:
         self._attributes = attributes
         self._broadcasts = broadcasts
+        self._registrations = registrations
 
     def tables(self, records: Sequence[Record], park: Callable[[Record, Exception], None]) -> dict[str, pa.Table]:
         """The rows of each table that gets some. The same records give the same rows in the same order.
@@ -79,7 +82,7 @@ class Translation:
             case SessionFact():
                 return self._sessions(record, message)
             case PushFact():
-                return _push_partition(record, message)
+                return self._push_partition(record, message)
             case DeliveryFact():
                 outcomes.add(record, message)
                 return []
@@ -99,11 +102,18 @@ class Translation:
                     *(getattr(known, name) for name in ATTRIBUTES),
                     *(_event_id(message.meta), *_place(record)),
                 )
-                return [Row("devices", values)]
+                return [Row("devices", values), *self._registration(record, device)]
             case "revocations" | None:
                 return []
             case never:
                 assert_never(never)
+
+    def _registration(self, record: Record, device: Device) -> list[Row]:
+        if not self._registrations.is_first(device.appkey, record.partition, device.number):
+            return []
+        registered = (device.appkey, device.registered_ms, record.partition, device.number)
+        values = (getattr(device.attributes, name) for name in ATTRIBUTES)
+        return [Row("registrations", (*registered, *values, *_place(record)))]
 
     def _sessions(self, record: Record, message: SessionFact) -> list[Row]:
         match message.WhichOneof("fact"):
@@ -149,6 +159,32 @@ class Translation:
             case never:
                 assert_never(never)
 
+    def _push_partition(self, record: Record, message: PushFact) -> list[Row]:
+        def row(event: str, audience: bytes = b"", count: int = 0, expires_ms: int = 0) -> Row:
+            push = (message.msgid, message.appkey, record.partition, event, message.meta.time_ms)
+            return Row("push_partitions", (*push, audience, count, expires_ms, *_place(record)))
+
+        match message.WhichOneof("fact"):
+            case "started":
+                started = message.started
+                values = self._values(record, message, BitMap.deserialize(started.audience))
+                return [row("started", started.audience, started.count, started.expires_ms), *values]
+            case "cancelled":
+                return [row("cancelled")]
+            case "finished":
+                return [row("finished")]
+            case None:
+                return []
+            case never:
+                assert_never(never)
+
+    def _values(self, record: Record, message: PushFact, audience: BitMap) -> list[Row]:
+        if not audience:
+            return []
+        values = by_value(self._attributes, message.appkey, record.partition, audience)
+        push = (message.appkey, message.msgid, record.partition, message.meta.time_ms)
+        return [Row("push_values", (*push, *values, *_place(record)))]
+
 
 def _device_command(record: Record, message: DeviceCommand) -> Row:
     asked = (message.meta.time_ms, command_name(message), command_detail(message), *_origin(message.meta))
@@ -192,33 +228,13 @@ def _task(record: Record, message: TaskFact) -> list[Row]:
             assert_never(never)
 
 
-def _push_partition(record: Record, message: PushFact) -> list[Row]:
-    def row(event: str, audience: bytes = b"", count: int = 0, expires_ms: int = 0) -> Row:
-        push = (message.msgid, message.appkey, record.partition, event, message.meta.time_ms)
-        return Row("push_partitions", (*push, audience, count, expires_ms, *_place(record)))
-
-    match message.WhichOneof("fact"):
-        case "started":
-            started = message.started
-            _ = BitMap.deserialize(started.audience)
-            return [row("started", started.audience, started.count, started.expires_ms)]
-        case "cancelled":
-            return [row("cancelled")]
-        case "finished":
-            return [row("finished")]
-        case None:
-            return []
-        case never:
-            assert_never(never)
-
-
 def _push(push: SendPush, time_ms: int, meta: Meta, place: tuple[Any, ...]) -> tuple[Any, ...]:
     last_msgid = min(push.msgid + max(push.id_count, 1) - 1, _GREATEST_ID)
     kind = enum_name(Kind.DESCRIPTOR, push.kind, "KIND_")
     return (
         *(push.msgid, last_msgid, push.appkey, _platform(push.platform), kind, readable(push.audience)),
-        *(_filter(push.audience), push.request_json, time_ms, push.period_s, push.qps, push.task_key, *_targets(push.audience.devices)),
-        *(*_origin(meta), *place),
+        *(_filter(push.audience), push.request_json, time_ms, push.period_s, push.qps, push.task_key),
+        *(*_targets(push.audience.devices), *_origin(meta), *place),
     )
 
 

@@ -17,8 +17,10 @@ STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped"
 
 _REACHED = ("clicked", "shown", "received")
 _ENDED = ("failed", "dropped", "cancelled", "expired")
-_LADDER = (*_REACHED, *_ENDED)
-_LADDER_IOS = (*_REACHED, "sent", *_ENDED)
+LADDER = (*_REACHED, *_ENDED)
+"""The first of these that the log says of a device is its state."""
+
+LADDER_IOS = (*_REACHED, "sent", *_ENDED)
 """iOS devices confirm nothing: there, sent is the end."""
 
 _ENDED_IN = """
@@ -63,7 +65,7 @@ async def states(
         **{"appkey": appkey, "push": push, "is_listed": is_listed, "first": first, "last": last},
         "ended": list(_ENDED),
     }
-    rows = await clickhouse.rows(_sql(_LADDER_IOS if platform == "ios" else _LADDER), parameters)
+    rows = await clickhouse.rows(_sql(LADDER_IOS if platform == "ios" else LADDER), parameters)
     counts = [StateCount(state=state, reason=reason, devices=devices) for state, reason, devices in rows]
     return sorted(counts, key=lambda count: STATES.index(count.state))
 

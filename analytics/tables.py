@@ -29,6 +29,14 @@ _PARTITION = [
     *[("msgid", pa.uint64()), ("appkey", _TEXT), ("partition", pa.uint16()), ("event", _TEXT), ("time", TIME)],
     *[("audience", pa.binary()), ("count", pa.uint32()), ("expires", TIME), *_PLACE],
 ]
+_REGISTRATION = [
+    *[("appkey", _TEXT), ("registered", TIME), ("partition", pa.uint16()), ("number", pa.uint32())],
+    *[*_ATTRIBUTES, *_PLACE],
+]
+_VALUES = [
+    *[("appkey", _TEXT), ("msgid", pa.uint64()), ("partition", pa.uint16()), ("time", TIME)],
+    *[*((name, pa.map_(_TEXT, pa.binary())) for name in ATTRIBUTES), *_PLACE],
+]
 _SESSION = [
     *[("appkey", _TEXT), ("partition", pa.uint16()), ("number", pa.uint32()), ("token", _TEXT), ("kind", _TEXT)],
     *[("time", TIME), ("connection", pa.uint64()), ("reason", _TEXT), ("gateway", _TEXT), *_ATTRIBUTES, *_PLACE],
@@ -60,6 +68,7 @@ TABLES: dict[str, pa.Schema] = {
             *[*_ORIGIN, ("_event_id", _ID), *_PLACE],
         ]
     ),
+    "registrations": pa.schema(_REGISTRATION),
     "pushes": pa.schema(_PUSH),
     "push_cancels": pa.schema(
         [("msgid", pa.uint64()), ("appkey", _TEXT), ("time", TIME), *_ORIGIN, ("_event_id", _ID), *_PLACE]
@@ -71,5 +80,6 @@ TABLES: dict[str, pa.Schema] = {
         [("appkey", _TEXT), ("minute", TIME), ("gateway", _TEXT), ("connections", pa.uint32()), *_PLACE]
     ),
     "push_partitions": pa.schema(_PARTITION),
+    "push_values": pa.schema(_VALUES),
     "deliveries": pa.schema(_DELIVERY),
 }

@@ -11,14 +11,18 @@ from protos.analytics.v1.analytics_pb2 import UsersRow
 
 _BEFORE_MS = -(2**63)
 _REGISTRATIONS = """
-SELECT info, roundDown(registered_ms, {{starts:Array(Int64)}}) AS day, count()
-FROM (
-  SELECT toUnixTimestamp64Milli(min(registered)) AS registered_ms, {info} AS info
-  FROM devices WHERE appkey = {{appkey:String}} GROUP BY partition, number)
-WHERE registered_ms < {{end_ms:Int64}}
-GROUP BY info, day ORDER BY info
+SELECT info, toInt64({{before_ms:Int64}}) AS day, count() FROM (
+  SELECT {info} AS info FROM registrations
+  WHERE appkey = {{appkey:String}} AND registered < fromUnixTimestamp64Milli({{start_ms:Int64}})
+    AND {{is_cumulative:Bool}} AND {wanted})
+GROUP BY info
+UNION ALL
+SELECT {info} AS info, roundDown(toUnixTimestamp64Milli(registered), {{starts:Array(Int64)}}) AS day, count()
+FROM registrations
+WHERE appkey = {{appkey:String}} AND registered >= fromUnixTimestamp64Milli({{start_ms:Int64}})
+  AND registered < fromUnixTimestamp64Milli({{end_ms:Int64}}) AND {wanted}
+GROUP BY info, day
 """
-_VALUE = "argMin({column:Identifier}, _offset)"
 
 
 async def users(clickhouse: ClickHouse, question: Question) -> list[UsersRow]:
@@ -37,15 +41,17 @@ async def users(clickhouse: ClickHouse, question: Question) -> list[UsersRow]:
 
 async def _counts(clickhouse: ClickHouse, question: Question) -> dict[str, dict[int, int]]:
     """By value, the devices that registered on each day, named by its start, and before the first day."""
-    starts = [_BEFORE_MS, *(day.start_ms for day in question.days)]
-    parameters = {"appkey": question.appkey, "starts": starts, "end_ms": question.end_ms}
-    if question.category:
-        parameters["column"] = question.category
-    sql = _REGISTRATIONS.format(info=_VALUE if question.category else "''")
+    parameters = {
+        **{"appkey": question.appkey, "starts": [day.start_ms for day in question.days], "before_ms": _BEFORE_MS},
+        **{"start_ms": question.start_ms, "end_ms": question.end_ms, "is_cumulative": question.is_cumulative},
+        **{"column": question.category, "info": question.info},
+    }
+    info = "{column:Identifier}" if question.category else "''"
+    wanted = "info = {info:String}" if question.info is not None else "1"
     counts: dict[str, dict[int, int]] = {}
-    for info, start_ms, count in await clickhouse.rows(sql, parameters):
-        counts.setdefault(info, {})[start_ms] = count
-    return counts
+    for value, start_ms, count in await clickhouse.rows(_REGISTRATIONS.format(info=info, wanted=wanted), parameters):
+        counts.setdefault(value, {})[start_ms] = count
+    return dict(sorted(counts.items()))
 
 
 def _by_day(counts: dict[int, int], question: Question) -> list[int]:

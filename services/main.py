@@ -39,6 +39,7 @@ ROLES = {
 """Each role's wiring, in the order of starting: what stands behind a door is there before the door opens."""
 
 COMMANDS = {
+    "apns-standin": "services.delivery.standin.command",
     "app": "edge.cli.app",
     "audit": "edge.cli.audit",
     "device": "edge.cli.device",
@@ -58,7 +59,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
-            command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+            command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
             return command
         return super().get_command(ctx, cmd_name)
 

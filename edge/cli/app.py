@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edge.cli.apns import apns_change, apns_options, apns_record, apns_text
+from edge.cli.origin import here
 from edge.cli.reach import reach
 from edge.cli.revoke import revoke_keys
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
@@ -50,7 +51,7 @@ app.add_command(revoke_keys)
 @as_json
 def create(platform: str, name: str, package: str, account: str, json_output: bool) -> None:
     """Make an app; prints its appkey and its secret key."""
-    request = CreateAppRequest(platform=PLATFORMS[platform], name=name, package=package, account=account)
+    request = CreateAppRequest(platform=PLATFORMS[platform], name=name, package=package, account=account, origin=here())
     answer = _ask(lambda registry: registry.CreateApp(request))
     _print_with_secret(answer.app, answer.secret_key, json_output)
 
@@ -104,7 +105,12 @@ def set_app(
         raise click.BadParameter("must be a number of seconds", param_hint="--default-period")
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
-        appkey=appkey, ack_info_enabled=enabled, default_period_s=default_period, name=name, apns=change
+        appkey=appkey,
+        ack_info_enabled=enabled,
+        default_period_s=default_period,
+        name=name,
+        apns=change,
+        origin=here(),
     )
     answer = _ask(lambda registry: registry.UpdateApp(request))
     _print_app(answer.app, json_output)
@@ -115,7 +121,8 @@ def set_app(
 @as_json
 def rotate_secret(appkey: str, json_output: bool) -> None:
     """Give an app a new secret key; the old one stops working at once."""
-    answer = _ask(lambda registry: registry.RotateSecret(RotateSecretRequest(appkey=appkey)))
+    request = RotateSecretRequest(appkey=appkey, origin=here())
+    answer = _ask(lambda registry: registry.RotateSecret(request))
     _print_with_secret(answer.app, answer.secret_key, json_output)
 
 

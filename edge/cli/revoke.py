@@ -1,19 +1,15 @@
 """`carillon device revoke` and `carillon app revoke-keys`: device keys that are refused from now on."""
 
-import contextlib
-import getpass
 import json
-import socket
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import click
 
+from edge.cli.origin import here
 from edge.cli.reach import reach
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.runtime.v1.log_pb2 import Origin
-from services.runtime import ids
 from services.runtime.rpc import Channel
 
 if TYPE_CHECKING:
@@ -28,7 +24,7 @@ _as_json = click.option("--json", "json_output", is_flag=True, help="Print one J
 @_as_json
 def revoke(appkey: str, token: str, json_output: bool) -> None:
     """End a device and refuse its key, for ever. Its app may register the device anew."""
-    request = RevokeDeviceKeyRequest(appkey=appkey, token=token, origin=_origin())
+    request = RevokeDeviceKeyRequest(appkey=appkey, token=token, origin=here())
 
     def ask(channel: Channel) -> "Awaitable[RevokeDeviceKeyResponse]":
         return RegistryServiceStub(channel).RevokeDeviceKey(request)
@@ -45,7 +41,7 @@ def revoke(appkey: str, token: str, json_output: bool) -> None:
 @_as_json
 def revoke_keys(appkey: str, json_output: bool) -> None:
     """Refuse every device key of an app handed out so far. All its devices have to register anew."""
-    request = RevokeAppKeysRequest(appkey=appkey, origin=_origin())
+    request = RevokeAppKeysRequest(appkey=appkey, origin=here())
 
     def ask(channel: Channel) -> "Awaitable[RevokeAppKeysResponse]":
         return RegistryServiceStub(channel).RevokeAppKeys(request)
@@ -55,11 +51,3 @@ def revoke_keys(appkey: str, json_output: bool) -> None:
         click.echo(json.dumps({"appkey": appkey, "revoked": True}))
     else:
         click.echo("All device keys handed out so far are refused; their devices are being removed.")
-
-
-def _origin() -> Origin:
-    """The user at this host."""
-    user = "unknown"
-    with contextlib.suppress(KeyError, OSError):
-        user = getpass.getuser()
-    return Origin(door="cli", address=f"{user}@{socket.gethostname()}", request_id=ids.event_id().hex())

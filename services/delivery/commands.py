@@ -10,7 +10,7 @@ from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
 from services.delivery.audiences import Audiences
 from services.delivery.fanout import Fanout
-from services.delivery.ios import IosDelivery
+from services.delivery.ios.delivery import IosDelivery
 from services.delivery.journal import Entry, Journal
 from services.delivery.pushes import Waiting
 from services.delivery.recorder import Recorder

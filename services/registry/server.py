@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppFact
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppChanged, AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
@@ -35,6 +35,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin, Position
 from services.registry.apns_keys import change_apns
+from services.registry.changes import settings_changed
 from services.registry.lookups import Lookups
 from services.runtime import ids
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
@@ -86,7 +87,7 @@ class RegistryServicer(RegistryServiceServicer):
         async with self._changing:
             app.appkey = self._free_appkey()
             secret = self._seal_new_secret(app)
-            await self._write(app)
+            await self._write(app, "created", [], request.origin)
         return CreateAppResponse(app=app, secret_key=secret)
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
@@ -106,15 +107,16 @@ class RegistryServicer(RegistryServiceServicer):
                 app.name = _checked_text("name", request.name)
             if request.HasField("apns"):
                 change_apns(app, request.apns, self._around.keys)
-            if app != self._around.apps.get(app.appkey):
-                await self._write(app)
+            known = self._app(request.appkey)
+            if app != known:
+                await self._write(app, "set", settings_changed(known, app), request.origin)
         return UpdateAppResponse(app=app)
 
     async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
         async with self._changing:
             app = self._app(request.appkey)
             secret = self._seal_new_secret(app)
-            await self._write(app)
+            await self._write(app, "secret rotated", [], request.origin)
         return RotateSecretResponse(app=app, secret_key=secret)
 
     async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
@@ -187,13 +189,20 @@ class RegistryServicer(RegistryServiceServicer):
         app.sealed_secret = self._around.keys.seal(secret, app.appkey)
         return secret
 
-    async def _write(self, app: App) -> None:
-        """Append the app's record; returns once this process knows it."""
+    async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
+        """Append the app's record, and what was done to it; returns once this process knows it."""
         if not self._owns_apps:
             raise ConflictError("apps are kept by the registry's instance 0; ask that one")
-        meta = Meta(event_id=ids.event_id(), time_ms=self._around.clock.now_ms(), writer="registry")
-        value = AppFact(meta=meta, app=app).SerializeToString()
-        (offset,) = await self._around.log.append([Draft(APPS.name, 0, app.appkey.encode(), value)])
+        meta = Meta(
+            event_id=ids.event_id(), time_ms=self._around.clock.now_ms(), writer="registry", origin=_given(origin)
+        )
+        changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
+        facts = {
+            f"{app.appkey}/changed/{meta.event_id.hex()}": AppFact(meta=meta, changed=changed),
+            app.appkey: AppFact(meta=meta, app=app),
+        }
+        drafts = [Draft(APPS.name, 0, key.encode(), fact.SerializeToString()) for key, fact in facts.items()]
+        offset = (await self._around.log.append(drafts))[-1]
         if offset < 0:
             offset = (await self._around.log.ends([_PARTITION]))[_PARTITION] - 1
         try:
@@ -201,6 +210,10 @@ class RegistryServicer(RegistryServiceServicer):
                 await self._around.apps.progress.wait([(_PARTITION, offset)])
         except TimeoutError:
             raise DeadlineError(f"app {app.appkey} is in the log, but not known here yet; list the apps") from None
+
+
+def _given(origin: Origin) -> Origin | None:
+    return origin if origin != Origin() else None
 
 
 def _check_platform(platform: int) -> None:

@@ -22,5 +22,7 @@ REFUSED = Counter("carillon_gateway_refused_total", "Devices that found no room,
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, once a partition")
 OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
 PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")
+APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push service, by reason", ["reason"])
+APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
 INSERTED = Counter("carillon_analytics_rows_inserted_total", "Rows inserted into ClickHouse", ["table"])

@@ -1,7 +1,12 @@
-"""One embedded engine for a module of tests, as one process can have one, and a fresh database for each test."""
+"""The analytics store for a module of tests, and a fresh database in it for each test.
+
+The store is the engine in this process, of which a process can have one. The modules in OVER_HTTP run a second time, on
+a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface.
+"""
 
 import itertools
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,35 @@ import pytest
 from analytics.clickhouse import ClickHouse
 from analytics.migrate import migrate
 from services.runtime.sqlite_log import SqliteLog
+from tests.support.clickhouse import ClickHouseServer
 
-_names = (f"test_{number}" for number in itertools.count())
+OVER_HTTP = {"test_acks", "test_audit", "test_crashes", "test_ingestion", "test_statistics"}
+
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+_names = (f"carillon_test_{_worker}{number}" for number in itertools.count())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "interface" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in OVER_HTTP:
+        metafunc.parametrize("interface", ["chdb", "http"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server for the whole run; nobody stops it."""
+    if url := os.environ.get("CARILLON_TEST_CLICKHOUSE"):
+        yield url
+        return
+    server = ClickHouseServer(tmp_path_factory.mktemp("server") / "data")
+    server.start()
+    yield server.url
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def interface(request: pytest.FixtureRequest) -> str:
+    """`chdb`, the engine in this process, or `http`."""
+    return getattr(request, "param", "chdb")
 
 
 @pytest.fixture(scope="module")
@@ -19,16 +51,19 @@ def engine_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def engine(engine_path: Path) -> AsyncIterator[ClickHouse]:
-    engine = ClickHouse(None, engine_path, "unused")
+async def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) -> AsyncIterator[ClickHouse]:
+    url = request.getfixturevalue("server_url") if interface == "http" else None
+    engine = ClickHouse(url, engine_path, "unused")
     await engine.open()
     yield engine
     await engine.close()
 
 
 @pytest.fixture
-async def clickhouse(engine: ClickHouse) -> AsyncIterator[ClickHouse]:
+async def clickhouse(engine: ClickHouse, interface: str) -> AsyncIterator[ClickHouse]:
     database = engine.beside(next(_names))
+    if interface == "http":
+        await database.drop()
     await migrate(database)
     yield database
     await database.close()

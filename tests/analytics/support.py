@@ -29,14 +29,14 @@ from protos.delivery.v1.delivery_pb2 import (
 )
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Kind, Message, PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from protos.registry.v1.apps_pb2 import AppChanged, AppFact, Platform
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.runtime.clock import Clock, ManualClock
 from services.runtime.log import Draft, Log
 from services.runtime.parking import Parking
 from services.runtime.rpc import LocalServer
-from services.runtime.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
+from services.runtime.topics import APPS, DELIVERIES, DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -156,6 +156,22 @@ def device(number: int, partition: int = 1, *, time_ms: int = T0, token: str = "
     )
     fact = DeviceFact(meta=meta(f"device {partition} {number} {time_ms}", time_ms, "registry"), device=state)
     return Draft(DEVICES.name, partition, f"{APP}/{state.token}".encode(), fact.SerializeToString())
+
+
+def asked(number: int, partition: int = 1, *, time_ms: int = T0, origin: Origin | None = None, **command: Any) -> Draft:
+    """A command to a device; of an app server unless an origin is given."""
+    token = f"token-{partition}-{number}"
+    origin = origin or Origin(door="v2", address="10.0.0.3", request_id="req-3")
+    made = DeviceCommand(meta=meta(f"{token} {time_ms} {command}", time_ms, "edge", origin), appkey=APP, token=token)
+    made.MergeFrom(DeviceCommand(**command))
+    return Draft(DEVICE_COMMANDS.name, partition, f"{APP}/{token}".encode(), made.SerializeToString())
+
+
+def app_changed(action: str, *settings: str, time_ms: int = T0) -> Draft:
+    origin = Origin(door="cli", address="alice@ops", request_id="req-4")
+    fact = AppFact(meta=meta(f"{action} {time_ms}", time_ms, "registry", origin))
+    fact.changed.CopyFrom(AppChanged(appkey=APP, action=action, settings=settings))
+    return Draft(APPS.name, 0, f"{APP}/changed/{action}{time_ms}".encode(), fact.SerializeToString())
 
 
 def session(number: int, kind: SessionEventKind.ValueType, time_ms: int, partition: int = 1, reason: str = "") -> Draft:

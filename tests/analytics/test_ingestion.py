@@ -15,6 +15,7 @@ from analytics.migrate import migrate
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices
+from protos.registry.v1.devices_pb2 import AddTags
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskFellDue, TaskScheduled, TaskSent
 from services.runtime.log import Draft
@@ -23,7 +24,9 @@ from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, TASKS
 from tests.analytics.support import (
     APP,
     T0,
+    app_changed,
     app_outcomes,
+    asked,
     cancel,
     cancelled,
     connection_counts,
@@ -56,6 +59,8 @@ def history() -> list[Draft]:
     """One of everything."""
     return [
         device(3, attributes=BEIJING, alias="alice", tags=[1, 5], stags=["news"]),
+        asked(3, add_tags=AddTags(tags=[1, 5])),
+        app_changed("set", "ack_info on"),
         send(1000),
         started(1000, 1, [3, 4]),
         outcomes(1, app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
@@ -81,8 +86,10 @@ async def test_every_fact_becomes_rows(log: SqliteLog, clickhouse: ClickHouse, t
     await ingest(log, clickhouse, tmp_path, history())
 
     assert await counts(clickhouse) == {
+        "app_changes": 1,
         "connection_counts": 2,
         "deliveries": 4,
+        "device_commands": 1,
         "devices": 1,
         "push_cancels": 1,
         "push_partitions": 3,

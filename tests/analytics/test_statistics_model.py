@@ -191,7 +191,7 @@ def test_users(world: World, data: st.DataObject) -> None:
     registered: dict[Device, int] = {}
     infos: dict[Device, str] = {}
     for state in states:
-        registered[state.device] = min(state.registered_ms, registered.get(state.device, state.registered_ms))
+        registered.setdefault(state.device, state.registered_ms)
         infos.setdefault(state.device, state.info)
 
     def count(first: date, last: date, info: str | None = None) -> int:
@@ -404,7 +404,6 @@ def test_broadcasts(world: World, data: st.DataObject) -> None:
     first_id = int(appkey) * 1000
     drafts = [world.device(appkey, *d, STARTED_MS - 500, attributes={"carrier": "earlier"}) for d in DEVICES]
     drafts += [world.device(appkey, *d, STARTED_MS - 5, attributes={"carrier": info}) for d, info in before.items()]
-    drafts += [world.device(appkey, *d, STARTED_MS + 500, attributes={"carrier": info}) for d, info in later.items()]
     for n, push in enumerate(sent):
         platform = Platform.PLATFORM_IOS if push.is_ios else Platform.PLATFORM_ANDROID
         msgid, at = first_id + n, STARTED_MS + n
@@ -427,6 +426,9 @@ def test_broadcasts(world: World, data: st.DataObject) -> None:
             apps = [app_outcomes(msgid, [number], value, at + 1000 + m, appkey=appkey)]
             drafts.append(world.record(DELIVERIES.name, partition, DeliveryFact(outcomes=Outcomes(apps=apps))))
     world.happen(drafts)
+    world.happen(
+        [world.device(appkey, *d, STARTED_MS + 500, attributes={"carrier": info}) for d, info in later.items()]
+    )
 
     every = frozenset(DEVICES)
     request = StatisticsRequest(appkey=appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)

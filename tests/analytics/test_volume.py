@@ -11,6 +11,7 @@ from analytics.attributes import DeviceAttributes
 from analytics.broadcasts import Broadcasts
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Pace
+from analytics.registrations import Registrations
 from analytics.rows import Translation
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log import Draft, Record
@@ -41,7 +42,7 @@ def test_no_python_step_for_each_outcome(drafts: list[Draft]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        translation = Translation(DeviceAttributes(), Broadcasts())
+        translation = Translation(DeviceAttributes(), Broadcasts(), Registrations())
         sys.setprofile(profile)
         try:
             tables = translation.tables(records, lambda record, error: pytest.fail(str(error)))

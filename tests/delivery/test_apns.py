@@ -1,42 +1,39 @@
 """The sender and Apple's stand-in, over real TLS and HTTP/2."""
 
 import asyncio
-import contextlib
-import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
-from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
-from services.delivery.apns import ApnsPush, ApnsResult, ApnsSender, payload
-from services.delivery.apple import MAX_PAYLOAD_BYTES, RefusedError, Request, checked
-from services.delivery.certificate import SelfSigned
-from services.delivery.standin import ApnsStandIn
+from services.delivery.apns.link import Times
+from services.delivery.apns.push import ApnsResult
+from services.delivery.apns.sender import ApnsSender
+from services.delivery.standin.apple import MAX_PAYLOAD_BYTES, RefusedError, Request, checked
+from services.delivery.standin.certificate import SelfSigned
+from services.delivery.standin.script import BY_PREFIX, Oddity, prefix_of
+from services.delivery.standin.service import ApnsStandIn, Manners
 from services.runtime.clock import ManualClock, SystemClock
-from services.runtime.runner import Service
+from tests.delivery.pushing import (
+    TOKEN,
+    TOPIC,
+    Sent,
+    Team,
+    asked,
+    many,
+    one,
+    open_sender,
+    running,
+    send,
+    statuses,
+    until,
+)
 
 NOW_MS = 1_800_000_000_000
-TOKEN = "ab" * 32
 DEAD = "dead" + "0" * 60
-TOPIC = "org.example.app"
-Running = TypeVar("Running", bound=Service)
-
-
-@contextlib.asynccontextmanager
-async def running(service: Running) -> AsyncIterator[Running]:
-    ready = asyncio.Event()
-    task = asyncio.create_task(service.run(ready))
-    await asyncio.wait_for(ready.wait(), 10)
-    try:
-        yield service
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.fixture
@@ -47,18 +44,12 @@ async def standin() -> AsyncIterator[ApnsStandIn]:
 
 @pytest.fixture
 async def sender(standin: ApnsStandIn) -> AsyncIterator[ApnsSender]:
-    sender = ApnsSender(standin.url, standin.authority)
-    yield sender
-    await sender.close()
-
-
-def one(token: str = TOKEN, **changes: Any) -> ApnsPush:
-    given = {"topic": TOPIC, "payload": b'{"aps":{"alert":"hi"}}', "msgid": 7, "expires_ms": 1_900_000_000_999}
-    return ApnsPush(token=token, **{**given, **changes})
+    async with open_sender(standin) as sender:
+        yield sender
 
 
 async def test_a_push_arrives_with_what_apple_wants_to_know(standin: ApnsStandIn, sender: ApnsSender) -> None:
-    assert await sender.send([one(collapse_id="c")]) == [ApnsResult(200)]
+    assert await send(sender, one(collapse_id="c")) == [ApnsResult(200)]
 
     (received,) = standin.received
     assert received.token == TOKEN
@@ -77,14 +68,14 @@ async def test_a_push_arrives_with_what_apple_wants_to_know(standin: ApnsStandIn
 async def test_a_repeat_has_the_same_id_and_another_message_or_device_has_not(
     standin: ApnsStandIn, sender: ApnsSender
 ) -> None:
-    await sender.send([one(), one(), one(msgid=8), one("cd" * 32)])
+    await send(sender, one(), one(), one(msgid=8), one("cd" * 32))
     ids = [received.headers["apns-id"] for received in standin.received]
     assert len(set(ids)) == 3
 
 
 async def test_results_stand_in_the_order_of_the_batch(standin: ApnsStandIn, sender: ApnsSender) -> None:
     batch = [one(), one("nothex"), one(topic=""), one(payload=b"x" * (MAX_PAYLOAD_BYTES + 1)), one(payload=b""), one()]
-    assert await sender.send(batch) == [
+    assert await send(sender, *batch) == [
         ApnsResult(200),
         ApnsResult(400, "BadDeviceToken"),
         ApnsResult(400, "MissingTopic"),
@@ -92,60 +83,170 @@ async def test_results_stand_in_the_order_of_the_batch(standin: ApnsStandIn, sen
         ApnsResult(400, "PayloadEmpty"),
         ApnsResult(200),
     ]
-    assert standin.refused == {"BadDeviceToken": 1, "MissingTopic": 1, "PayloadTooLarge": 1, "PayloadEmpty": 1}
+    assert standin.refused == {"BadDeviceToken": 1}
 
 
 async def test_a_dead_token_is_told_with_its_time() -> None:
     clock = ManualClock(NOW_MS)
-    async with running(ApnsStandIn(clock)) as standin:
-        sender = ApnsSender(standin.url, standin.authority)
-        assert await sender.send([one(DEAD)]) == [ApnsResult(410, "Unregistered", clock.now_ms())]
-        await sender.close()
+    async with running(ApnsStandIn(clock)) as standin, open_sender(standin, clock) as sender:
+        assert await send(sender, one(DEAD)) == [ApnsResult(410, "Unregistered", clock.now_ms())]
+        nameless = one(asked(prefix_of(410)))
+        assert await send(sender, nameless) == [ApnsResult(410, "Unregistered")]
     assert not standin.received
+
+
+@pytest.mark.parametrize(("prefix", "known"), [item for item in BY_PREFIX.items() if item[1].status])
+async def test_every_answer_can_be_asked_for(standin: ApnsStandIn, sender: ApnsSender, prefix: str, known: Any) -> None:
+    (result,) = await send(sender, one(asked(prefix)))
+    assert (result.status, result.reason) == (known.status, known.reason or "Unregistered")
+    if known.once and known.status < 500 and known.status not in (403, 429):
+        assert await statuses(sender, one(asked(prefix))) == [200]
 
 
 async def test_a_batch_shares_one_connection_and_outgrows_every_window(
     standin: ApnsStandIn, sender: ApnsSender
 ) -> None:
-    """600 payloads of 4096 bytes and 600 refusals are many times the 64 KiB that one window holds at first."""
+    """600 payloads of 4096 bytes and 2000 refusals are many times the 64 KiB that one window holds at first."""
     full = b'{"aps":{"alert":"' + b"x" * (MAX_PAYLOAD_BYTES - 20) + b'"}}'
     assert len(full) == MAX_PAYLOAD_BYTES
-    results = await sender.send([one(payload=full, msgid=n) for n in range(600)] + [one("nothex")] * 600)
-    assert [result.status for result in results] == [200] * 600 + [400] * 600
-    async with asyncio.timeout(5):
-        await standin.wait_for(600)
+    pushes = [one(payload=full, msgid=n) for n in range(600)] + [one("nothex")] * 2000
+    assert await statuses(sender, *pushes) == [200] * 600 + [400] * 2000
     assert len(standin.connections) == 1
 
 
-async def test_an_answer_that_does_not_come_in_time_is_unknown() -> None:
-    """A server that takes connections and never says a word."""
+async def test_a_peer_with_a_small_window_gets_the_payload_in_pieces() -> None:
+    async with running(ApnsStandIn(SystemClock(), manners=Manners(window=3))) as standin:
+        async with open_sender(standin) as sender:
+            assert await statuses(sender, *many([TOKEN] * 20)) == [200] * 20
+        assert standin.received[0].body == {"aps": {"alert": "hi"}}
+
+
+async def test_one_stream_until_the_first_success_and_then_as_many_as_allowed() -> None:
+    """h2 ends a connection on which more streams are opened than it allows."""
+    standin = ApnsStandIn(SystemClock(), manners=Manners(streams=5, latency_ms=1))
+    async with running(standin), open_sender(standin) as sender:
+        tokens = [TOKEN] * 20 + [asked(prefix_of(0, oddity=Oddity.ONE_STREAM))] + [TOKEN] * 20
+        assert await statuses(sender, *many(tokens)) == [200] * 41
+        assert len(standin.connections) == 1
+        (connection,) = standin.connections
+        assert connection.most_open == 5
+
+
+async def test_the_first_push_of_a_connection_goes_alone_whatever_the_peer_allows() -> None:
+    standin = ApnsStandIn(SystemClock(), manners=Manners(first_streams=100, latency_ms=300))
+    async with running(standin), open_sender(standin) as sender:
+        sent = [Sent(push) for push in many([TOKEN] * 20)]
+        for sending in sent:
+            sender.submit(sending)
+        await sent[0].result
+        (connection,) = standin.connections
+        assert connection.most_open == 1
+        await sent[-1].result
+        assert connection.most_open == 19
+
+
+async def test_an_answer_that_does_not_come_in_time_is_unknown_and_holds_up_nobody(standin: ApnsStandIn) -> None:
+    silent = asked(prefix_of(0, oddity=Oddity.SILENCE))
+    async with open_sender(standin, times=Times(deadline=2)) as sender:
+        assert await statuses(sender, one()) == [200]
+        late, *others = [Sent(push) for push in many([silent] + [TOKEN] * 50)]
+        for sending in (late, *others):
+            sender.submit(sending)
+        assert [(await sending.result) for sending in others] == [ApnsResult(200)] * 50
+        assert not late.result.done()
+        unknown = await late.result
+        assert unknown == ApnsResult(0, "no answer in time")
+        assert unknown.unknown
+        assert await statuses(sender, one()) == [200]
+        assert len(standin.connections) == 1
+
+
+async def test_a_server_that_never_says_a_word_is_left_alone_for_a_while() -> None:
+    clock = ManualClock(NOW_MS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sender = ApnsSender(f"https://127.0.0.1:{silent.getsockname()[1]}", deadline_s=0.05)
-        (result,) = await sender.send([one()])
+        sender = Team(clock).sender(f"https://127.0.0.1:{silent.getsockname()[1]}", None, Times(connect=0.05))
+        sent = Sent(one())
+        sender.submit(sent)
+        seat = sender._seats[0]
+        for rest_ms in (1000, 2000, 4000):
+            await until(lambda: seat.circuit.rests(clock.now_ms()))
+            assert seat.circuit.until_ms == clock.now_ms() + rest_ms
+            clock.move(rest_ms / 1000)
+        assert not sent.result.done()
         await sender.close()
-    assert result == ApnsResult(0, "no answer in time")
-    assert result.unknown
 
 
-async def test_a_lost_connection_is_unknown_and_the_next_push_makes_a_new_one(standin: ApnsStandIn) -> None:
-    async with running(_Cutter(standin)) as cutter:
-        through = ApnsSender(f"https://127.0.0.1:{cutter.port}", standin.authority)
-        assert [result.status for result in await through.send([one()])] == [200]
-        cutter.cut = True
-        (lost,) = await through.send([one(msgid=8)])
+async def test_a_half_open_connection_is_noticed_and_replaced(standin: ApnsStandIn) -> None:
+    times = Times(quiet=0.2, pong=0.3)
+    async with open_sender(standin, times=times) as sender:
+        assert await statuses(sender, one()) == [200]
+        (mute,) = standin.connections
+        (lost,) = await send(sender, one(asked(prefix_of(0, oddity=Oddity.HALF_OPEN))))
         assert lost.unknown
-        assert "connection lost" in lost.reason
-        cutter.cut = False
-        assert [result.status for result in await through.send([one(msgid=8)])] == [200]
-        await through.close()
+        assert await statuses(sender, one()) == [200]
+        await until(lambda: mute not in standin.connections)
+
+
+async def test_an_idle_connection_is_kept_by_pings_and_closed_at_last(standin: ApnsStandIn) -> None:
+    async with open_sender(standin, times=Times(quiet=0.05, pong=5, idle=0.5)) as sender:
+        assert await statuses(sender, one()) == [200]
+        (connection,) = standin.connections
+        await until(lambda: connection.pings >= 2)
+        await until(lambda: not standin.connections)
+        assert await statuses(sender, one()) == [200]
+
+
+@pytest.mark.parametrize("oddity", [Oddity.REFUSE, Oddity.GOODBYE_BEFORE, Oddity.GOODBYE])
+async def test_what_was_certainly_not_done_is_sent_again_and_what_was_is_not(
+    standin: ApnsStandIn, sender: ApnsSender, oddity: Oddity
+) -> None:
+    tokens = [TOKEN] * 30 + [asked(prefix_of(0, oddity=oddity, once=True))] + [TOKEN] * 30
+    assert await statuses(sender, *many(tokens)) == [200] * 61
+    assert len(standin.received) == 61
+
+
+@pytest.mark.parametrize(
+    ("oddity", "reason"), [(Oddity.RESET, "reset: INTERNAL_ERROR"), (Oddity.CUT, "connection lost")]
+)
+async def test_what_may_have_been_done_is_unknown_and_the_next_push_goes_through(
+    standin: ApnsStandIn, sender: ApnsSender, oddity: Oddity, reason: str
+) -> None:
+    assert await statuses(sender, one()) == [200]
+    (lost,) = await send(sender, one(asked(prefix_of(0, oddity=oddity)), msgid=8))
+    assert lost.unknown
+    assert reason in lost.reason
+    assert await statuses(sender, one(msgid=8)) == [200]
+
+
+async def test_a_push_that_is_not_wanted_any_more_is_skipped(standin: ApnsStandIn, sender: ApnsSender) -> None:
+    sent = Sent(one(), is_wanted=False)
+    sender.submit(sent)
+    assert await sent.result is None
+    assert not standin.received
+
+
+async def test_a_connection_in_trouble_rests_ever_longer_and_is_tried_with_one_push() -> None:
+    clock = ManualClock(NOW_MS)
+    async with running(ApnsStandIn(clock)) as standin, open_sender(standin, clock) as sender:
+        assert await statuses(sender, one()) == [200]
+        trouble = asked(prefix_of(500, "InternalServerError"))
+        for rest_s in (1, 2, 4):
+            assert await statuses(sender, one(trouble)) == [500]
+            waiting = Sent(one(msgid=rest_s))
+            sender.submit(waiting)
+            assert sender._seats[0].circuit.until_ms == clock.now_ms() + rest_s * 1000
+            waiting.is_wanted = False
+            clock.move(rest_s)
+            assert await asyncio.wait_for(waiting.result, 5) is None
+        assert await statuses(sender, one()) == [200]
+        assert sender._seats[0].circuit.is_closed
 
 
 async def test_a_sender_trusts_only_its_authority(standin: ApnsStandIn) -> None:
     for authority in (None, SelfSigned.make("127.0.0.1").certificate_pem):
-        sender = ApnsSender(standin.url, authority)
-        (result,) = await sender.send([one()])
-        assert result.unknown
-        assert "CERTIFICATE_VERIFY_FAILED" in result.reason
+        sender = Team().sender(standin.url, authority)
+        sender.submit(Sent(one()))
+        await until(lambda sender=sender: not sender._seats[0].circuit.is_closed)
         await sender.close()
     assert not standin.received
 
@@ -178,7 +279,7 @@ async def test_bytes_that_are_not_http2_end_their_connection_only(standin: ApnsS
     async with asyncio.timeout(5):
         await reader.read()
     writer.close()
-    assert await sender.send([one()]) == [ApnsResult(200)]
+    assert await send(sender, one()) == [ApnsResult(200)]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +295,7 @@ async def test_bytes_that_are_not_http2_end_their_connection_only(standin: ApnsS
 def test_headers_are_checked(header: str, value: str, reason: str) -> None:
     headers = {":method": "POST", ":path": f"/3/device/{TOKEN}", "apns-topic": TOPIC, header: value}
     with pytest.raises(RefusedError, match=reason):
-        checked(Request(list(headers.items()), bytearray(b"{}")), NOW_MS)
+        checked(Request(list(headers.items()), bytearray(b"{}")))
 
 
 def test_a_header_given_twice_and_a_hurried_background_push_are_refused() -> None:
@@ -204,82 +305,10 @@ def test_a_header_given_twice_and_a_hurried_background_push_are_refused() -> Non
         ([("apns-push-type", "background"), ("apns-priority", "10")], "BadPriority"),
     ):
         with pytest.raises(RefusedError, match=reason):
-            checked(Request(base + more, bytearray(b"{}")), NOW_MS)
-
-
-def ios(content: str = "hello", is_notif: bool = True, extra: str | None = None, **style: Any) -> Message:
-    return Message(is_notif=is_notif, content=content, extra=extra, ios=IosStyle(**style))
-
-
-@pytest.mark.parametrize(
-    ("message", "body"),
-    [
-        (ios(), {"aps": {"alert": "hello"}}),
-        (ios('你好 \u2028 "q"'), {"aps": {"alert": '你好 \u2028 "q"'}}),
-        (ios(title="T"), {"aps": {"alert": {"title": "T", "body": "hello"}}}),
-        (ios(badge=0), {"aps": {"alert": "hello", "badge": 0}}),
-        (ios(badge=-1), {"aps": {"alert": "hello"}}),
-        (ios(sound="bell"), {"aps": {"alert": "hello", "sound": "bell"}}),
-        (ios(sound=""), {"aps": {"alert": "hello"}}),
-        (ios(content_available=True), {"aps": {"alert": "hello", "content-available": 1}}),
-        (ios(content_available=False), {"aps": {"alert": "hello"}}),
-        (ios(category="c"), {"aps": {"alert": "hello", "category": "c"}}),
-        (ios(extra='{"k":1}'), {"aps": {"alert": "hello"}, "extra": '{"k":1}'}),
-        (ios(extra=""), {"aps": {"alert": "hello"}, "extra": ""}),
-        (ios('{"loc-key":"K"}', content_is_json=True), {"aps": {"alert": {"loc-key": "K"}}}),
-        (ios('{"loc-key":"K"}'), {"aps": {"alert": '{"loc-key":"K"}'}}),
-        (ios("[1]", content_is_json=True), {"aps": {"alert": "[1]"}}),
-        (ios("{", content_is_json=True), {"aps": {"alert": "{"}}),
-        (ios(is_notif=False, sound="bell", badge=3), {"aps": {"content-available": 1}, "content": "hello"}),
-        (
-            ios('{"a":1}', is_notif=False, extra="x", content_is_json=True),
-            {"aps": {"content-available": 1}, "content": {"a": 1}, "extra": "x"},
-        ),
-        (Message(is_notif=True, content="plain", android=AndroidStyle(title="T")), {"aps": {"alert": "plain"}}),
-    ],
-)
-def test_payloads(message: Message, body: object) -> None:
-    encoded = payload(message)
-    assert json.loads(encoded) == body
-    assert len(encoded) <= len(json.dumps(body, ensure_ascii=False).encode())
+            checked(Request(base + more, bytearray(b"{}")))
 
 
 def _place(standin: ApnsStandIn) -> tuple[str, int]:
     url = httpx.URL(standin.url)
     assert url.port
     return url.host, url.port
-
-
-class _Cutter:
-    """Passes connections on to the stand-in; while `cut`, it resets each one as soon as its client says something."""
-
-    name = "cutter"
-
-    def __init__(self, standin: ApnsStandIn) -> None:
-        self._target = _place(standin)
-        self.cut = False
-        self.port = 0
-
-    async def run(self, ready: asyncio.Event) -> None:
-        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        ready.set()
-        async with server:
-            await asyncio.Event().wait()
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward_reader, onward_writer = await asyncio.open_connection(*self._target)
-        back = asyncio.create_task(self._copy(onward_reader, writer))
-        await self._copy(reader, onward_writer, cutting=writer)
-        back.cancel()
-        onward_writer.close()
-        writer.close()
-
-    async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cutting: asyncio.StreamWriter | None = None
-    ) -> None:
-        while data := await reader.read(65536):
-            if cutting and self.cut:
-                cutting.transport.abort()
-                return
-            writer.write(data)

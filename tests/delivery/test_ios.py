@@ -3,28 +3,38 @@
 import asyncio
 import contextlib
 import itertools
+import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionEventKind, SessionFact
 from protos.push.v1.push_pb2 import IosStyle, Message
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
-from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.apple import Request
-from services.delivery.ios import IosDelivery
-from services.delivery.standin import ApnsStandIn
+from services.delivery import main as delivery_main
+from services.delivery.apns.senders import CredentialsOf, Place
+from services.delivery.ios.delivery import IosDelivery
+from services.delivery.standin.apple import Request
+from services.delivery.standin.certificate import SelfSigned, public_key
+from services.delivery.standin.connection import Reply
+from services.delivery.standin.script import Oddity, prefix_of
+from services.delivery.standin.service import ApnsStandIn, Manners
 from services.registry.main import RegistrySettings
 from services.registry.main import build as build_registry
+from services.runtime.apns_credentials import Environment
 from services.runtime.ids import event_id
 from services.runtime.log import Draft, Partition
 from services.runtime.peers import Peers
 from services.runtime.rpc import LocalServer
-from services.runtime.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.runtime.topics import DEVICE_COMMANDS, SESSIONS, device_key, partition_of
 from tests.delivery.conftest import (
     BOUND_S,
     FAILED,
@@ -36,12 +46,12 @@ from tests.delivery.conftest import (
     idle,
     started,
 )
+from tests.support.apns_keys import KEY_ID, TEAM_ID, pem
 from tests.support.mortal import add_servicers
 
 GOOD = [f"{n:02x}" * 32 for n in range(6)]
 DEAD = "dead" + "0" * 60
 BAD = "no token of Apple's"
-Answer = tuple[list[tuple[str, str]], bytes]
 
 
 class Apple:
@@ -51,18 +61,21 @@ class Apple:
         self.standin = standin
         self.refusals: list[tuple[int, str]] = []
         self.asked = 0
+        self.unknown: set[str] = set()
         self.refused = asyncio.Event()
         self._take = standin.take
         standin.take = self._bent  # type: ignore[method-assign]
 
-    def _bent(self, request: Request) -> Answer:
+    def _bent(self, request: Request) -> Reply:
         self.asked += 1
+        if any((request.header(":path") or "").endswith(token) for token in self.unknown):
+            return Reply([(":status", "400")], b'{"reason":"BadDeviceToken"}')
         if not self.refusals:
             return self._take(request)
         status, reason = self.refusals.pop(0)
         if not self.refusals:
             self.refused.set()
-        return [(":status", str(status))], msgspec.json.encode({"reason": reason})
+        return Reply([(":status", str(status))], msgspec.json.encode({"reason": reason}))
 
     @property
     def tokens(self) -> list[str]:
@@ -83,7 +96,7 @@ class Shop:
         self.show: Callable[[], None] = lambda: None
 
     @contextlib.asynccontextmanager
-    async def running(self, registry_hidden: bool = False) -> AsyncIterator[Apple]:
+    async def running(self, registry_hidden: bool = False, apple_inside: bool = True) -> AsyncIterator[Apple]:
         self.registry = LocalServer()
         around = self.house.surroundings()
         settings = RegistrySettings(data_dir=str(self.house.directory), partitions=PARTITIONS)
@@ -99,8 +112,9 @@ class Shop:
             started([around.apps, *registry.services]),
             self.house.running(registry=self.registry.channel()),
         ):
-            standin = next(service for service in self.house.role.services if isinstance(service, ApnsStandIn))
-            yield Apple(standin)
+            inside = [service for service in self.house.role.services if isinstance(service, ApnsStandIn)]
+            assert len(inside) == apple_inside
+            yield Apple(inside[0] if inside else ApnsStandIn(self.house.clock))
 
     async def open(self) -> None:
         request = CreateAppRequest(platform=PLATFORM_IOS, name="Weather", package="com.example.weather")
@@ -109,7 +123,7 @@ class Shop:
     @property
     def under_way(self) -> bool:
         """Whether anything is being sent to Apple or will be tried again."""
-        return any(service._tasks for service in self.house.role.services if isinstance(service, IosDelivery))
+        return any(not service.is_idle for service in self.house.role.services if isinstance(service, IosDelivery))
 
     @property
     def stub(self) -> Any:
@@ -147,6 +161,19 @@ class Shop:
             drafts.append(draft)
         await self.house.log.append(drafts)
         await self.settle()
+
+    async def opens(self, token: str, at: At) -> None:
+        """The user opens the app on the device; returns when the registry knows."""
+        event = SessionEvent(
+            appkey=self.appkey,
+            token=token,
+            number=at.number,
+            kind=SessionEventKind.SESSION_EVENT_KIND_APP_OPENED,
+            time_ms=self.house.clock.now_ms(),
+        )
+        fact = SessionFact(meta=Meta(event_id=event_id()), batch=SessionBatch(events=[event]))
+        (offset,) = await self.house.log.append([Draft(SESSIONS.name, at.partition, b"", fact.SerializeToString())])
+        await self.peers.settle([Position(topic=SESSIONS.name, partition=at.partition, offset=offset)])
 
     async def send(self, *devices: At, **changes: Any) -> int:
         message = Message(is_notif=True, content="hello", ios=IosStyle(badge=3))
@@ -192,6 +219,43 @@ async def test_each_entry_of_a_list_has_its_own_id(shop: Shop) -> None:
         first = await shop.send(one, other, one, id_count=3)
         await shop.house.recorded(Row(first, one, SENT), Row(first + 1, other, SENT), Row(first + 2, one, SENT))
         assert len(apple.tokens) == 3
+
+
+COUNTING = Message(is_notif=True, content="one more", ios=IosStyle(badge=-1))
+
+
+async def test_a_badge_that_counts_up_does_so_on_each_device_until_its_app_is_opened(shop: Shop) -> None:
+    async with shop.running() as apple:
+        one, other = await shop.register(*GOOD[:2])
+        for _ in range(2):
+            await shop.send(one, message=COUNTING)
+        await shop.send(message=COUNTING)
+        await apple.accepts(4)
+        assert badges(apple, GOOD[0]) == [1, 2, 3]
+        assert badges(apple, GOOD[1]) == [1]
+        await shop.send(one, message=Message(is_notif=True, content="seven", ios=IosStyle(badge=7)))
+        await shop.send(one, message=COUNTING)
+        await apple.accepts(6)
+        assert badges(apple, GOOD[0]) == [1, 2, 3, 7, 8]
+        await shop.house.recorder().recorded()
+        before = shop.house.take_snapshot()
+    shop.house.put_snapshot(before)
+    async with shop.running() as apple:
+        await shop.send(one, other, message=COUNTING)
+        await apple.accepts(2)
+        assert (badges(apple, GOOD[0]), badges(apple, GOOD[1])) == ([9], [2])
+        shop.house.clock.move(1)
+        await shop.opens(GOOD[0], one)
+        shop.house.clock.move(1)
+        await shop.send(one, other, message=COUNTING)
+        await shop.send(one, message=COUNTING)
+        await apple.accepts(5)
+        assert (badges(apple, GOOD[0]), badges(apple, GOOD[1])) == ([9, 1, 2], [2, 3])
+    assert (await shop.house.verify()).equal
+
+
+def badges(apple: Apple, token: str) -> list[int]:
+    return [received.body["aps"]["badge"] for received in apple.standin.received if received.token == token]  # type: ignore[index]
 
 
 async def test_a_message_that_is_no_notification_goes_in_the_background(shop: Shop) -> None:
@@ -311,6 +375,169 @@ async def test_while_the_registry_is_away_pushes_wait(shop: Shop) -> None:
         shop.show()
         await shop.pass_time_until(lambda: apple.asked == 1)
         await shop.house.recorded(Row(msgid, device, SENT))
+
+
+async def test_while_apple_does_not_accept_the_key_one_push_at_a_time_tries(shop: Shop) -> None:
+    async with shop.running() as apple:
+        devices = await shop.register(*GOOD)
+        apple.refusals = [(403, "InvalidProviderToken")] * 4
+        msgid = await shop.send()
+        await asyncio.wait_for(until_asked(apple, 1), BOUND_S)
+        tries = []
+        for attempt in range(1, 5):
+            await shop.pass_time_until(lambda attempt=attempt: apple.asked >= attempt)  # type: ignore[misc]
+            tries.append(shop.house.clock.now_ms())
+            assert apple.asked == attempt
+        assert [later - earlier for earlier, later in itertools.pairwise(tries)] == [5000, 10_000, 20_000]
+        await shop.pass_time_until(lambda: len(apple.tokens) == len(GOOD))
+        await shop.house.recorded(*(Row(msgid, at, SENT) for at in devices))
+        assert apple.asked == 4 + len(GOOD)
+
+
+async def test_an_app_with_a_key_of_its_own_sends_to_apple_and_one_without_waits(house: House, tmp_path: Path) -> None:
+    key, standin = pem(), ApnsStandIn(house.clock)
+    standin.keys.register(TEAM_ID, KEY_ID, public_key(key))
+    async with started([standin]):
+        authority = tmp_path / "authority.pem"
+        authority.write_text(standin.authority)
+        house.settings = msgspec.structs.replace(house.settings, apns_url=standin.url, apns_authority=str(authority))
+        shop = Shop(house)
+        async with shop.running(apple_inside=False):
+            await shop.open()
+            (device,) = await shop.register(GOOD[0])
+            msgid = await shop.send(device)
+            await house.move(3, steps=3)
+            assert not standin.received
+            change = ApnsKeyChange(pem=key, key_id=KEY_ID, team_id=TEAM_ID)
+            await shop.stub.UpdateApp(UpdateAppRequest(appkey=shop.appkey, apns=change))
+            await shop.pass_time_until(lambda: len(standin.received) == 1)
+            await house.recorded(Row(msgid, device, SENT))
+
+
+async def test_an_expired_provider_token_is_renewed_and_the_push_goes_at_once(shop: Shop) -> None:
+    async with shop.running() as apple:
+        (device,) = await shop.register(GOOD[0])
+        apple.refusals = [(403, "ExpiredProviderToken")]
+        began_ms = shop.house.clock.now_ms()
+        msgid = await shop.send(device)
+        await shop.house.recorded(Row(msgid, device, SENT))
+        assert shop.house.clock.now_ms() == began_ms
+
+
+async def test_a_provider_token_that_stays_expired_stops_the_app_for_a_while(shop: Shop) -> None:
+    async with shop.running() as apple:
+        (device,) = await shop.register(GOOD[0])
+        apple.refusals = [(403, "ExpiredProviderToken")] * 2
+        began_ms = shop.house.clock.now_ms()
+        msgid = await shop.send(device)
+        await shop.pass_time_until(lambda: apple.asked == 3)
+        assert shop.house.clock.now_ms() > began_ms
+        await shop.house.recorded(Row(msgid, device, SENT))
+
+
+async def test_too_many_pushes_to_one_device_delay_it_alone(shop: Shop) -> None:
+    async with shop.running() as apple:
+        one, other = await shop.register(prefix_of(429, "TooManyRequests", once=True) + GOOD[0][6:], GOOD[1])
+        first = await shop.send(one)
+        await asyncio.wait_for(until_asked(apple, 1), BOUND_S)
+        second = await shop.send(one)
+        third = await shop.send(other)
+        await shop.house.recorded(Row(third, other, SENT))
+        await idle()
+        assert apple.asked == 2
+        await shop.pass_time_until(lambda: apple.asked == 4)
+        await shop.house.recorded(Row(first, one, SENT), Row(second, one, SENT), Row(third, other, SENT))
+
+
+async def test_what_nobody_knows_is_recorded_as_that_in_the_end(shop: Shop) -> None:
+    async with shop.running():
+        (device,) = await shop.register(prefix_of(0, oddity=Oddity.RESET) + GOOD[0][4:])
+        msgid = await shop.send(device, period_s=20)
+        await shop.pass_time_until(lambda: not shop.under_way)
+        await shop.house.recorded(Row(msgid, device, FAILED, "unknown: reset: INTERNAL_ERROR"))
+
+
+async def test_a_silent_device_holds_up_no_other(shop: Shop) -> None:
+    async with shop.running() as apple:
+        await shop.register(GOOD[0])
+        (silent,) = await shop.register(prefix_of(0, oddity=Oddity.SILENCE) + GOOD[0][4:])
+        await shop.send()
+        others = await shop.register(*GOOD[1:])
+        await apple.accepts(1)
+        msgid = await shop.send(*others)
+        await shop.house.recorded(
+            *(Row(msgid, at, SENT) for at in others), Row(msgid - 1, await shop.at(GOOD[0]), SENT)
+        )
+        assert silent
+
+
+async def test_a_token_of_the_other_environment_is_found_there_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign, bad = prefix_of(400, "BadDeviceToken") + GOOD[0][6:], BAD
+    sandbox = ApnsStandIn(shop.house.clock)
+    monkeypatch.setattr("services.delivery.standin.script.BY_PREFIX", {})
+    in_production = delivery_main._places
+
+    def places(settings: Any, standin: ApnsStandIn) -> dict[Environment, Place]:
+        both = in_production(settings, standin)
+        return {**both, Environment.SANDBOX: Place(sandbox.url, sandbox.authority)}
+
+    throw_away_key = delivery_main._throw_away_key
+
+    def both(standin: ApnsStandIn) -> CredentialsOf:
+        of = throw_away_key(standin)
+        return lambda app: replace(found, environment=Environment.BOTH) if (found := of(app)) else None
+
+    monkeypatch.setattr(delivery_main, "_places", places)
+    monkeypatch.setattr(delivery_main, "_throw_away_key", both)
+    async with started([sandbox]), shop.running() as apple:
+        apple.unknown = {foreign}
+        one, other = await shop.register(foreign, bad)
+        msgid = await shop.send()
+        await shop.house.recorded(Row(msgid, one, SENT), Row(msgid, other, FAILED, "BadDeviceToken"))
+        assert [received.token for received in sandbox.received] == [foreign]
+        assert (apple.asked, apple.tokens, sandbox.refused) == (2, [], {"BadDeviceToken": 1})
+
+
+async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_again_and_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once, a repeat with the same collapse id, and one outcome for each device."""
+    certificate, clock = SelfSigned.make("127.0.0.1"), shop.house.clock
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = Place(f"https://127.0.0.1:{port}", certificate.certificate_pem)
+    monkeypatch.setattr(delivery_main, "_places", lambda settings, standin: dict.fromkeys(Environment, place))
+    tokens = [f"{number:064x}" for number in range(400)]
+    lives: list[ApnsStandIn] = []
+    async with shop.running():
+        devices = await shop.register(*tokens)
+        msgid = await shop.send(period_s=100_000_000)
+        for life in range(200):
+            manners = Manners(streams=20, latency_ms=1, goodbye_every=17 + life % 7)
+            standin = ApnsStandIn(clock, port=port, manners=manners, certificate=certificate)
+            lives.append(standin)
+            async with started([standin]):
+                async with asyncio.timeout(BOUND_S):
+                    while len(standin.received) < 23 and shop.under_way:
+                        await shop.house.move(1)
+                for connection in list(standin.connections):
+                    connection.cut()
+            await shop.house.move(1)
+            if not shop.under_way:
+                break
+        await shop.house.recorded(*(Row(msgid, at, SENT) for at in devices))
+    received = [push for standin in lives for push in standin.received]
+    assert {push.token for push in received} == set(tokens)
+    assert {push.headers["apns-collapse-id"] for push in received} == {str(msgid)}
+    assert len(await shop.house.outcomes(SENT)) == len(tokens)
+    assert len(lives) > 5
+
+
+async def until_asked(apple: Apple, count: int) -> None:
+    while apple.asked < count:
+        await asyncio.sleep(0)
 
 
 async def test_a_paced_push_goes_to_apple_at_its_speed(shop: Shop) -> None:

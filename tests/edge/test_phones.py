@@ -15,8 +15,8 @@ import pytest
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from services.delivery.apple import Received
-from services.delivery.virtual_phones import VirtualPhonesServicer, Watched
+from services.delivery.standin.apple import Received
+from services.delivery.standin.phones import VirtualPhonesServicer, Watched
 from services.runtime.follower import decode
 from services.runtime.log import Partition
 from services.runtime.rpc import serve

@@ -18,6 +18,8 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.support.apns_keys import KEY_ID, TEAM_ID, pem
+
 CARILLON = str(Path(sys.executable).parent / "carillon")
 SERVED = ("registry", "targeting", "scheduling", "delivery", "analytics", "gateway", "edge")
 _START_S = 90
@@ -151,7 +153,17 @@ class Installation:
         made = json.loads(
             self.carillon("app", "create", "--platform", platform, "--name", "T", "--package", "org.t", "--json")
         )
-        return TestApp(made["appkey"], made["secret_key"])
+        app = TestApp(made["appkey"], made["secret_key"])
+        if platform == "ios" and "CARILLON_APNS_URL" in self.env:
+            self._give_key(app)
+        return app
+
+    def _give_key(self, app: TestApp) -> None:
+        """Without one nothing is sent to Apple."""
+        file = self.data.parent / f"{app.appkey}.p8"
+        file.write_text(pem())
+        given = ("--apns-key", str(file), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
+        self.carillon("app", "set", app.appkey, *given)
 
     def _wait_ready(self, name: str) -> None:
         url = f"http://127.0.0.1:{self._console_ports[name]}/healthz"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
-from services.runtime.apns_payload import most_bytes, payload
+from services.runtime.apns_payload import counted, most_bytes, payload
 
 
 def ios(content: str = "hello", is_notif: bool = True, extra: str | None = None, **style: Any) -> Message:
@@ -20,7 +20,7 @@ GOLDEN = [
     (ios(title="T"), '{"aps":{"alert":{"title":"T","body":"hello"}}}'),
     (ios(badge=0), '{"aps":{"alert":"hello","badge":0}}'),
     (ios(badge=2**31 - 1), '{"aps":{"alert":"hello","badge":2147483647}}'),
-    (ios(badge=-1), '{"aps":{"alert":"hello"}}'),
+    (ios(badge=-1), '{"aps":{"badge":0,"alert":"hello"}}'),
     (ios(sound="bell"), '{"aps":{"alert":"hello","sound":"bell"}}'),
     (ios(sound=""), '{"aps":{"alert":"hello"}}'),
     (ios(content_available=True), '{"aps":{"alert":"hello","content-available":1}}'),
@@ -60,7 +60,7 @@ def test_the_bytes(message: Message, text: str) -> None:
 @pytest.mark.parametrize(("message", "text"), GOLDEN, ids=range(len(GOLDEN)))
 def test_the_largest_size_counts_the_longest_number_of_a_badge_that_counts_up(message: Message, text: str) -> None:
     before = message.SerializeToString()
-    longer = len(',"badge":2147483647') if message.ios.badge < 0 else 0
+    longer = len("2147483647") - len("0") if message.is_notif and message.ios.badge < 0 else 0
     assert most_bytes(message) == len(text.encode()) + longer
     assert message.SerializeToString() == before
 
@@ -68,3 +68,9 @@ def test_the_largest_size_counts_the_longest_number_of_a_badge_that_counts_up(me
 def test_a_background_message_has_no_badge_to_count() -> None:
     message = ios(is_notif=False, badge=-1)
     assert most_bytes(message) == len(payload(message))
+
+
+def test_a_badge_that_counts_up_is_filled_in_for_each_device() -> None:
+    form = payload(ios('{"badge":0,"aps":{"badge":0}}', badge=-1, content_is_json=True))
+    assert json.loads(counted(form, 12)) == {"aps": {"badge": 12, "alert": {"badge": 0, "aps": {"badge": 0}}}}
+    assert json.loads(counted(form, 0)) == json.loads(form)

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from services.delivery.apple import Request
-from services.delivery.standin import ApnsStandIn
+from services.delivery.standin.apple import Request
+from services.delivery.standin.connection import Reply
+from services.delivery.standin.service import ApnsStandIn
 from services.runtime.clock import SystemClock
 from tests.journeys.installation import AppServer
 from tests.soak.ledger import Change, Ledger, Shown, State, now_ms
@@ -26,7 +27,7 @@ class ApplePhones(ApnsStandIn):
         self.frames: Counter[tuple[str, int]] = Counter()
         self._ledger = ledger
 
-    def take(self, request: Request) -> tuple[list[tuple[str, str]], bytes]:
+    def take(self, request: Request) -> Reply:
         before = self.received[-1] if self.received else None
         answer = super().take(request)
         if self.received and self.received[-1] is not before:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.support.clickhouse_http import USER
 
 _STOP_S = 20
+_CHUNK_BYTES = 65_536
 
 
 class ClickHouseServer:
@@ -44,37 +45,39 @@ class ClickHouseServer:
 
 
 class LossyNetwork:
-    """Between clients and a server: of the inserts that come through it, some are made but their answers are lost."""
+    """Between clients and a server: inserts reach the server and are made, but the answers to `to_lose` get lost."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
-        self.inserts = 0
-        self.lost = 0
         self.to_lose = 0
-        self.port = 0
+        self.lost = 0
+        self.url = ""
 
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator["LossyNetwork"]:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        async with server:
+    async def open(self) -> AsyncIterator["LossyNetwork"]:
+        async with await asyncio.start_server(self._connected, "127.0.0.1", 0) as server:
+            self.url = f"http://{USER}@127.0.0.1:{server.sockets[0].getsockname()[1]}"
             yield self
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
-        sending = asyncio.create_task(self._requests(reader, to_server))
-        try:
-            while answer := await from_server.read(65_536):
-                if self._is_insert and self.to_lose:
-                    self.to_lose -= 1
-                    self.lost += 1
-                    return
-                writer.write(answer)
-        finally:
-            sending.cancel()
-            to_server.close()
-            writer.close()
+        is_insert = asyncio.Event()
+        sending = asyncio.create_task(_requests(from_client, to_server, is_insert))
+        while answer := await from_server.read(_CHUNK_BYTES):
+            if is_insert.is_set() and self.lost < self.to_lose:
+                self.lost += 1
+                break
+            to_client.write(answer)
+        sending.cancel()
+        to_server.close()
+        to_client.close()
 
-    async def _requests(self, reader: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            to_server.write(data)
+
+async def _requests(from_client: asyncio.StreamReader, to_server: asyncio.StreamWriter, insert: asyncio.Event) -> None:
+    while data := await from_client.read(_CHUNK_BYTES):
+        if b"insert_deduplication_token=" in data:
+            insert.set()
+        elif data.startswith(b"POST "):
+            insert.clear()
+        to_server.write(data)
+    to_server.close()

@@ -12,8 +12,10 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from email.parser import BytesParser
 from email.policy import HTTP
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -53,13 +55,13 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, directory: str, port: int) -> None:
         super().__init__(("127.0.0.1", port), Handler)
-        self.directory = directory
-        self.engine = chdb.connect(directory)
-        self.zone = self.engine.query("SELECT timezone()", "TabSeparated").bytes().decode().strip()
+        self._connect: Callable[[], Any] = partial(chdb.connect, directory)
+        self._engine = self._connect()
+        self.zone = self._engine.query("SELECT timezone()", "TabSeparated").bytes().decode().strip()
 
     def answer(self, call: Call) -> Answer:
         """RuntimeError: the engine's exception."""
-        connection = chdb.connect(self.directory)
+        connection = self._connect()
         try:
             if call.database:
                 connection.query(f"USE {_identifier(call.database)}")
@@ -100,11 +102,11 @@ class Handler(BaseHTTPRequestHandler):
             answer = self.server.answer(_call(self.path, self.headers.get("Content-Type", ""), body))
         except RuntimeError as error:
             return self._fail(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
-        summary = json.dumps({"written_rows" if answer.format == "" else "read_rows": str(answer.rows)})
+        summary = json.dumps({"read_rows" if answer.format else "written_rows": str(answer.rows)})
         headers = {"X-ClickHouse-Summary": summary, "X-ClickHouse-Timezone": self.server.zone}
-        return self._send(
-            HTTPStatus.OK, answer.body, headers | ({"X-ClickHouse-Format": answer.format} if answer.format else {})
-        )
+        if answer.format:
+            headers["X-ClickHouse-Format"] = answer.format
+        return self._send(HTTPStatus.OK, answer.body, headers)
 
     def _fail(self, status: HTTPStatus, message: str) -> None:
         code = _CODE.search(message)
@@ -129,7 +131,8 @@ def _call(target: str, content_type: str, body: bytes) -> Call:
     if content_type.startswith("multipart/form-data"):
         form = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
         for part in form.iter_parts():
-            given[part.get_param("name", header="Content-Disposition")] = part.get_payload(decode=True).decode()
+            value: Any = part.get_payload(decode=True)
+            given[part["Content-Disposition"].params["name"]] = value.decode()
         body = b""
     return Call(
         sql=b"\n".join(filter(None, [given.get("query", "").encode(), body])),

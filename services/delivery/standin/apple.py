@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,7 +12,19 @@ MAX_PAYLOAD_BYTES = 4096
 _PATH = re.compile(r"/3/device/([^/?]*)")
 _TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
 _PUSH_TYPES = frozenset(
-    ("alert", "background", "voip", "location", "complication", "fileprovider", "mdm", "liveactivity", "pushtotalk")
+    (
+        "alert",
+        "background",
+        "complication",
+        "controls",
+        "fileprovider",
+        "liveactivity",
+        "location",
+        "mdm",
+        "pushtotalk",
+        "voip",
+        "widgets",
+    )
 )
 
 
@@ -44,9 +56,13 @@ class Request:
     headers: list[tuple[str, str]]
     body: bytearray = field(default_factory=bytearray)
 
+    def header(self, name: str) -> str | None:
+        return next((value for known, value in self.headers if known == name), None)
 
-def checked(request: Request, now_ms: int) -> Received:
-    """The push that the request is. RefusedError: with Apple's status and reason."""
+
+def checked(request: Request, topics: Container[str] = ()) -> Received:
+    """The push that the request is; `topics`: those that there are, any when empty. RefusedError: with Apple's status
+    and reason."""
     headers = dict(request.headers)
     token = _checked_path(headers)
     repeated = [name for name, count in Counter(name for name, _ in request.headers).items() if count > 1]
@@ -59,8 +75,8 @@ def checked(request: Request, now_ms: int) -> Received:
         raise RefusedError(413, "PayloadTooLarge")
     if not _TOKEN.fullmatch(token):
         raise RefusedError(400, "BadDeviceToken")
-    if token.startswith("dead"):
-        raise RefusedError(410, "Unregistered", now_ms)
+    if topics and headers["apns-topic"] not in topics:
+        raise RefusedError(400, "TopicDisallowed")
     own = {name: value for name, value in headers.items() if name.startswith("apns-")}
     return Received(token, own, bytes(request.body))
 

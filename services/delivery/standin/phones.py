@@ -7,7 +7,7 @@ from typing import Protocol
 
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceServicer
-from services.delivery.apple import Received
+from services.delivery.standin.apple import Received
 from services.runtime.errors import ConflictError, InputError
 from services.runtime.rpc import Context
 

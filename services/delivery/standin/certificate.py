@@ -1,4 +1,4 @@
-"""A certificate that vouches for itself, for a server on this machine."""
+"""A certificate that vouches for itself, for a server on this machine, and keys like those that Apple makes."""
 
 import datetime
 import ipaddress
@@ -42,12 +42,7 @@ class SelfSigned:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
-        return cls(
-            certificate.public_bytes(serialization.Encoding.PEM).decode(),
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            ).decode(),
-        )
+        return cls(certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key))
 
     def server_context(self, protocols: Sequence[str]) -> ssl.SSLContext:
         """TLS 1.2 or newer for a server that speaks one of the protocols (ALPN)."""
@@ -59,3 +54,23 @@ class SelfSigned:
             file.flush()
             context.load_cert_chain(file.name)
         return context
+
+
+def new_key() -> str:
+    """PEM text of a private key on the curve P-256, as Apple makes them for teams."""
+    return _pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def public_key(key_pem: str) -> str:
+    """PEM text of the public half."""
+    key = serialization.load_pem_private_key(key_pem.encode(), None)
+    return (
+        key.public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        .decode()
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> str:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

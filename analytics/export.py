@@ -1,0 +1,84 @@
+"""What became of a push on each device of its audience, as a file that ClickHouse writes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from analytics.clickhouse import ClickHouse
+from analytics.pushes import Push
+from analytics.states import LADDER, LADDER_IOS, states
+from protos.analytics.v1.analytics_pb2 import ExportFormat
+
+FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_FORMAT_PARQUET: "Parquet"}
+
+_HAPPENED = ("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired")
+_SETTINGS = (
+    "max_bytes_before_external_group_by = 268435456, max_bytes_before_external_sort = 268435456,"
+    " join_algorithm = 'grace_hash', max_bytes_in_join = 268435456, max_threads = 2,"
+    " output_format_parquet_row_group_size = 100000, output_format_parquet_string_as_string = 1"
+)
+"""What is too much for the memory goes to the disk."""
+
+
+class Export(NamedTuple):
+    """The rows that the file has, and its pieces."""
+
+    rows: int
+    pieces: AsyncIterator[bytes]
+
+
+@asynccontextmanager
+async def export(clickhouse: ClickHouse, push: Push, msgid: int, file_format: str) -> AsyncIterator[Export]:
+    """The whole push, or the one message of its list; `file_format` is one of FORMATS' values."""
+    first, last = (push.msgid, push.last_msgid) if msgid == push.msgid else (msgid, msgid)
+    is_listed = push.kind == "unicast"
+    of_push = (clickhouse, push.appkey, push.msgid, push.platform)
+    counts = await states(*of_push, is_listed=is_listed, first=first, last=last)
+    parameters = {"appkey": push.appkey, "push": push.msgid, "is_listed": is_listed, "first": first, "last": last}
+    async with clickhouse.file(_sql(push.platform == "ios"), parameters, file_format, _SETTINGS) as pieces:
+        yield Export(sum(count.devices for count in counts), pieces)
+
+
+def _sql(is_ios: bool) -> str:
+    ladder = LADDER_IOS if is_ios else LADDER
+    steps = ", ".join(f"has(kinds, '{state}'), '{state}'" for state in ladder)
+    times = ", ".join(f"if({kind}_ = 0, NULL, fromUnixTimestamp64Milli({kind}_, 'UTC')) AS {kind}" for kind in _HAPPENED)
+    first_times = ", ".join(f"minIf(time_ms, kind = '{kind}') AS {kind}_" for kind in _HAPPENED)
+    return f"""
+WITH
+(SELECT groupUniqArray(partition) FROM push_partitions
+ WHERE appkey = {{appkey:String}} AND msgid = {{push:UInt64}} AND event = 'cancelled') AS cancelled_in,
+(SELECT groupUniqArray(partition) FROM push_partitions
+ WHERE appkey = {{appkey:String}} AND msgid = {{push:UInt64}} AND event = 'finished') AS finished_in
+SELECT known.token AS token, number, partition, msgid,
+  multiIf({steps}, has(cancelled_in, partition), 'cancelled', has(finished_in, partition), 'expired',
+    has(kinds, 'sent'), 'sent', 'pending') AS state,
+  arrayFirst(r -> r.1 = state, reasons).2 AS reason, {times}
+FROM (
+  SELECT partition, number, msgid, groupUniqArray(if(kind = 'dismissed', 'shown', kind)) AS kinds,
+    arrayMap(r -> (r.1, r.2), arraySort(r -> (r.3, r.4),
+      groupArrayIf((kind, reason, _offset, _index), reason != ''))) AS reasons,
+    {first_times}
+  FROM ({_ROWS}) GROUP BY partition, number, msgid HAVING has(kinds, 'audience')) AS happened
+LEFT JOIN (
+  SELECT partition, number, any(token) AS token FROM device_tokens
+  WHERE appkey = {{appkey:String}} GROUP BY partition, number) AS known USING (partition, number)
+"""  # noqa: S608
+
+
+_ROWS = """
+SELECT partition, number, msgid, toString(kind) AS kind, toString(reason) AS reason,
+  toUnixTimestamp64Milli(time) AS time_ms, _offset, _index
+FROM deliveries WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64}
+UNION ALL
+SELECT partition, arrayJoin(bitmapToArray(devices)) AS number, msgid, 'audience' AS kind, '' AS reason,
+  toInt64(0) AS time_ms, toUInt64(0) AS _offset, toUInt32(0) AS _index
+FROM push_audiences
+WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND NOT {is_listed:Bool}
+UNION ALL
+SELECT target.1 AS partition, target.2 AS number, of_push + target.3 AS msgid, 'audience' AS kind, '' AS reason,
+  toInt64(0) AS time_ms, toUInt64(0) AS _offset, toUInt32(0) AS _index
+FROM (SELECT pushes.msgid AS of_push, arrayJoin(arrayZip(target_partitions, target_numbers, target_offsets)) AS target
+  FROM pushes WHERE msgid = {push:UInt64} AND appkey = {appkey:String} AND {is_listed:Bool})
+WHERE of_push + target.3 BETWEEN {first:UInt64} AND {last:UInt64}
+"""

@@ -1,0 +1,68 @@
+"""Takes tokens that Apple calls dead out of the registry, many at a time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
+from protos.runtime.v1.log_pb2 import Meta
+from services.runtime.clock import Clock
+from services.runtime.errors import CarillonError
+from services.runtime.ids import event_id
+from services.runtime.log import Draft, Log
+from services.runtime.logs import logger
+from services.runtime.topics import DEVICE_COMMANDS, device_key
+
+_BATCH = 1000
+
+
+class DeadToken(NamedTuple):
+    """`registered_before_ms`: only if it registered earlier, 0: in any case. `done` is called when the command is in
+    the log, or could not be written: then the next push to the token finds it dead again."""
+
+    appkey: str
+    partition: int
+    token: str
+    reason: str
+    registered_before_ms: int
+    done: Callable[[], None]
+
+
+class DeadTokens:
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._found: list[DeadToken] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def add(self, dead: DeadToken) -> None:
+        self._found.append(dead)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+
+    async def close(self) -> None:
+        """Return once everything is written."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        while self._found:
+            batch, self._found = self._found[:_BATCH], self._found[_BATCH:]
+            once = {(dead.appkey, dead.token): self._command(dead) for dead in batch}
+            try:
+                await self._log.append(list(once.values()))
+            except CarillonError as error:
+                logger.warning("dead tokens stay until the next push to them", count=len(once), error=str(error))
+            for dead in batch:
+                dead.done()
+        self._writing = None
+
+    def _command(self, dead: DeadToken) -> Draft:
+        command = DeviceCommand(
+            meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="delivery"),
+            appkey=dead.appkey,
+            token=dead.token,
+            remove=RemoveDevice(reason=dead.reason, registered_before_ms=dead.registered_before_ms),
+        )
+        key = device_key(dead.appkey, dead.token)
+        return Draft(DEVICE_COMMANDS.name, dead.partition, key, command.SerializeToString())

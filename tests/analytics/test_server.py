@@ -1,0 +1,123 @@
+"""A ClickHouse server that comes late, dies, or whose answers get lost: everything in it once."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from analytics.clickhouse import ClickHouse
+from analytics.ingestion import sources
+from analytics.main import AnalyticsSettings, build, fill, rebuild, verify
+from analytics.migrate import migrate
+from services.runtime.config import load
+from services.runtime.errors import UnavailableError
+from services.runtime.sqlite_log import SqliteLog
+from tests.analytics.support import make, running, value
+from tests.analytics.test_crashes import assert_exact, drafts
+from tests.analytics.test_main import around
+from tests.support.clickhouse import ClickHouseServer, LossyNetwork
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ClickHouseServer]:
+    """One of the test's own, started."""
+    server = ClickHouseServer(tmp_path / "server")
+    server.start()
+    yield server
+    server.kill()
+
+
+def settings_of(server: ClickHouseServer, directory: Path) -> AnalyticsSettings:
+    env = {"DATA_DIR": str(directory), "PARTITIONS": "4", "CLICKHOUSE_URL": f"{server.url}/history"}
+    return load(AnalyticsSettings, {f"CARILLON_{name}": text for name, text in env.items()})
+
+
+async def opened(url: str) -> ClickHouse:
+    clickhouse = ClickHouse(url, Path(), "history")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    return clickhouse
+
+
+async def test_a_server_that_comes_late_is_waited_for(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.main._RETRY_S", 0.05)
+    server.kill()
+    await log.append(drafts(0))
+    store, ingestion = build(settings_of(server, tmp_path), around(log)).services
+    ready, ingested = asyncio.Event(), asyncio.Event()
+    with capture_logs() as logs:
+        tasks = [asyncio.create_task(store.run(ready))]
+        async with asyncio.timeout(30):
+            while not any(line["event"] == "the analytics store does not answer" for line in logs):
+                await asyncio.sleep(0.01)
+    assert not ready.is_set()
+    await asyncio.to_thread(server.start)
+    async with asyncio.timeout(30):
+        await ready.wait()
+        tasks.append(asyncio.create_task(ingestion.run(ingested)))
+        await ingested.wait()
+
+    clickhouse = await opened(server.url)
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
+    for task in reversed(tasks):
+        task.cancel()
+        await asyncio.wait([task])
+    await clickhouse.close()
+
+
+async def test_a_server_that_is_killed_again_and_again(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    clickhouse = await opened(server.url)
+    async with running(make(log, clickhouse, tmp_path)) as ingestion:
+        for round_ in range(3):
+            await log.append(drafts(round_))
+            with pytest.raises(UnavailableError):
+                async with asyncio.timeout(30):
+                    await asyncio.to_thread(server.kill)
+                    await clickhouse.rows("SELECT 1")
+            await asyncio.to_thread(server.start)
+            assert await ingestion.catch_up() == 0
+
+    await assert_exact(log, clickhouse, tmp_path, 3)
+    await clickhouse.close()
+
+
+async def test_inserts_whose_answers_get_lost_are_made_once(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    """More get lost than the client tries by itself for one insert."""
+    async with LossyNetwork(server.port).open() as network:
+        clickhouse = await opened(network.url)
+        network.to_lose = 12
+        await log.append(drafts(0))
+        async with running(make(log, clickhouse, tmp_path)) as ingestion:
+            assert await ingestion.catch_up() == 0
+        await log.append(drafts(1))
+
+        assert network.lost == 12
+        await assert_exact(log, clickhouse, tmp_path, 2)
+        await clickhouse.close()
+
+
+async def test_a_store_on_a_server_is_built_again(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
+    settings = settings_of(server, tmp_path)
+    await log.append(drafts(0))
+    ends = await log.ends(sources(4))
+    verdict = await verify(settings, log, ends, lambda count: None)
+    assert verdict.equal
+    assert await rebuild(settings, log, ends, lambda count: None) == verdict.rebuilt
+    (tmp_path / "past").mkdir()
+    assert await fill(settings, tmp_path / "past", log, ends, lambda count: None) == verdict.rebuilt
+
+
+async def test_a_wrong_password(server: ClickHouseServer) -> None:
+    clickhouse = ClickHouse(server.url.replace("secret", "guess"), Path())
+    with pytest.raises(UnavailableError, match="Authentication failed") as refused:
+        await clickhouse.open()
+    assert "guess" not in str(refused.value)
+    await clickhouse.close()

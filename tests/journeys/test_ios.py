@@ -1,0 +1,107 @@
+"""iOS from end to end: to virtual devices through the stand-in, and to Apple's likeness with an app's own key."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.delivery.standin.certificate import public_key
+from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp
+from tests.support.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
+
+BOUND_S = 30
+TOKEN = "ab" * 32
+
+
+def to_all(app: TestApp, content: str) -> dict[str, Any]:
+    return {
+        "sendTo": {"appkey": {"ios": app.appkey}, "userScope": 2},
+        "msgStyle": {"basic": {"content": content, "is_notif": 1}, "ios": {"badge": 3}},
+    }
+
+
+async def start(installation: Installation, *arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, CARILLON, *arguments, env=installation.env, cwd=installation.data, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def event(program: Process) -> dict[str, Any]:
+    """The next JSON object that the program prints."""
+    assert program.stdout is not None
+    line = await asyncio.wait_for(program.stdout.readline(), BOUND_S)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+async def test_a_virtual_iphone_gets_what_is_pushed(carillon: Installation, server: AppServer) -> None:
+    app = carillon.create_app("ios")
+    url = f"{carillon.v2_url}/device/v1"
+    phone = await start(
+        carillon, "device", "run", "--platform", "ios", "--appkey", app.appkey, "--url", url, "--alias", "anna",
+        "--opens", "--json",
+    )  # fmt: skip
+    try:
+        assert [(await event(phone))["type"] for _ in range(2)] == ["welcome", "ok"]
+        assert (await server.push(to_all(app, "你好"), app.secret_key))["result"] == 0
+        push, opened = await event(phone), await event(phone)
+        assert push["payload"] == {"aps": {"alert": "你好", "badge": 3, "sound": "default"}}
+        assert push["headers"]["apns-topic"] == "org.t"
+        assert (opened["type"], opened["request"]) == ("ok", "activity")
+    finally:
+        phone.terminate()
+        assert await asyncio.wait_for(phone.wait(), BOUND_S) == 0
+
+
+@pytest.fixture
+async def signing(tmp_path: Path) -> AsyncIterator[tuple[Installation, Process, str]]:
+    """A service that sends to a program which is Apple's likeness and knows one key; the key as PEM text."""
+    installation, text = Installation(tmp_path / "data", None), pem()
+    installation.data.mkdir()
+    known, authority = tmp_path / "public.pem", tmp_path / "authority.pem"
+    known.write_text(public_key(text))
+    options = ("--port", "0", "--authority", str(authority), "--key", TEAM_ID, KEY_ID, str(known), "--json")
+    apple = await start(installation, "apns-standin", *options)
+    assert apple.stderr is not None
+    url = (await asyncio.wait_for(apple.stderr.readline(), BOUND_S)).decode().split()[-1]
+    installation.env |= {"CARILLON_APNS_URL": url, "CARILLON_APNS_AUTHORITY": str(authority)}
+    try:
+        yield installation, apple, text
+    finally:
+        installation.close()
+        apple.terminate()
+        await apple.wait()
+
+
+async def test_an_apps_own_key_signs_its_pushes_and_is_found_open_nowhere(
+    signing: tuple[Installation, Process, str], tmp_path: Path
+) -> None:
+    installation, apple, text = signing
+    installation.start()
+    app = installation.create_app("ios")
+    server = AppServer(installation.v2_url)
+    await server.device_request({"type": "hello", "appkey": app.appkey, "token": TOKEN})
+    assert (await server.push(to_all(app, "early"), app.secret_key))["result"] == 0
+    file = tmp_path / "AuthKey.p8"
+    file.write_text(text)
+    own = ("--apns-key", str(file), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
+    said = installation.carillon("app", "set", app.appkey, *own, "--apns-topic", "org.t.phone", "--json")
+
+    first = await event(apple)
+    assert (first["token"], first["status"], first["payload"]["aps"]["alert"]) == (TOKEN, 200, "early")
+    assert first["headers"]["apns-topic"] == "org.t.phone"
+    installation.stop()
+    installation.start()
+    assert (await server.push(to_all(app, "late"), app.secret_key))["result"] == 0
+    assert (await event(apple))["payload"]["aps"]["alert"] == "late"
+    await server.close()
+    installation.stop()
+
+    words = canaries(text)
+    assert holding(installation.data, words) == []
+    assert not [word for word in words if word.decode() in said]
