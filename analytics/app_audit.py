@@ -15,7 +15,8 @@ _BY = "writer, door, address, request_id"
 _PUSHES = f"""
 SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('push ', toString(msgid)) AS id, 'push' AS event,
   if(kind = 'unicast', length(target_numbers), sizes.devices) AS devices,
-  concat('push ', toString(msgid), ', ', kind, ', ', audience, if(task_key = '', '', concat(', task ', task_key))) AS what,
+  concat('push ', toString(msgid), ', ', kind, ', ', audience, if(task_key = '', '', concat(', task ', task_key)))
+    AS what,
   {_BY}
 FROM (SELECT * FROM pushes FINAL WHERE {_SPAN}) AS asked
 LEFT JOIN (

@@ -6,16 +6,10 @@ from zoneinfo import ZoneInfo
 
 from analytics.clickhouse import ClickHouse
 from analytics.push_on_device import push_on_device
-from analytics.pushes import Push, find_push
+from analytics.pushes import Push, find_push, no_such_push
 from analytics.states import states
 from analytics.timeline import entry, in_order, joined, moment, source
-from protos.analytics.v1.analytics_pb2 import (
-    AuditPushResponse,
-    PartitionSize,
-    StateCount,
-    TimelineEntry,
-)
-from services.runtime.errors import NotFoundError
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse, PartitionSize, StateCount, TimelineEntry
 
 _REQUEST = """
 SELECT request_json FROM {table:Identifier}
@@ -35,15 +29,12 @@ SELECT event, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time
 FROM push_partitions FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event
 """
 _SIZES = """
-SELECT partition, sum(devices) AS size
-FROM (
-  SELECT partition, count AS devices FROM push_partitions FINAL
-  WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND event = 'started'
-    AND (SELECT count() FROM pushes WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind = 'unicast') = 0
-  UNION ALL
-  SELECT arrayJoin(target_partitions) AS partition, 1 AS devices FROM pushes FINAL
-  WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind = 'unicast')
-GROUP BY partition HAVING size > 0 ORDER BY partition
+SELECT partition, count AS devices FROM push_partitions FINAL
+WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND event = 'started' AND count > 0 ORDER BY partition
+"""
+_SIZES_OF_LIST = """
+SELECT arrayJoin(target_partitions) AS partition, count() FROM pushes FINAL
+WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY partition ORDER BY partition
 """
 _REPEATED = """
 SELECT event, toUnixTimestamp64Milli(min(last)), toUnixTimestamp64Milli(max(last)), sum(records) - count(), count()
@@ -79,7 +70,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
     sent = await find_push(clickhouse, "pushes", msgid)
     push = sent or await find_push(clickhouse, "task_pushes", msgid)
     if push is None:
-        raise NotFoundError(f"the event log knows no push with the message id {msgid}")
+        raise no_such_push(msgid)
     whole = await _states(clickhouse, push, push.msgid, push.last_msgid)
     partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
     entries = [
@@ -103,10 +94,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         request_json=await _request(clickhouse, push),
         timeline=in_order(entries),
         states=whole if msgid == push.msgid else await _states(clickhouse, push, msgid, msgid),
-        partitions=[
-            PartitionSize(partition=partition, devices=devices)
-            for partition, devices in await _of_push(clickhouse, _SIZES, push)
-        ],
+        partitions=await _sizes(clickhouse, push),
         device=await push_on_device(clickhouse, push, token, zone) if token else None,
     )
 
@@ -114,6 +102,12 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
 async def _states(clickhouse: ClickHouse, push: Push, first: int, last: int) -> list[StateCount]:
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
     return await states(*of_push, is_listed=push.kind == "unicast", first=first, last=last)
+
+
+async def _sizes(clickhouse: ClickHouse, push: Push) -> list[PartitionSize]:
+    sql = _SIZES_OF_LIST if push.kind == "unicast" else _SIZES
+    rows = await _of_push(clickhouse, sql, push)
+    return [PartitionSize(partition=partition, devices=devices) for partition, devices in rows]
 
 
 async def _of_push(clickhouse: ClickHouse, sql: str, push: Push) -> Sequence[Sequence[Any]]:

@@ -64,7 +64,9 @@ def _attribute(clause: AttributeClause, device: State) -> Clause:
     name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
     value = device.attribute(name)
     within = value != "" and value in clause.values
-    return Clause(text=expression.attribute(clause), holds=within != clause.negated, found=f"{name} {value or 'unknown'}")
+    return Clause(
+        text=expression.attribute(clause), holds=within != clause.negated, found=f"{name} {value or 'unknown'}"
+    )
 
 
 def _activity(clause: ActivityClause, opens: int) -> Clause:

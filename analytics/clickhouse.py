@@ -9,10 +9,12 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import clickhouse_connect
@@ -22,6 +24,8 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from services.runtime.errors import ConflictError, UnavailableError
+
+PIECE_BYTES = 256 * 1024
 
 _THREADS = 4
 _NICENESS = 10
@@ -85,6 +89,29 @@ class ClickHouse:
         given = dict(parameters or {})
         await self._call(lambda client: client.command(sql, parameters=given))
 
+    @asynccontextmanager
+    async def file(
+        self, sql: str, parameters: Mapping[str, Any], file_format: str
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The result in one of ClickHouse's formats, in pieces of at most PIECE_BYTES; never as a whole in memory."""
+        write = self._written if self._url is None else _streamed
+        opened = await self._call(lambda client: write(client, sql, dict(parameters), file_format))
+        try:
+            yield self._pieces(opened)
+        finally:
+            await self._call(lambda client: opened.close())
+
+    def _written(self, client: Client, sql: str, parameters: dict[str, Any], file_format: str) -> IO[bytes]:
+        """The engine in the process hands over most formats as one string only, but writes a file in parts."""
+        file = NamedTemporaryFile(dir=self._path.parent, prefix="export")  # noqa: SIM115
+        given = {**parameters, "_file": file.name, "_format": file_format}
+        client.command(f"INSERT INTO FUNCTION file({{_file:String}}, {{_format:String}}) {sql}", parameters=given)
+        return cast(IO[bytes], file)
+
+    async def _pieces(self, opened: IO[bytes]) -> AsyncIterator[bytes]:
+        while piece := await self._call(lambda client: opened.read(PIECE_BYTES)):
+            yield piece
+
     async def close(self) -> None:
         """Wait for the calls under way and let go."""
         await asyncio.to_thread(self._let_go)
@@ -140,6 +167,10 @@ class ClickHouse:
             send_receive_timeout=120,
             autogenerate_session_id=False,
         )
+
+
+def _streamed(client: Client, sql: str, parameters: dict[str, Any], file_format: str) -> IO[bytes]:
+    return cast(IO[bytes], client.raw_stream(sql, parameters=parameters, fmt=file_format))
 
 
 def _stand_back() -> None:

@@ -13,7 +13,7 @@ FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_F
 
 _HAPPENED = ("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired")
 _SETTINGS = (
-    "max_bytes_before_external_group_by = 268435456, max_bytes_before_external_sort = 268435456,"
+    "SETTINGS engine_file_truncate_on_insert = 1, max_bytes_before_external_group_by = 268435456, max_bytes_before_external_sort = 268435456,"
     " join_algorithm = 'grace_hash', max_bytes_in_join = 268435456, max_threads = 2,"
     " output_format_parquet_row_group_size = 100000, output_format_parquet_string_as_string = 1"
 )
@@ -35,14 +35,17 @@ async def export(clickhouse: ClickHouse, push: Push, msgid: int, file_format: st
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
     counts = await states(*of_push, is_listed=is_listed, first=first, last=last)
     parameters = {"appkey": push.appkey, "push": push.msgid, "is_listed": is_listed, "first": first, "last": last}
-    async with clickhouse.file(_sql(push.platform == "ios"), parameters, file_format, _SETTINGS) as pieces:
+    sql = _sql(push.platform == "ios") + _SETTINGS
+    async with clickhouse.file(sql, parameters, file_format) as pieces:
         yield Export(sum(count.devices for count in counts), pieces)
 
 
 def _sql(is_ios: bool) -> str:
     ladder = LADDER_IOS if is_ios else LADDER
     steps = ", ".join(f"has(kinds, '{state}'), '{state}'" for state in ladder)
-    times = ", ".join(f"if({kind}_ = 0, NULL, fromUnixTimestamp64Milli({kind}_, 'UTC')) AS {kind}" for kind in _HAPPENED)
+    times = ", ".join(
+        f"if({kind}_ = 0, NULL, fromUnixTimestamp64Milli({kind}_, 'UTC')) AS {kind}" for kind in _HAPPENED
+    )
     first_times = ", ".join(f"minIf(time_ms, kind = '{kind}') AS {kind}_" for kind in _HAPPENED)
     return f"""
 WITH

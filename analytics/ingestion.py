@@ -26,7 +26,7 @@ from services.runtime.logs import logger
 from services.runtime.metrics import APPLIED, INSERTED, LAG
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
-from services.runtime.topics import PUSH_COMMANDS, Topic, owned
+from services.runtime.topics import DEVICES, PUSH_COMMANDS, Topic, owned
 
 ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
@@ -90,6 +90,7 @@ class Ingestion:
         try:
             await _until_available(_NO_ANSWER, self._recover)
             watching = asyncio.create_task(self._watch(ready))
+            await _until_available(_NO_ANSWER, self._know_devices)
             await self._follow()
         finally:
             if watching:
@@ -131,11 +132,9 @@ class Ingestion:
         self._offsets = await self._on_thread(Offsets, self._state)
         try:
             await self._recover()
-            while behind := {p: end for p, end in ends.items() if self._next.get(p, end) < end}:
-                reader = await self._log.open({p: self._next[p] for p in behind})
-                try:
-                    records = await reader.read(self._pace.max_records)
-                finally:
+            await self._fold({p: end for p, end in ends.items() if p.topic == DEVICES.name}, on_batch)
+            await self._fold(ends, on_batch)
+        finally:
                     await reader.close()
                 before = sum(self._next.values())
                 await self._ingest(records)
@@ -143,6 +142,22 @@ class Ingestion:
         finally:
             await self._on_thread(self._offsets.close)
             self._thread.shutdown()
+
+    async def _fold(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+        while behind := {p: end for p, end in ends.items() if self._next.get(p, end) < end}:
+            reader = await self._log.open({p: self._next[p] for p in behind})
+            try:
+                records = await reader.read(self._pace.max_records)
+            finally:
+                await reader.close()
+            before = sum(self._next.values())
+            await _finished(self._ingest(records), self._pace.stop_s)
+            on_batch(sum(self._next.values()) - before)
+
+    async def _know_devices(self) -> None:
+        """What is stored of pushes says what their devices were like, so devices come first."""
+        ends = await self._log.ends([partition for partition in self._next if partition.topic == DEVICES.name])
+        await self._fold(ends, lambda count: None)
 
     async def _recover(self) -> None:
         """Come to a state without a batch half in. May be called again when it failed."""

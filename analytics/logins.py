@@ -1,5 +1,6 @@
 """Distinct devices that logged in within some days: exact, as unions of bitmaps."""
 
+from collections.abc import Sequence
 from datetime import date
 from zoneinfo import ZoneInfo
 
@@ -10,6 +11,7 @@ from protos.analytics.v1.analytics_pb2 import LoginsRow
 WINDOWS = (1, 2, 3, 4, 5, 6, 7, 30)
 """Days, the date included."""
 
+_NOBODY = [0] * len(WINDOWS)
 _CATEGORIES = ("region", "carrier", "channel", "sdk_version", "brand")
 _VIEW = "login_days_of_sessions"
 _DEFINITION = "SELECT as_select FROM system.tables WHERE database = currentDatabase() AND name = {view:String}"
@@ -21,19 +23,22 @@ ARRAY JOIN {["", *_CATEGORIES]} AS category, ['', {", ".join(f"toString({name})"
 WHERE kind = 'logged_in'
 GROUP BY appkey, category, day, info
 """  # noqa: S608
-_LOGINS = """
+_LOGINS = f"""
 WITH days AS (
   SELECT info, day, groupBitmapMergeState(devices) AS devices FROM login_days
-  WHERE appkey = {appkey:String} AND category = {category:String} AND (NOT {is_one:Bool} OR info = {info:String})
-    AND day > {first:Date32} - {longest:UInt8} AND day <= {last:Date32}
-  GROUP BY info, day)
-SELECT info, date, days_back, groupBitmapMerge(devices) FROM days
-ARRAY JOIN arrayFlatten(arrayMap(
-  age -> arrayMap(window -> (day + age, window), arrayFilter(window -> window > age, {windows:Array(UInt8)})),
-  arrayFilter(age -> day + age >= {first:Date32} AND day + age <= {last:Date32}, range({longest:UInt8}))
-)) AS place
-GROUP BY info, place.1 AS date, place.2 AS days_back ORDER BY date, info
-"""
+  WHERE appkey = {{appkey:String}} AND category = {{category:String}}
+    AND (NOT {{is_one:Bool}} OR info = {{info:String}})
+    AND day > {{first:Date32}} - {max(WINDOWS)} AND day <= {{last:Date32}}
+  GROUP BY info, day),
+since AS (
+  SELECT info, place.1 AS date, place.2 AS age,
+    groupBitmapMergeState(devices) OVER (
+      PARTITION BY info, date ORDER BY age ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS devices
+  FROM days ARRAY JOIN arrayMap(age -> (day + age, age), arrayFilter(
+    age -> day + age >= {{first:Date32}} AND day + age <= {{last:Date32}}, range({max(WINDOWS)}))) AS place)
+SELECT info, date, {", ".join(f"maxIf(bitmapCardinality(devices), age < {window})" for window in WINDOWS)}
+FROM since GROUP BY info, date ORDER BY date, info
+"""  # noqa: S608
 
 
 async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:
@@ -57,17 +62,15 @@ async def logins(clickhouse: ClickHouse, question: Question) -> list[LoginsRow]:
         "info": question.info or "",
         "first": question.days[0].date,
         "last": question.days[-1].date,
-        "windows": list(WINDOWS),
-        "longest": max(WINDOWS),
     }
-    counts: dict[str, dict[str, dict[int, int]]] = {}
-    for info, day, window, count in await clickhouse.rows(_LOGINS, parameters):
-        counts.setdefault(date.isoformat(day), {}).setdefault(info, {})[window] = count
+    counts: dict[str, dict[str, Sequence[int]]] = {}
+    for info, day, *of_windows in await clickhouse.rows(_LOGINS, parameters):
+        counts.setdefault(date.isoformat(day), {})[info] = of_windows
     rows = []
     for one in question.days:
         found = counts.get(one.date, {})
         wanted = found if question.category and question.info is None else [question.info or ""]
         for info in wanted:
-            of_windows = {window: found.get(info, {}).get(window, 0) for window in WINDOWS}
-            rows.append(LoginsRow(date=one.date, info=info if question.category else None, counts=of_windows))
+            of_info = dict(zip(WINDOWS, found.get(info, _NOBODY), strict=True))
+            rows.append(LoginsRow(date=one.date, info=info if question.category else None, counts=of_info))
     return rows

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from analytics.clickhouse import ClickHouse
 from analytics.timeline import source
+from services.runtime.errors import NotFoundError
 
 _WIDEST = 2**20
 """A push has fewer ids than this."""
@@ -47,3 +48,7 @@ async def find_push(clickhouse: ClickHouse, table: str, msgid: int) -> Push | No
     parameters = {"table": table, "msgid": msgid, "lowest": max(0, msgid - _WIDEST)}
     rows = await clickhouse.rows(_FIND, parameters)
     return Push(*rows[0])._replace(filter=b64decode(rows[0][5])) if rows else None
+
+
+def no_such_push(msgid: int) -> NotFoundError:
+    return NotFoundError(f"the event log knows no push with the message id {msgid}")

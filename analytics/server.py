@@ -1,20 +1,28 @@
 """Answers audits, statistics and pages of acknowledgements from the store."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from zoneinfo import ZoneInfo
 
 from analytics.acks import AckReader
+from analytics.app_audit import Span, audit_app
 from analytics.audit import audit_push
 from analytics.clickhouse import ClickHouse
 from analytics.device_audit import audit_device
+from analytics.export import FORMATS, export
 from analytics.ingestion import Ingestion
 from analytics.positions import decode, encode
+from analytics.pushes import find_push, no_such_push
 from analytics.question import Question
 from analytics.statistics import answer
 from protos.analytics.v1.analytics_pb2 import (
+    AuditAppRequest,
+    AuditAppResponse,
     AuditDeviceRequest,
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
+    ExportPushRequest,
+    ExportPushResponse,
     ListAcksRequest,
     ListAcksResponse,
     StatisticsRequest,
@@ -27,7 +35,11 @@ from services.runtime.rpc import Context
 from services.runtime.topics import DELIVERIES
 
 _MAX_MSGID = 2**63
+_MAX_TIME_MS = 7_258_118_400_000
+"""The year 2200."""
+
 _MAX_ACKS = 1000
+_MAX_LINES = 1000
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
@@ -51,22 +63,54 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._ack_delay_ms = ack_delay_ms
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
-        if not 0 < request.msgid < _MAX_MSGID:
-            raise InputError("msgid is not a message id")
+        _check_msgid(request.msgid)
         behind = await self._ingestion.catch_up()
         try:
-            return await audit_push(self._clickhouse, request.msgid, self._zone)
+            answer = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
         except NotFoundError as error:
             raise _missing(error, behind) from None
+        answer.records_behind = behind
+        return answer
 
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
         behind = await self._ingestion.catch_up()
         try:
-            return await audit_device(self._clickhouse, request.appkey, request.token)
+            answer = await audit_device(self._clickhouse, request.appkey, request.token)
         except NotFoundError as error:
             raise _missing(error, behind) from None
+        answer.records_behind = behind
+        return answer
+
+    async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
+        if not request.appkey:
+            raise InputError("appkey is needed")
+        if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
+            raise InputError("from must be earlier than to, and both after 1970")
+        if not 0 < request.limit <= _MAX_LINES:
+            raise InputError(f"limit must be from 1 to {_MAX_LINES}")
+        behind = await self._ingestion.catch_up()
+        span = Span(request.from_ms, request.to_ms)
+        answer = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
+        answer.records_behind = behind
+        return answer
+
+    async def ExportPush(
+        self, requests: AsyncIterator[ExportPushRequest], context: Context
+    ) -> AsyncGenerator[ExportPushResponse, None]:
+        request = await anext(requests, ExportPushRequest())
+        _check_msgid(request.msgid)
+        if request.format not in FORMATS:
+            raise InputError("format must be CSV or Parquet")
+        behind = await self._ingestion.catch_up()
+        push = await find_push(self._clickhouse, "pushes", request.msgid)
+        if push is None:
+            raise _missing(no_such_push(request.msgid), behind)
+        async with export(self._clickhouse, push, request.msgid, FORMATS[request.format]) as exported:
+            yield ExportPushResponse(rows=exported.rows, records_behind=behind)
+            async for piece in exported.pieces:
+                yield ExportPushResponse(piece=piece)
 
     async def ListAcks(self, request: ListAcksRequest, context: Context) -> ListAcksResponse:
         if not request.appkey:
@@ -90,6 +134,11 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         question = Question.of(request, self._clock.now_ms(), self._zone)
         await self._ingestion.catch_up()
         return await answer(self._clickhouse, question)
+
+
+def _check_msgid(msgid: int) -> None:
+    if not 0 < msgid < _MAX_MSGID:
+        raise InputError("msgid is not a message id")
 
 
 def _missing(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:

@@ -39,6 +39,10 @@ SELECT {app:String}, number % 32, intDiv(number, 32), concat(hex(sipHash64(numbe
   reinterpretAsFixedString(toUInt128(number)), 'devices', number % 32, intDiv(number, 32), 0
 FROM numbers({devices:UInt64})
 """
+_REGISTRATIONS = """
+INSERT INTO registrations SELECT appkey, registered, partition, number, region, carrier, channel, sdk_version, brand,
+  resolution, os_version, app_version, _topic, _partition, _offset, _index FROM devices
+"""
 _LOGINS = """
 INSERT INTO sessions (appkey, partition, number, token, kind, time, connection, gateway, region, carrier, channel,
   sdk_version, brand, _topic, _partition, _offset, _index)
@@ -98,6 +102,7 @@ class History:
         """What is not measured on its way in: devices, sessions, counts."""
         parameters = {"app": APP, "now_ms": self.now_ms, "devices": self.devices, "minutes": DAYS * 1440}
         await clickhouse.command(_DEVICES, parameters)
+        await clickhouse.command(_REGISTRATIONS)
         await clickhouse.command(_COUNTS, parameters)
         for day in range(DAYS):
             await clickhouse.command(_LOGINS, {**parameters, "day": day})

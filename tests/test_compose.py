@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -64,6 +65,12 @@ def mounts(name: str) -> dict[str, str]:
     return {target: volume for volume, target in (mount.split(":") for mount in SERVICES[name].get("volumes", []))}
 
 
+def configs(name: str) -> dict[str, Path]:
+    """File by where the container sees it."""
+    given = SERVICES[name].get("configs", [])
+    return {one["target"]: ROOT / COMPOSE["configs"][one["source"]]["file"] for one in given}
+
+
 def test_every_role_is_a_service_and_every_service_a_role_that_can_be_served() -> None:
     assert OURS.keys() == ROLES.keys()
     for name, service in OURS.items():
@@ -102,9 +109,7 @@ def test_every_role_finds_every_other_where_it_listens(name: str) -> None:
 
 
 def test_published_ports_are_those_of_the_doors() -> None:
-    published = {
-        name: {port.rpartition(":")[2] for port in service.get("ports", [])} for name, service in SERVICES.items()
-    }
+    published = {name: {port.rpartition(":")[2] for port in service.get("ports", [])} for name, service in OURS.items()}
     edge, gateway = settings("edge"), settings("gateway")
     of_edge = {str(port) for port in (*edge.door_ports, edge.console_port)}
     expected = {"edge": of_edge, "gateway": {str(gateway.gateway_port)}}
@@ -119,6 +124,8 @@ def test_published_ports_are_those_of_the_doors() -> None:
 def test_metrics_are_not_published_to_the_network() -> None:
     console = str(settings("edge").console_port)
     assert [port for port in SERVICES["edge"]["ports"] if port.endswith(console)] == [f"127.0.0.1:{console}:{console}"]
+    others = [port for service in THEIRS.values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in others)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -233,10 +240,60 @@ def test_analytics_reaches_clickhouse_as_its_user() -> None:
     assert f":{url.port}/ping" in SERVICES["clickhouse"]["healthcheck"]["test"][-1]
 
 
+def test_dashboards_are_given_to_grafana_where_it_looks_for_them() -> None:
+    given = configs("grafana")
+    (provider,) = yaml.safe_load(given["/etc/grafana/provisioning/dashboards/carillon.yml"].read_text())["providers"]
+    folder = provider["options"]["path"]
+    boards = {path for target, path in given.items() if target.startswith(f"{folder}/") and target.endswith(".json")}
+    assert boards == set((ROOT / "dashboards").glob("*.json"))
+
+
+def test_dashboards_read_clickhouse_as_a_user_that_can_only_read() -> None:
+    text = configs("grafana")["/etc/grafana/provisioning/datasources/carillon.yml"].read_text()
+    sources = {source["uid"]: source for source in yaml.safe_load(text)["datasources"]}
+    source, clickhouse = sources["carillon-clickhouse"], environment("clickhouse")
+    assert source["type"] == environment("grafana")["GF_PLUGINS_PREINSTALL_SYNC"].partition("@")[0]
+    url = urlsplit(settings("analytics").clickhouse_url)
+    given = source["jsonData"]
+    assert (given["host"], given["port"], given["protocol"]) == (url.hostname, url.port, url.scheme)
+    assert given["defaultDatabase"] == clickhouse["CLICKHOUSE_DB"]
+    users = ElementTree.parse(configs("clickhouse")["/etc/clickhouse-server/users.d/dashboards.xml"])
+    user = users.find(f"users/{given['username']}")
+    assert user is not None
+    assert user.findtext("grants/query") == f"GRANT SELECT ON {given['defaultDatabase']}.*"
+    assert users.findtext(f"profiles/{user.findtext('profile')}/readonly") == "2"
+    (password,) = user.iter("password")
+    name = password.attrib["from_env"]
+    assert source["secureJsonData"]["password"] == f"${name}"
+    assert environment("grafana")[name] == clickhouse[name] != clickhouse["CLICKHOUSE_PASSWORD"]
+
+
+def test_prometheus_reads_the_metrics_of_every_role_and_grafana_reads_prometheus() -> None:
+    config = yaml.safe_load(configs("prometheus")["/etc/prometheus/prometheus.yml"].read_text())
+    targets = [target for job in config["scrape_configs"] for one in job["static_configs"] for target in one["targets"]]
+    assert sorted(targets) == sorted(f"{name}:{settings(name).console_port}" for name in OURS)
+    text = configs("grafana")["/etc/grafana/provisioning/datasources/carillon.yml"].read_text()
+    sources = {source["uid"]: source for source in yaml.safe_load(text)["datasources"]}
+    url = urlsplit(sources["carillon-prometheus"]["url"])
+    assert f"http://127.0.0.1:{url.port}/" in SERVICES[str(url.hostname)]["healthcheck"]["test"][-1]
+
+
+def test_every_config_is_a_file_that_is_used() -> None:
+    assert all((ROOT / config["file"]).is_file() for config in COMPOSE["configs"].values())
+    used = [one["source"] for service in SERVICES.values() for one in service.get("configs", [])]
+    assert sorted(used) == sorted(COMPOSE["configs"])
+
+
+def test_nothing_that_the_service_needs_waits_for_dashboards() -> None:
+    optional = {name for name, service in SERVICES.items() if "profiles" in service}
+    assert optional == {"grafana", "prometheus"}
+    assert all(not optional & service.get("depends_on", {}).keys() for service in OURS.values())
+
+
 def test_images_are_pinned() -> None:
     images = [service["image"] for service in THEIRS.values()]
     images += [arguments.split()[0] for step, arguments in dockerfile() if step == "FROM"]
-    assert all(re.fullmatch(r"[\w./-]+:\d+\.\d+[\w.-]*", image) for image in images)
+    assert all(re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*", image) for image in images)
 
 
 def test_the_image_runs_the_command_as_a_user_that_owns_its_directories() -> None:

@@ -1,44 +1,58 @@
-"""`carillon audit`: what happened to a push or a device, from the event log."""
+"""`carillon audit`: what happened to a push, a device or an app, from the event log."""
 
-import json
 import sys
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from edge.cli.audit_export import export
+from edge.cli.audit_text import (
+    app_line,
+    device_facts,
+    device_object,
+    entry_object,
+    on_device,
+    print_json,
+    push_facts,
+    push_object,
+    show,
+    states_table,
+    timeline_table,
+    warn_if_behind,
+)
 from edge.cli.reach import reach
 from protos.analytics.v1.analytics_pb2 import (
+    AuditAppRequest,
+    AuditAppResponse,
     AuditDeviceRequest,
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
-    StateCount,
-    TimelineEntry,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.config import Settings, environment, load
 from services.runtime.rpc import Channel
 
 _TIMEOUT_S = 30.0
-_WIDE = 400
-"""Columns when the output is no terminal: nothing is folded then."""
+_PAGE = 500
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
 def audit() -> None:
-    """Explain a push or a device from the event log."""
+    """Explain a push, a device or an app from the event log."""
+
+
+audit.add_command(export)
 
 
 @audit.command()
 @click.argument("msgid", type=click.IntRange(min=1))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def push(msgid: int, as_json: bool) -> None:
+@click.option("--device", "token", default="", metavar="TOKEN", help="Say too what the push was to this device.")
+@_as_json
+def push(msgid: int, token: str, as_json: bool) -> None:
     """What happened to the push with this message id, and in which state its devices are.
 
     Each device of the audience is in one state. With another id of a list than its first, the states are those of that
@@ -46,117 +60,87 @@ def push(msgid: int, as_json: bool) -> None:
     """
 
     async def call(channel: Channel) -> AuditPushResponse:
-        return await AnalyticsServiceStub(channel).AuditPush(AuditPushRequest(msgid=msgid), timeout=_TIMEOUT_S)
+        request = AuditPushRequest(msgid=msgid, token=token)
+        return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
 
     answer = reach("analytics", call)
+    warn_if_behind(answer.records_behind)
     if as_json:
-        click.echo(json.dumps(push_object(answer), ensure_ascii=False))
+        print_json(push_object(answer))
         return
-    facts = [
-        ("push", str(answer.msgid)),
-        ("app", answer.appkey),
-        ("kind", answer.kind),
-        ("audience", f"{answer.audience} ({answer.audience_count} {_devices(answer.audience_count)})"),
-        ("request", answer.request_json),
-    ]
-    _show(facts, timeline_table(answer.timeline, _zone()), states_table(answer.states))
+    zone = _zone()
+    show(push_facts(answer), timeline_table(answer.timeline, zone), states_table(answer.states))
+    if answer.HasField("device"):
+        on_device(answer.device, zone)
 
 
 @audit.command()
 @click.argument("appkey")
 @click.argument("token")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_as_json
 def device(appkey: str, token: str, as_json: bool) -> None:
-    """What happened to a device: its registrations, changes, sessions and messages."""
+    """What happened to a device: its registrations, changes and who asked for them, sessions and messages."""
 
     async def call(channel: Channel) -> AuditDeviceResponse:
         request = AuditDeviceRequest(appkey=appkey, token=token)
         return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
 
     answer = reach("analytics", call)
+    warn_if_behind(answer.records_behind)
     if as_json:
-        click.echo(json.dumps(device_object(answer), ensure_ascii=False))
+        print_json(device_object(answer))
         return
-    _show([("device", answer.token), ("app", answer.appkey)], timeline_table(answer.timeline, _zone()))
+    show(device_facts(answer), timeline_table(answer.timeline, _zone()))
 
 
-def push_object(answer: AuditPushResponse) -> dict[str, Any]:
-    """The answer for programs; times are milliseconds since 1970 UTC."""
-    return {
-        "msgid": answer.msgid,
-        "appkey": answer.appkey,
-        "kind": answer.kind,
-        "audience": answer.audience,
-        "audience_count": answer.audience_count,
-        "request_json": answer.request_json,
-        "timeline": [_entry_object(entry) for entry in answer.timeline],
-        "states": [{"state": count.state, "reason": count.reason, "devices": count.devices} for count in answer.states],
-    }
+@audit.command()
+@click.argument("appkey")
+@click.option(
+    "--from", "first", metavar="TIME", help="ISO 8601 date or time, in CARILLON_TIMEZONE; a day ago unless given."
+)
+@click.option("--to", "last", metavar="TIME", help="The first moment that is not shown; now unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None:
+    """Who did what with an app, the newest last.
+
+    Pushes and cancels, timed tasks, settings, tags that its servers gave or took, and by the hour what devices asked for.
+    """
+    zone = _zone()
+    to_ms = _moment_ms("--to", last, zone) if last else _now_ms()
+    from_ms = _moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
+    if from_ms >= to_ms:
+        raise click.BadParameter("must be earlier than --to", param_hint="--from")
+    request = AuditAppRequest(appkey=appkey, from_ms=from_ms, to_ms=to_ms, limit=_PAGE)
+
+    async def call(channel: Channel) -> None:
+        async for page in _pages(channel, request):
+            warn_if_behind(page.records_behind)
+            for entry in page.timeline:
+                if as_json:
+                    print_json(entry_object(entry))
+                else:
+                    click.echo(app_line(entry, zone))
+            sys.stdout.flush()
+
+    reach("analytics", call)
 
 
-def device_object(answer: AuditDeviceResponse) -> dict[str, Any]:
-    """The answer for programs; times are milliseconds since 1970 UTC."""
-    timeline = [_entry_object(entry) for entry in answer.timeline]
-    return {"appkey": answer.appkey, "token": answer.token, "timeline": timeline}
-
-
-def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
-    """The timeline for people, in their zone; an entry of several moments shows the first and the last."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("time", no_wrap=True)
-    table.add_column("until", no_wrap=True)
-    table.add_column("event", no_wrap=True)
-    table.add_column("count", justify="right")
-    table.add_column("detail", overflow="fold")
-    for entry in timeline:
-        last = _clock_time(entry.last_ms, zone) if entry.last_ms != entry.first_ms else ""
-        table.add_row(_time(entry.first_ms, zone), last, entry.event, str(entry.count), Text(entry.detail))
-    return table
-
-
-def states_table(states: Sequence[StateCount]) -> Table:
-    """The states for people."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("state", no_wrap=True)
-    table.add_column("devices", justify="right")
-    table.add_column("reason", overflow="fold")
-    for count in states:
-        table.add_row(count.state, str(count.devices), Text(count.reason))
-    return table
-
-
-def _show(facts: Sequence[tuple[str, str]], *tables: Table) -> None:
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
-    for name, value in facts:
-        if value:
-            console.print(Text(f"{name:<10}", style="bold").append(value, style="not bold"), soft_wrap=True)
-    for table in tables:
-        if table.row_count:
-            console.print()
-            console.print(table)
+async def _pages(channel: Channel, request: AuditAppRequest) -> AsyncIterator[AuditAppResponse]:
+    while True:
+        page: AuditAppResponse = await AnalyticsServiceStub(channel).AuditApp(request, timeout=_TIMEOUT_S)
+        yield page
+        if not page.pos:
+            return
+        request.pos = page.pos
 
 
 def _zone() -> ZoneInfo:
     return load(Settings, environment()).zone()
 
 
-def _entry_object(entry: TimelineEntry) -> dict[str, Any]:
-    return {
-        "first_ms": entry.first_ms,
-        "last_ms": entry.last_ms,
-        "event": entry.event,
-        "count": entry.count,
-        "detail": entry.detail,
-    }
-
-
-def _devices(count: int) -> str:
-    return "device" if count == 1 else "devices"
-
-
-def _time(time_ms: int, zone: ZoneInfo) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, zone).isoformat(" ", "milliseconds")[:23]
-
-
-def _clock_time(time_ms: int, zone: ZoneInfo) -> str:
-    return _time(time_ms, zone)[11:]
+def _moment_ms(option: str, text: str, zone: ZoneInfo) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter("must look like 2026-11-21 or 2026-11-21T14:05:00", param_hint=option) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1000)

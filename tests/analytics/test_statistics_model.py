@@ -404,6 +404,8 @@ def test_broadcasts(world: World, data: st.DataObject) -> None:
     first_id = int(appkey) * 1000
     drafts = [world.device(appkey, *d, STARTED_MS - 500, attributes={"carrier": "earlier"}) for d in DEVICES]
     drafts += [world.device(appkey, *d, STARTED_MS - 5, attributes={"carrier": info}) for d, info in before.items()]
+    world.happen(drafts)
+    drafts = []
     for n, push in enumerate(sent):
         platform = Platform.PLATFORM_IOS if push.is_ios else Platform.PLATFORM_ANDROID
         msgid, at = first_id + n, STARTED_MS + n

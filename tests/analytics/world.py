@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+
 from analytics.acks import AckReader, Page
 from analytics.audit import audit_push
 from analytics.clickhouse import ClickHouse
@@ -78,6 +80,9 @@ class World:
         question = Question.of(request, now_ms, ZoneInfo(zone))
         self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
         return self._runner.run(answer(self.clickhouse, question))
+
+    def query(self, sql: str) -> pa.Table:
+        return self._runner.run(self.clickhouse.arrow(sql))
 
     def audit(self, msgid: int) -> AuditPushResponse:
         return self._runner.run(audit_push(self.clickhouse, msgid, ZoneInfo("UTC")))

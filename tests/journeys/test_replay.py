@@ -103,6 +103,7 @@ async def live(lived: Lived, life: int) -> None:
     """Devices come and change; pushes of every kind, some received, some waiting, some cancelled; tasks."""
     installation = lived.installation
     app, ios = installation.create_app(), installation.create_app("ios")
+    installation.give_key(ios)
     server = AppServer(installation.v2_url)
     here, away = (VirtualDevice(installation.gateway_url, app.appkey) for _ in range(2))
     for device in (here, away):

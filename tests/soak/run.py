@@ -127,6 +127,7 @@ class Soak:
         android, ios = [
             await asyncio.to_thread(self._installation.create_app, platform) for platform in ("android", "ios")
         ]
+        await asyncio.to_thread(self._installation.give_key, ios)
         self._apps: tuple[TestApp, TestApp] = (android, ios)
         pushes = Pushes(android, ios, Random(f"{self.plan.seed}/pushes"))
         senders = Senders(self._installation, pushes, self.ledger, Random(f"{self.plan.seed}/senders"))

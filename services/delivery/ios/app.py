@@ -37,6 +37,9 @@ MOST_LATER = 10_000
 _SLICE = 500
 _FIRST_REST_MS = 5_000
 _ALARM_MS = 60_000
+_KEY_MS = 5_000
+"""How long after an app got its first key its pushes go on, at most."""
+
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _FAILED = OutcomeKind.OUTCOME_KIND_FAILED
 
@@ -133,9 +136,8 @@ class IosApp:
 
     async def _send(self, chunks: Sequence[Chunk]) -> None:
         """Send to these devices; whoever cannot be sent to now is walked to again."""
-        app = self._tools.apps.get(self._appkey)
-        credentials = self._tools.credentials_of(app) if app else None
-        if app and not credentials:
+        credentials = self._credentials
+        if not credentials:
             self._alarm("the app has no APNs key; its pushes wait")
         partitions: dict[int, list[int]] = {}
         for _, partition, numbers in chunks:
@@ -185,8 +187,7 @@ class IosApp:
             self._put_off(target, rest_ms)
             return
         self._resting.pop(target.push.token, None)
-        app = self._tools.apps.get(self._appkey)
-        credentials = self._tools.credentials_of(app) if app else None
+        credentials = self._credentials
         try:
             sender = self._tools.senders.get(credentials, target.elsewhere) if credentials else None
         except KeyFaultError as error:
@@ -275,9 +276,7 @@ class IosApp:
             logger.error(text, appkey=self._appkey, reason=reason)
 
     def _uses_both(self) -> bool:
-        app = self._tools.apps.get(self._appkey)
-        credentials = self._tools.credentials_of(app) if app else None
-        return credentials is not None and credentials.environment is Environment.BOTH
+        return self._credentials is not None and self._credentials.environment is Environment.BOTH
 
     def _remove(self, target: Target, result: ApnsResult) -> None:
         """Out of the registry first, then the outcome: a crash in between finds the token dead again."""
@@ -335,9 +334,15 @@ class IosApp:
         if alive and not work.is_walked:
             return
         if alive and work.missed:
-            self._later.put(self._now_ms + work.walk_again(), work)
+            wait_ms = work.walk_again()
+            self._later.put(self._now_ms + (wait_ms if self._credentials else min(wait_ms, _KEY_MS)), work)
         else:
             self._live.discard(work)
+
+    @property
+    def _credentials(self) -> ApnsCredentials | None:
+        app = self._tools.apps.get(self._appkey)
+        return self._tools.credentials_of(app) if app else None
 
     @property
     def _now_ms(self) -> int:
