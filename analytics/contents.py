@@ -13,6 +13,9 @@ _LATEST_ONLY = "devices"
 _OF_THE_MOMENT = frozenset(ATTRIBUTES)
 """What a device was like when something was stored depends on how its topics interleaved."""
 
+_OF_THE_FIRST = frozenset({"registered"})
+"""When a device registered first is gone from its topic once it left and came back."""
+
 
 async def counts(clickhouse: ClickHouse) -> dict[str, int]:
     """How many different rows each table has."""
@@ -33,6 +36,7 @@ async def digest(clickhouse: ClickHouse, since_ms: int = 0) -> str:
 
 def _sum(table: str) -> str:
     moment = frozenset() if table == _LATEST_ONLY else _OF_THE_MOMENT
+    moment |= _OF_THE_FIRST if table == "registrations" else frozenset()
     columns = ", ".join(
         name
         for name in TABLES[table].names

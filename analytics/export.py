@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from analytics.clickhouse import ClickHouse
 from analytics.pushes import Push
@@ -13,7 +14,7 @@ FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_F
 
 _HAPPENED = ("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired")
 _SETTINGS = (
-    "SETTINGS engine_file_truncate_on_insert = 1, max_bytes_before_external_group_by = 268435456, max_bytes_before_external_sort = 268435456,"
+    "SETTINGS engine_file_truncate_on_insert = 1, max_bytes_before_external_group_by = 268435456,"
     " join_algorithm = 'grace_hash', max_bytes_in_join = 268435456, max_threads = 2,"
     " output_format_parquet_row_group_size = 100000, output_format_parquet_string_as_string = 1"
 )
@@ -28,13 +29,18 @@ class Export(NamedTuple):
 
 
 @asynccontextmanager
-async def export(clickhouse: ClickHouse, push: Push, msgid: int, file_format: str) -> AsyncIterator[Export]:
+async def export(
+    clickhouse: ClickHouse, push: Push, msgid: int, file_format: str, zone: ZoneInfo
+) -> AsyncIterator[Export]:
     """The whole push, or the one message of its list; `file_format` is one of FORMATS' values."""
     first, last = (push.msgid, push.last_msgid) if msgid == push.msgid else (msgid, msgid)
     is_listed = push.kind == "unicast"
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
     counts = await states(*of_push, is_listed=is_listed, first=first, last=last)
-    parameters = {"appkey": push.appkey, "push": push.msgid, "is_listed": is_listed, "first": first, "last": last}
+    parameters: dict[str, Any] = {
+        **{"appkey": push.appkey, "push": push.msgid, "is_listed": is_listed, "first": first, "last": last},
+        "zone": zone.key,
+    }
     sql = _sql(push.platform == "ios") + _SETTINGS
     async with clickhouse.file(sql, parameters, file_format) as pieces:
         yield Export(sum(count.devices for count in counts), pieces)
@@ -44,9 +50,9 @@ def _sql(is_ios: bool) -> str:
     ladder = LADDER_IOS if is_ios else LADDER
     steps = ", ".join(f"has(kinds, '{state}'), '{state}'" for state in ladder)
     times = ", ".join(
-        f"if({kind}_ = 0, NULL, fromUnixTimestamp64Milli({kind}_, 'UTC')) AS {kind}" for kind in _HAPPENED
+        f"if({kind}_ms = 0, NULL, fromUnixTimestamp64Milli({kind}_ms, {{zone:String}})) AS {kind}" for kind in _HAPPENED
     )
-    first_times = ", ".join(f"minIf(time_ms, kind = '{kind}') AS {kind}_" for kind in _HAPPENED)
+    first_times = ", ".join(f"minIf(time_ms, kind = '{kind}') AS {kind}_ms" for kind in _HAPPENED)
     return f"""
 WITH
 (SELECT groupUniqArray(partition) FROM push_partitions

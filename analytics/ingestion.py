@@ -135,11 +135,6 @@ class Ingestion:
             await self._fold({p: end for p, end in ends.items() if p.topic == DEVICES.name}, on_batch)
             await self._fold(ends, on_batch)
         finally:
-                    await reader.close()
-                before = sum(self._next.values())
-                await self._ingest(records)
-                on_batch(sum(self._next.values()) - before)
-        finally:
             await self._on_thread(self._offsets.close)
             self._thread.shutdown()
 

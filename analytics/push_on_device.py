@@ -17,7 +17,8 @@ from protos.analytics.v1.analytics_pb2 import Clause, PushOnDevice, TimelineEntr
 from protos.push.v1.push_pb2 import Filter
 
 _LISTED = """
-SELECT arrayDistinct(arrayFilter((n, p) -> p = {partition:UInt16}, target_numbers, target_partitions)), length(target_numbers)
+SELECT arrayDistinct(arrayFilter((n, p) -> p = {partition:UInt16}, target_numbers, target_partitions)),
+  length(target_numbers)
 FROM pushes FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String}
 """
 _PARTITION = """

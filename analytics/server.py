@@ -66,22 +66,22 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         _check_msgid(request.msgid)
         behind = await self._ingestion.catch_up()
         try:
-            answer = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
+            audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
         except NotFoundError as error:
             raise _missing(error, behind) from None
-        answer.records_behind = behind
-        return answer
+        audit.records_behind = behind
+        return audit
 
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
         behind = await self._ingestion.catch_up()
         try:
-            answer = await audit_device(self._clickhouse, request.appkey, request.token)
+            audit = await audit_device(self._clickhouse, request.appkey, request.token)
         except NotFoundError as error:
             raise _missing(error, behind) from None
-        answer.records_behind = behind
-        return answer
+        audit.records_behind = behind
+        return audit
 
     async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
         if not request.appkey:
@@ -92,9 +92,9 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
         behind = await self._ingestion.catch_up()
         span = Span(request.from_ms, request.to_ms)
-        answer = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
-        answer.records_behind = behind
-        return answer
+        audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
+        audit.records_behind = behind
+        return audit
 
     async def ExportPush(
         self, requests: AsyncIterator[ExportPushRequest], context: Context
@@ -107,7 +107,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
             raise _missing(no_such_push(request.msgid), behind)
-        async with export(self._clickhouse, push, request.msgid, FORMATS[request.format]) as exported:
+        async with export(self._clickhouse, push, request.msgid, FORMATS[request.format], self._zone) as exported:
             yield ExportPushResponse(rows=exported.rows, records_behind=behind)
             async for piece in exported.pieces:
                 yield ExportPushResponse(piece=piece)

@@ -1,6 +1,7 @@
 """`carillon audit`: what happened to a push, a device or an app, from the event log."""
 
 import sys
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -103,10 +104,10 @@ def device(appkey: str, token: str, as_json: bool) -> None:
 def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None:
     """Who did what with an app, the newest last.
 
-    Pushes and cancels, timed tasks, settings, tags that its servers gave or took, and by the hour what devices asked for.
+    Pushes and cancels, timed tasks, settings, tags that its servers changed, and by the hour what devices asked for.
     """
     zone = _zone()
-    to_ms = _moment_ms("--to", last, zone) if last else _now_ms()
+    to_ms = _moment_ms("--to", last, zone) if last else int(time.time() * 1000)
     from_ms = _moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
     if from_ms >= to_ms:
         raise click.BadParameter("must be earlier than --to", param_hint="--from")

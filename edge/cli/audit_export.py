@@ -1,7 +1,7 @@
 """`carillon audit export`: what became of a push on each device, as a file."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import IO
@@ -61,7 +61,7 @@ async def _write(channel: Channel, request: ExportPushRequest, opened: "nullcont
         file.flush()
 
 
-async def _answers(channel: Channel, request: ExportPushRequest) -> AsyncIterator[ExportPushResponse]:
+async def _answers(channel: Channel, request: ExportPushRequest) -> AsyncGenerator[ExportPushResponse, None]:
     async def requests() -> AsyncIterator[ExportPushRequest]:
         yield request
 

@@ -1,7 +1,8 @@
 """The analytics store for a module of tests, and a fresh database in it for each test.
 
 The store is the engine in this process, of which a process can have one. The modules in OVER_HTTP run a second time, on
-a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface.
+a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface. Tests with
+parameters of their own do not: they are many alike.
 """
 
 import itertools
@@ -16,14 +17,15 @@ from analytics.migrate import migrate
 from services.runtime.sqlite_log import SqliteLog
 from tests.support.clickhouse import ClickHouseServer
 
-OVER_HTTP = {"test_acks", "test_audit", "test_crashes", "test_ingestion", "test_statistics"}
+OVER_HTTP = {"test_acks", "test_audit", "test_audit_export", "test_crashes", "test_ingestion", "test_statistics"}
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 _names = (f"carillon_test_{_worker}{number}" for number in itertools.count())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "interface" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in OVER_HTTP:
+    is_one = metafunc.definition.get_closest_marker("parametrize") is None
+    if is_one and "interface" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in OVER_HTTP:
         metafunc.parametrize("interface", ["chdb", "http"], indirect=True, scope="module")
 
 

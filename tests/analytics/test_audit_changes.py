@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,9 +149,9 @@ async def test_a_push_that_stands_in_the_log_twice(log: SqliteLog, clickhouse: C
     assert [(size.partition, size.devices) for size in answer.partitions] == [(1, 1), (2, 1)]
 
 
-def of_app(day: int = 0, **fields: object) -> AuditAppRequest:
+def of_app(**fields: Any) -> AuditAppRequest:
     request = AuditAppRequest(appkey=APP, from_ms=T0, to_ms=T0 + 24 * HOUR_MS, limit=100)
-    request.MergeFrom(AuditAppRequest(**fields))  # type: ignore[arg-type]
+    request.MergeFrom(AuditAppRequest(**fields))
     return request
 
 

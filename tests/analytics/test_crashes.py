@@ -21,6 +21,7 @@ from analytics.store import Offsets
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.errors import UnavailableError
 from services.runtime.log import Draft
+from services.runtime.metrics import LAG
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import (
     T0,
@@ -100,6 +101,8 @@ async def assert_exact(log: SqliteLog, clickhouse: ClickHouse, directory: Path, 
     assert await value(clickhouse, "SELECT count() FROM pushes") == rounds
     assert await value(clickhouse, "SELECT count() FROM push_partitions") == rounds
     assert await value(clickhouse, "SELECT count() FROM devices") == rounds
+    assert await value(clickhouse, "SELECT count() FROM registrations") == rounds
+    assert await value(clickhouse, "SELECT count() FROM push_values") == rounds
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -168,6 +171,38 @@ async def test_inserts_are_tried_until_they_work(log: SqliteLog, clickhouse: Cli
 
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
     await assert_exact(log, clickhouse, tmp_path, 1)
+
+
+class Down(Fragile):
+    """The store while it takes nothing, until it is back."""
+
+    is_back = False
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        if not self.is_back:
+            raise UnavailableError("no answer")
+        await self._clickhouse.insert(table, rows, token)
+
+
+async def test_the_lag_shows_while_the_store_takes_nothing(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It falls to nothing again, and everything is in once."""
+    monkeypatch.setattr("analytics.ingestion._LAG_S", 0.01)
+    monkeypatch.setattr("analytics.ingestion._LAST_RETRY_S", 0.1)
+    down = Down(clickhouse, 0, after=False)
+    lag = LAG.labels("analytics", "push-commands")
+    async with running(make(log, down, tmp_path, Pace(flush_s=0.01, ready_s=0.01, max_records=3))) as ingestion:  # type: ignore[arg-type]
+        await log.append([send(1000 + n) for n in range(50)])
+        async with asyncio.timeout(20):
+            while lag._value.get() < 50:
+                await asyncio.sleep(0.01)
+        down.is_back = True
+        assert await ingestion.catch_up() == 0
+        async with asyncio.timeout(20):
+            while lag._value.get():
+                await asyncio.sleep(0.01)
+    assert await value(clickhouse, "SELECT count() FROM pushes") == 50
 
 
 CHILD = """

@@ -143,6 +143,28 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
         await log.close()
 
 
+async def test_a_device_that_came_back_is_verified_too(tmp_path: Path) -> None:
+    """Its first registration is in the store only: the topic keeps the last state."""
+    settings = settings_in(tmp_path)
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    try:
+        await log.append([device(3)])
+        await verify(settings, log, await log.ends(sources(4)), lambda count: None)
+        await log.append([device(3, time_ms=T0 + 9, registered_ms=T0 + 9)])
+        ends = await log.ends(sources(4))
+        assert (await verify(settings, log, ends, lambda count: None)).equal
+
+        clickhouse = connect(settings)
+        await clickhouse.open()
+        registered = "SELECT toUnixTimestamp64Milli(registered) FROM registrations"
+        assert [tuple(row) for row in await clickhouse.rows(registered)] == [(T0,)]
+        await clickhouse.command("TRUNCATE TABLE registrations")
+        await clickhouse.close()
+        assert not (await verify(settings, log, ends, lambda count: None)).equal
+    finally:
+        await log.close()
+
+
 async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_in(tmp_path)
     log = SqliteLog(tmp_path / "log" / "events.db")

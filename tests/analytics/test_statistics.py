@@ -1,5 +1,6 @@
 """Statistics as they are asked for: periods, shapes, what is refused; and days of 23 and 25 hours."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.push.v1.push_pb2 import Kind
 from services.runtime.clock import ManualClock
 from services.runtime.errors import InputError, NotFoundError
+from services.runtime.log import Draft
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import (
     APP,
@@ -282,14 +285,15 @@ async def test_statistics_of_a_store_that_was_filled_before(
         clickhouse,
         tmp_path,
         [
-            device(1),
+            device(1, attributes={"brand": "Mi"}),
             send(1000),
             started(1000, 1, [1]),
             outcomes(1, app_outcomes(1000, [1], Outcome.OUTCOME_KIND_SENT)),
             session(1, Session.SESSION_EVENT_KIND_LOGGED_IN, T0),
         ],
     )
-    for table in ("broadcasts", "push_audiences", "push_outcomes", "login_days", "device_tokens", "acks"):
+    filled = ("broadcasts", "push_audiences", "push_outcomes", "push_values", "login_days", "registrations")
+    for table in (*filled, "device_tokens", "acks"):
         await clickhouse.command(f"TRUNCATE TABLE {table}")
     await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version > 2 SETTINGS mutations_sync = 2")
     await migrate(clickhouse)
@@ -299,3 +303,56 @@ async def test_statistics_of_a_store_that_was_filled_before(
         assert [(row.target, row.sent) for row in rows] == [(1, 1)]
         answer = await analytics.Statistics(asked(LOGINS, scope=TimeScope.TIME_SCOPE_TODAY))
         assert answer.logins[0].counts[1] == 1
+        answer = await analytics.Statistics(asked(USERS, scope=TimeScope.TIME_SCOPE_TODAY))
+        assert [row.count for row in answer.users] == [1]
+        by_brand = asked(BROADCASTS, msgid=1000, category=Category.CATEGORY_BRAND, info="all")
+        rows = (await analytics.Statistics(by_brand)).broadcasts
+        assert [(row.info, row.target, row.sent) for row in rows] == [("Mi", 1, 1)]
+
+
+async def test_many_devices_by_value(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Sets of many sizes, each read back as it was put in; devices that nothing is known of have the empty value."""
+    regions = [f"r{number % 7}" if number % 300 else f"rare{number}" for number in range(4000)]
+    await log.append([device(n, attributes={"region": region}) for n, region in enumerate(regions)])
+    async with served(log, clickhouse, tmp_path) as analytics:
+        audience = range(1, 70_000, 2)
+        reached = app_outcomes(1000, range(1, 2000, 2), Outcome.OUTCOME_KIND_RECEIVED)
+        await log.append([send(1000), started(1000, 1, audience), outcomes(1, reached)])
+        request = asked(BROADCASTS, msgid=1000, category=Category.CATEGORY_REGION, info="all")
+        rows = (await analytics.Statistics(request)).broadcasts
+    target = Counter(regions[number] if number < len(regions) else "" for number in audience)
+    received = Counter(regions[1:2000:2])
+    assert {row.info: (row.target, row.received) for row in rows} == {
+        info: (count, received[info]) for info, count in target.items()
+    }
+
+
+async def test_connections_by_region_when_a_gateway_dies(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """g1 dies in the middle of a minute; of its two devices one goes to g2, which held a third, and the other away."""
+    clock = ManualClock(AUTUMN_MS + 5 * MINUTE_MS)
+    opened = Session.SESSION_EVENT_KIND_OPENED
+    async with served(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
+        await log.append([device(n, attributes={"region": f"r{n}"}) for n in (1, 2, 3)])
+        await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 2}, "g1") for n in range(2)])
+        await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 1 + n // 2}, "g2") for n in range(5)])
+        before_ms, moved_ms = AUTUMN_MS - 5_000, AUTUMN_MS + 100_000
+        for number, gateway, at_ms in ((1, "g1", before_ms), (2, "g1", before_ms), (3, "g2", before_ms)):
+            await log.append([connected(number, opened, at_ms, number, gateway)])
+        await log.append([connected(1, opened, moved_ms, 4, "g2")])
+        request = asked(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_REGION, info="all")
+        rows = (await analytics.Statistics(request)).connections
+    assert list(rows) == [
+        ConnectionsRow(info="r1", average=1, maximum=1, minimum=1),
+        ConnectionsRow(info="r2", average=2 / 5, maximum=1, minimum=0),
+        ConnectionsRow(info="r3", average=1, maximum=1, minimum=1),
+    ]
+
+
+def connected(number: int, kind: Session.ValueType, time_ms: int, connection: int, gateway: str) -> Draft:
+    draft = session(number, kind, time_ms)
+    fact = SessionFact.FromString(draft.value)
+    fact.batch.events[0].connection = connection
+    fact.meta.event_id = connection.to_bytes(16, "big")
+    return draft._replace(key=gateway.encode(), value=fact.SerializeToString())

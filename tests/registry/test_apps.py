@@ -9,12 +9,14 @@ import pytest
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppFact
 from protos.registry.v1.registry_pb2 import (
+    ApnsKeyChange,
     CreateAppRequest,
     GetAppRequest,
     ListAppsRequest,
     RotateSecretRequest,
     UpdateAppRequest,
 )
+from protos.runtime.v1.log_pb2 import Origin
 from services.registry.lookups import Lookups
 from services.registry.main import RegistrySettings
 from services.registry.rules import KnownApps
@@ -22,11 +24,13 @@ from services.registry.server import RegistryServicer
 from services.registry.store import ALIASES_DDL, DEVICES_DDL
 from services.runtime.apps import AppDirectory
 from services.runtime.errors import ConflictError, InputError, NotFoundError
+from services.runtime.follower import decode
 from services.runtime.log import Draft, Partition
 from services.runtime.sqlite_log import Page, SqliteLog
 from services.runtime.store import SqliteStore
 from services.runtime.topics import APPS
-from tests.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start
+from tests.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start, records
+from tests.support.apns_keys import KEY_ID, TEAM_ID, pem
 
 REQUEST = CreateAppRequest(platform=PLATFORM_IOS, name="天气", package="com.example.weather", account="ACME")
 
@@ -58,6 +62,35 @@ async def test_no_secret_lies_open_in_the_log(registry: Running) -> None:
     assert record.key == answer.app.appkey.encode()
     for secret in (answer.secret_key, rotated.secret_key):
         assert secret.encode() not in record.value
+
+
+async def test_every_change_stays_in_the_log_with_who_asked_for_it(registry: Running) -> None:
+    alice = Origin(door="cli", address="alice@ops", request_id="r1")
+    request = CreateAppRequest(platform=PLATFORM_IOS, name="N", package="com.example.n", origin=alice)
+    app = (await registry.stub.CreateApp(request)).app
+    await registry.stub.UpdateApp(
+        UpdateAppRequest(appkey=app.appkey, ack_info_enabled=True, default_period_s=60, origin=alice)
+    )
+    await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=True, origin=alice))
+    key = ApnsKeyChange(pem=pem(), key_id=KEY_ID, team_id=TEAM_ID)
+    await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, apns=key, origin=alice))
+    await registry.stub.RotateSecret(RotateSecretRequest(appkey=app.appkey))
+
+    facts = [decode(record) for record in await records(registry.log, APPS.name)]
+    changes = [fact for fact in facts if fact.WhichOneof("fact") == "changed"]
+    assert [(fact.changed.action, list(fact.changed.settings), fact.meta.origin.address) for fact in changes] == [
+        ("created", [], "alice@ops"),
+        ("set", ["ack_info on", "default_period_s 60"], "alice@ops"),
+        (
+            "set",
+            [
+                *("apns_key ABC123DEFG of TEAM456789", "apns_topic com.example.n"),
+                *("apns_environment production", "a new APNs key file"),
+            ],
+            "alice@ops",
+        ),
+        ("secret rotated", [], ""),
+    ]
 
 
 async def test_apps_are_listed_by_age(registry: Running) -> None:
