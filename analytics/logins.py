@@ -1,4 +1,7 @@
-"""Distinct devices that logged in within some days: exact, as unions of bitmaps."""
+"""Distinct devices that logged in within some days: exact, as unions of bitmaps.
+
+The days that no shorter window tells apart are one band; a window is all bands up to its own.
+"""
 
 from collections.abc import Sequence
 from datetime import date
@@ -24,19 +27,20 @@ WHERE kind = 'logged_in'
 GROUP BY appkey, category, day, info
 """  # noqa: S608
 _LOGINS = f"""
-WITH days AS (
-  SELECT info, day, groupBitmapMergeState(devices) AS devices FROM login_days
+WITH bands AS (
+  SELECT info, place.1 AS date, arrayCount(window -> window <= place.2, {list(WINDOWS)}) AS band,
+    groupBitmapMergeState(devices) AS devices
+  FROM login_days ARRAY JOIN arrayMap(age -> (day + age, age), arrayFilter(
+    age -> day + age >= {{first:Date32}} AND day + age <= {{last:Date32}}, range({max(WINDOWS)}))) AS place
   WHERE appkey = {{appkey:String}} AND category = {{category:String}}
     AND (NOT {{is_one:Bool}} OR info = {{info:String}})
     AND day > {{first:Date32}} - {max(WINDOWS)} AND day <= {{last:Date32}}
-  GROUP BY info, day),
+  GROUP BY info, date, band),
 since AS (
-  SELECT info, place.1 AS date, place.2 AS age,
-    groupBitmapMergeState(devices) OVER (
-      PARTITION BY info, date ORDER BY age ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS devices
-  FROM days ARRAY JOIN arrayMap(age -> (day + age, age), arrayFilter(
-    age -> day + age >= {{first:Date32}} AND day + age <= {{last:Date32}}, range({max(WINDOWS)}))) AS place)
-SELECT info, date, {", ".join(f"maxIf(bitmapCardinality(devices), age < {window})" for window in WINDOWS)}
+  SELECT info, date, band, groupBitmapMergeState(devices) OVER (
+    PARTITION BY info, date ORDER BY band ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS devices
+  FROM bands)
+SELECT info, date, {", ".join(f"maxIf(bitmapCardinality(devices), band <= {n})" for n in range(len(WINDOWS)))}
 FROM since GROUP BY info, date ORDER BY date, info
 """  # noqa: S608
 

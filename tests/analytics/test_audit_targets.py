@@ -48,11 +48,11 @@ MI = {"region": "上海市", "brand": "Xiaomi", "model": "Mi 9"}
 async def on_device(
     log: SqliteLog, clickhouse: ClickHouse, directory: Path, drafts: list[Draft], token: str = "token-1-3"
 ) -> PushOnDevice:
-    """The push 1000, started at T0 + 5, and what it was to a device."""
+    """What push 1000, the first draft, was to a device; the next draft comes when one was read, as the log compacts."""
     async with served(log, clickhouse, directory) as analytics:
         for draft in drafts:
             await log.append([draft])
-            await analytics.AuditPush(AuditPushRequest(msgid=1000)) if draft is drafts[0] else None
+            await analytics.AuditPush(AuditPushRequest(msgid=1000))
         return (await analytics.AuditPush(AuditPushRequest(msgid=1000, token=token))).device
 
 
@@ -112,6 +112,11 @@ CLAUSES = [
     (
         Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 8")])]),
         "model in Xiaomi Mi 8",
+        "model Xiaomi Mi 9",
+    ),
+    (
+        Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 9")], negated=True)]),
+        "model not in Xiaomi Mi 9",
         "model Xiaomi Mi 9",
     ),
     (
