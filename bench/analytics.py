@@ -55,8 +55,10 @@ SELECT region, kind, uniqExact(partition, number) FROM deliveries
 WHERE appkey = {app:String} AND msgid = {msgid:UInt64} GROUP BY region, kind
 """
 _RAW_COUNTS = """
-SELECT toDate(minute, 'Asia/Shanghai') AS day, gateway, avg(connections), max(connections), min(connections)
-FROM connection_counts WHERE appkey = {app:String} AND minute > now64(3) - INTERVAL 7 DAY GROUP BY day, gateway
+SELECT toDate(at, 'Asia/Shanghai') AS day, avg(total), max(total), min(total) FROM (
+  SELECT minute AS at, sum(connections) AS total FROM connection_counts
+  WHERE appkey = {app:String} AND minute > now64(3) - INTERVAL 7 DAY GROUP BY at)
+GROUP BY day
 """
 _RAW_USERS = """
 SELECT toDate(first, 'Asia/Shanghai') AS day, count() FROM (

@@ -20,7 +20,7 @@ from services.runtime.log import Log, Partition
 from services.runtime.past import PastLog, ends_at
 from services.runtime.sqlite_log import SqliteLog
 from services.runtime.surroundings import open_log
-from services.runtime.topics import DEVICE_COMMANDS, DEVICES, TOPICS
+from services.runtime.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
 
 REPLAYED = ["registry", "targeting", "delivery", "scheduling", "analytics"]
 _READ_DEVICES = frozenset({"registry", "targeting", "analytics"})
@@ -76,9 +76,15 @@ async def replayed_until(
 async def _past(
     role: str, settings: Settings, wiring: Wiring, log: Log, until: datetime, work: Path, steps: Steps
 ) -> AsyncIterator[PastLog]:
-    """The log as it was then. The records of devices, of which it keeps only the last, are decided again."""
+    """The log as it was then. The records of devices, of which it keeps only the last, are decided again.
+
+    Apps are those of today, but analytics, which knows their changes alone, gets these as far as they go.
+    """
     now = await _ends(log, settings)
-    looked_at = {partition: end for partition, end in now.items() if not TOPICS[partition.topic].compacted}
+    whole = {topic.name for topic in TOPICS.values() if topic.compacted}
+    if role == "analytics":
+        whole.discard(APPS.name)
+    looked_at = {partition: end for partition, end in now.items() if partition.topic not in whole}
     steps.begin(f"reading the log until {until.isoformat()}", sum(looked_at.values()))
     then = await ends_at(log, looked_at, (until - _EPOCH) // timedelta(milliseconds=1), steps.done)
     devices = SqliteLog(work / "devices.db")

@@ -52,7 +52,7 @@ reads = st.builds(Read, st.integers(1, 7), st.integers(0, 40))
 
 
 @given(steps=st.lists(records | reads, max_size=30))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_everyone_gets_everything_once(world: World, steps: list[Written | Read]) -> None:
     """Whatever is written, a reader who goes on from page to page sees each receipt once, in its partition's order, and
     none before its time; and a position read again gives the same."""

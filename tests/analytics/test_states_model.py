@@ -90,7 +90,7 @@ def histories(draw: st.DrawFn) -> tuple[Push, list[list[Fact]]]:
 
 
 @given(history=histories())
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_device_is_in_one_state(world: World, history: tuple[Push, list[list[Fact]]]) -> None:
     push, batches = history
     appkey = world.app()

@@ -39,7 +39,7 @@ SAME = [
     ({}, {}, {}, NOTIFICATION),
     ({"badge": 0}, {"badge": 0}, {}, notified(badge=0)),
     ({"badge": "7"}, {"badge": 7}, {}, notified(badge=7)),
-    ({"badge": -1}, {"badge": -1}, {}, NOTIFICATION),
+    ({"badge": -1}, {"badge": -1}, {}, notified(badge=0)),
     ({}, {"sound": "default"}, {}, NOTIFICATION),
     ({"content-available": 1}, {"content-available": 1}, {}, notified(**{"content-available": 1})),
     ({"content-available": "0"}, {"content-available": 0}, {}, NOTIFICATION),

@@ -11,14 +11,14 @@ from tests.support.kafka import kafka
 
 @pytest.mark.timeout(600)
 def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
-    _nothing_is_found(Soak(Plan(seconds=30, devices=10, rate=10, seed=7), tmp_path))
+    _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
 
 
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:
     with kafka(tmp_path / "kafka") as broker:
-        _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path, broker))
+        _nothing_is_found(Soak(Plan(seconds=15, devices=10, rate=10, seed=7), tmp_path, broker))
 
 
 def _nothing_is_found(soak: Soak) -> None:
