@@ -92,12 +92,12 @@ def door_lines(doors: Sequence[Door]) -> list[str]:
 
 def trial_lines(app: App, secret: str, doors: Sequence[Door], carillon: str) -> list[str]:
     """A first push to try."""
-    urls = {door.scheme + door.path: door.url for door in doors}
+    push_url = next(door.url for door in doors if door.path == "/v2/push")
+    gateway_url = next(door.url for door in doors if door.path == "/device/v1")
     body, signed = first_push(app.appkey, secret)
-    push_url = urls["http/v2/push"]
     return [
         f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
-        f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {urls['ws/device/v1']}",
+        f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {gateway_url}",
         "2. In a third, send it a push; either line does:",
         f"   curl -s {push_url} -H 'Content-Type: application/json' -d {shlex.quote(signed)}",
         f"   echo {shlex.quote(body)} | {carillon} send --secret {secret} --url {push_url} -",

@@ -13,6 +13,7 @@ import pytest
 
 from services.welcome import command_line
 from tests.journeys.installation import CARILLON, Installation
+from tests.runtime.certificates import Authority
 from tests.support.device import VirtualDevice
 
 
@@ -91,6 +92,23 @@ def _printed_by_the_next_start(installation: Installation) -> str:
     before = len(installation.output().read_text())
     installation.start()
     return installation.output().read_text()[before:]
+
+
+def test_with_tls_devices_are_sent_to_the_secure_door(tmp_path: Path) -> None:
+    tls = Authority(tmp_path / "tls").issue("gateway")
+    installation = Installation(tmp_path / "data", None)
+    installation.env |= {
+        "CARILLON_GATEWAY_TLS_CERT": str(tls.certificate),
+        "CARILLON_GATEWAY_TLS_KEY": str(tls.key),
+    }
+    try:
+        installation.start()
+        printed = installation.output().read_text()
+    finally:
+        installation.close()
+    url = installation.gateway_url.replace("ws:", "wss:")
+    assert f"--url {url}\n" in printed
+    assert printed.count(url) == 2
 
 
 def test_the_command_is_short_only_where_the_shell_finds_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:

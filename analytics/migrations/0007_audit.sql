@@ -62,5 +62,7 @@ SELECT appkey, msgid, event, time, _partition, _offset FROM push_partitions;
 ALTER TABLE pushes ADD COLUMN IF NOT EXISTS filter String CODEC(ZSTD) AFTER audience;
 ALTER TABLE task_pushes ADD COLUMN IF NOT EXISTS filter String CODEC(ZSTD) AFTER audience;
 
--- A store without readers is filled from the log again.
+-- A store without readers is filled from the log again. Log-ins come again under what their devices are like by now, and
+-- would stay under what they were like before.
 TRUNCATE TABLE readers;
+TRUNCATE TABLE login_days;

@@ -177,10 +177,13 @@ class DeliveryState:
             self._broadcasts.setdefault(place, {})[push.msgid] = push
 
     def _outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
-        self.badges.fold(partition, outcomes)
         msgids = numpy.frombuffer(outcomes.msgids, "<u8")
         numbers = numpy.frombuffer(outcomes.numbers, "<u4")
         kinds = numpy.frombuffer(outcomes.kinds, "u1")
+        badges = len(outcomes.badges) // 4 or len(kinds)
+        if not len(msgids) == len(numbers) == len(kinds) == len(outcomes.times_ms) // 8 == badges:
+            raise ValueError("outcomes have columns of different lengths")
+        self.badges.fold(partition, outcomes)
         chosen = (_SETTLES_IOS if outcomes.appkey in self._ios_apps else _SETTLES)[kinds]
         for msgid, done in _grouped(msgids[chosen], numbers[chosen]).items():
             push = self._by_id.get(msgid)

@@ -356,3 +356,23 @@ def connected(number: int, kind: Session.ValueType, time_ms: int, connection: in
     fact.batch.events[0].connection = connection
     fact.meta.event_id = connection.to_bytes(16, "big")
     return draft._replace(key=gateway.encode(), value=fact.SerializeToString())
+
+
+async def test_a_login_that_is_read_again_stays_under_one_value(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """A store from before is filled again, when the device is not what it was any more."""
+    by_brand = asked(LOGINS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_BRAND, info="all")
+    async with served(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
+        await log.append([device(1, attributes={"brand": "Mi"})])
+        await analytics.Statistics(by_brand)
+        await log.append([session(1, Session.SESSION_EVENT_KIND_LOGGED_IN, T0)])
+        rows = (await analytics.Statistics(by_brand)).logins
+        assert [(row.info, row.counts[1]) for row in rows] == [("Mi", 1)]
+        await log.append([device(1, time_ms=T0 + 1, attributes={"brand": "Oppo"})])
+        await analytics.Statistics(by_brand)
+    await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version = 7 SETTINGS mutations_sync = 2")
+    await migrate(clickhouse)
+    async with served(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
+        rows = (await analytics.Statistics(by_brand)).logins
+        assert [(row.info, row.counts[1]) for row in rows] == [("Oppo", 1)]

@@ -1,11 +1,15 @@
 """The badges that devices were last sent: recorded beside the outcomes, folded, and forgotten when the app is used."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.delivery.v1.delivery_pb2 import AppOutcomes
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, Outcomes
 from services.delivery.badges import Badges
 from services.delivery.recorder import Columns
+from services.delivery.state import DeliveryState
+from services.runtime.log import Record
+from services.runtime.topics import DELIVERIES
 from tests.delivery.conftest import APP, OTHER_APP, SENT
 
 Sent = tuple[int, int | None]
@@ -56,3 +60,15 @@ def test_badges_stay_with_their_rows_over_the_records_of_a_large_batch() -> None
 def test_outcomes_without_badges_have_no_column_for_them() -> None:
     (record,) = outcomes([(1, None), (2, None)], 5)
     assert record.badges == b""
+
+
+@pytest.mark.parametrize("column", ["msgids", "numbers", "kinds", "times_ms", "badges"])
+def test_outcomes_whose_columns_do_not_fit_are_refused_whole(column: str) -> None:
+    (record,) = outcomes([(1, 5), (2, 6)], 5)
+    short = getattr(record, column)
+    setattr(record, column, short[: len(short) // 2])
+    state = DeliveryState([0])
+    fact = DeliveryFact(outcomes=Outcomes(apps=[record]))
+    with pytest.raises(ValueError, match="different lengths"):
+        state.apply(Record(DELIVERIES.name, 0, 0, b"", fact.SerializeToString()), fact)
+    assert state.badges.dump() == []
