@@ -20,15 +20,15 @@ _FIRST_WIDTH = 64
 _GROWTH = 8
 _ROWS_BEYOND = 16
 
-_WINDOWS = """
+_OF_PARTITION = "transform(partition, {{partitions:Array(UInt16)}}, {{{}:Array({})}}, 0)"
+_WINDOWS = f"""
 SELECT partition, _offset, _index, msgid, number, toUnixTimestamp64Milli(time) FROM acks
-WHERE appkey = {{appkey:String}} AND time > fromUnixTimestamp64Milli({{kept_ms:Int64}}) AND ({windows})
-ORDER BY partition, _offset, _index LIMIT {{rows:UInt32}} BY partition
-"""
-_WINDOW = (
-    "(partition = {{p{0}:UInt16}} AND _offset >= {{o{0}:UInt64}} AND _offset < {{e{0}:UInt64}}"
-    " AND (_offset > {{o{0}:UInt64}} OR _index >= {{i{0}:UInt32}}))"
-)
+WHERE appkey = {{appkey:String}} AND time > fromUnixTimestamp64Milli({{kept_ms:Int64}})
+  AND partition IN {{partitions:Array(UInt16)}} AND _offset >= {{first:UInt64}} AND _offset < {{end:UInt64}}
+  AND _offset < {_OF_PARTITION.format("ends", "UInt64")}
+  AND (_offset, _index) >= ({_OF_PARTITION.format("offsets", "UInt64")}, {_OF_PARTITION.format("rows", "UInt32")})
+ORDER BY partition, _offset, _index LIMIT {{most:UInt32}} BY partition
+"""  # noqa: S608
 _OTHERS = """
 SELECT msgid FROM pushes WHERE msgid IN {msgids:Array(UInt64)} AND (kind != 'unicast' OR platform != 'android')
 """
@@ -145,12 +145,14 @@ class AckReader:
     async def _rows(
         self, starts: Mapping[int, Place], width: int, most: int
     ) -> dict[int, list[tuple[int, int, int, int, int, int]]]:
-        parameters: dict[str, object] = {"appkey": self._appkey, "kept_ms": self._kept_ms, "rows": most}
-        for at, (partition, place) in enumerate(starts.items()):
-            end = min(place.offset + width, self._ends[partition])
-            parameters |= {f"p{at}": partition, f"o{at}": place.offset, f"i{at}": place.row, f"e{at}": end}
-        windows = " OR ".join(_WINDOW.format(at) for at in range(len(starts)))
-        rows = await self._clickhouse.rows(_WINDOWS.format(windows=windows), parameters)
+        ends = [min(place.offset + width, self._ends[partition]) for partition, place in starts.items()]
+        offsets = [place.offset for place in starts.values()]
+        parameters = {
+            **{"appkey": self._appkey, "kept_ms": self._kept_ms, "most": most, "partitions": list(starts)},
+            **{"offsets": offsets, "rows": [place.row for place in starts.values()], "ends": ends},
+            **{"first": min(offsets), "end": max(ends)},
+        }
+        rows = await self._clickhouse.rows(_WINDOWS, parameters)
         return {
             partition: [(*row,) for row in of_partition]
             for partition, of_partition in groupby(rows, key=lambda row: row[0])

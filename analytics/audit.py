@@ -45,10 +45,14 @@ GROUP BY event
 """
 _REPEATED_AS = {"command": "command", "started": "audience", "cancelled": "push cancelled", "finished": "finished"}
 _OUTCOMES = """
-SELECT kind, toUnixTimestamp64Milli(min(first)), toUnixTimestamp64Milli(max(last)), sum(devices)
+WITH firsts AS (
+  SELECT kind, min(time) AS first FROM deliveries
+  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} GROUP BY kind)
+SELECT kind, toUnixTimestamp64Milli(any(firsts.first)), toUnixTimestamp64Milli(max(latest)), sum(of_partition)
 FROM (
-  SELECT kind, min(time) AS first, max(time) AS last, groupBitmap(number) AS devices FROM deliveries
-  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} GROUP BY kind, msgid, partition)
+  SELECT kind, max(time) AS latest, groupBitmapMerge(devices) AS of_partition FROM push_outcomes
+  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} GROUP BY kind, msgid, partition) AS parts
+INNER JOIN firsts USING kind
 GROUP BY kind
 """
 _REASONS = """

@@ -15,6 +15,7 @@ from analytics.contents import digest
 from analytics.ingestion import ROLE, Ingestion, sources
 from analytics.logins import count_days
 from analytics.migrate import migrate
+from analytics.preparing import Preparing
 from analytics.retention import keep
 from analytics.server import AnalyticsServicer
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
@@ -99,9 +100,10 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
         partitions=settings.partitions,
         ack_delay_ms=settings.ack_delay_s * 1000,
     )
+    store = Store(clickhouse, settings.history_days, settings.zone())
     return Role(
         ROLE,
-        services=[Store(clickhouse, settings.history_days, settings.zone()), ingestion],
+        services=[store, ingestion, Preparing(clickhouse, around.clock, settings.zone())],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

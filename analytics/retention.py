@@ -10,6 +10,7 @@ HISTORY = {
     "sessions": "time",
     "device_commands": "time",
     "login_days": "day",
+    "login_counts": "day",
     "connection_counts": "minute",
 }
 """Tables of raw facts, and of sets made of them, with the column that says how old a row is. What was asked for, whom

@@ -64,6 +64,10 @@ class Span(NamedTuple):
     def dates(self) -> list[date]:
         return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
 
+    def on(self, day: date) -> "Span":
+        """One of the dates alone."""
+        return Span(self.zone, day, day)
+
     def day_of(self, time_ms: int) -> date:
         return datetime.fromtimestamp(time_ms / 1000, ZoneInfo(self.zone)).date()
 
@@ -105,24 +109,31 @@ class Login(NamedTuple):
 @given(data=st.data())
 @ALWAYS
 def test_logins(world: World, data: st.DataObject) -> None:
+    """Asked again and again while more of them come, also late ones."""
     span = data.draw(spans())
-    logins = data.draw(
-        st.lists(st.builds(Login, st.sampled_from(DEVICES), moments(span, 33), st.sampled_from(INFOS)), max_size=25)
-    )
+    one = st.builds(Login, st.sampled_from(DEVICES), moments(span, 33), st.sampled_from(INFOS))
     appkey = world.app()
+    logins: list[Login] = []
+    for more in data.draw(st.lists(st.lists(one, max_size=15), min_size=1, max_size=3)):
+        log_in(world, appkey, more, span.ms(span.first))
+        logins += more
+        check_logins(world, appkey, logins, data.draw(st.just(span) | st.sampled_from(span.dates).map(span.on)))
+
+
+def log_in(world: World, appkey: str, logins: Sequence[Login], at_ms: int) -> None:
     for info in INFOS:
-        mine = [login for login in logins if login.info == info]
-        world.happen(
-            [world.device(appkey, *device, span.ms(span.first), attributes={"brand": info}) for device in DEVICES]
-        )
+        world.happen([world.device(appkey, *device, at_ms, attributes={"brand": info}) for device in DEVICES])
         world.happen(
             [
                 world.sessions("g", login.device[0], [event(appkey, login.device, "LOGGED_IN", login.time_ms, 1)])
-                for login in mine
+                for login in logins
+                if login.info == info
             ]
             or [world.sessions("g", 0, [])]
         )
 
+
+def check_logins(world: World, appkey: str, logins: Sequence[Login], span: Span) -> None:
     def count(day: date, window: int, info: str | None = None) -> int:
         return len(
             {

@@ -75,7 +75,8 @@ def test_every_table_is_told_with_its_key_and_its_columns(world: World) -> None:
 
 def test_how_long_rows_are_kept_and_which_tables_are_parted_by_months(world: World) -> None:
     told = documented()
-    expected = dict.fromkeys(told, "") | dict.fromkeys(HISTORY, "history") | {"acks": f"{ACK_DAYS} days"}
+    days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days"}
+    expected = dict.fromkeys(told, "") | dict.fromkeys(HISTORY, "history") | days
     assert {name: found.kept for name, found in told.items()} == expected
     parted = of_schema(world, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
     for name in told:
