@@ -43,7 +43,7 @@ GROUP BY partition, number, msgid
 """
 _TOKENS = """
 SELECT partition, number, token FROM device_tokens
-WHERE appkey = {appkey:String} AND (partition, number) IN {devices:Array(Tuple(UInt16, UInt32))}
+WHERE appkey = {appkey:String} AND device IN {devices:Array(UInt64)}
 """
 _ENDS = "SELECT partition, max(_offset) + 1 FROM acks WHERE appkey = {appkey:String} GROUP BY partition"
 
@@ -206,5 +206,6 @@ class AckReader:
         return tokens
 
     async def _known_tokens(self, devices: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
-        rows = await self._clickhouse.rows(_TOKENS, {"appkey": self._appkey, "devices": sorted(devices)})
+        wanted = sorted(partition << 32 | number for partition, number in devices)
+        rows = await self._clickhouse.rows(_TOKENS, {"appkey": self._appkey, "devices": wanted})
         return {(partition, number): token for partition, number, token in rows}

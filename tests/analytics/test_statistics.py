@@ -276,40 +276,6 @@ async def test_old_facts_go_away(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
     assert await value(clickhouse, mutations) == done, "what is so already is not changed again"
 
 
-async def test_statistics_of_a_store_that_was_filled_before(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
-) -> None:
-    """The tables that statistics read are filled by their migrations from what is there."""
-    await ingest(
-        log,
-        clickhouse,
-        tmp_path,
-        [
-            device(1, attributes={"brand": "Mi"}),
-            send(1000),
-            started(1000, 1, [1]),
-            outcomes(1, app_outcomes(1000, [1], Outcome.OUTCOME_KIND_SENT)),
-            session(1, Session.SESSION_EVENT_KIND_LOGGED_IN, T0),
-        ],
-    )
-    filled = ("broadcasts", "push_audiences", "push_outcomes", "push_values", "login_days", "registrations")
-    for table in (*filled, "device_tokens", "acks"):
-        await clickhouse.command(f"TRUNCATE TABLE {table}")
-    await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version > 2 SETTINGS mutations_sync = 2")
-    await migrate(clickhouse)
-
-    async with served(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
-        rows = (await analytics.Statistics(asked(BROADCASTS))).broadcasts
-        assert [(row.target, row.sent) for row in rows] == [(1, 1)]
-        answer = await analytics.Statistics(asked(LOGINS, scope=TimeScope.TIME_SCOPE_TODAY))
-        assert answer.logins[0].counts[1] == 1
-        answer = await analytics.Statistics(asked(USERS, scope=TimeScope.TIME_SCOPE_TODAY))
-        assert [row.count for row in answer.users] == [1]
-        by_brand = asked(BROADCASTS, msgid=1000, category=Category.CATEGORY_BRAND, info="all")
-        rows = (await analytics.Statistics(by_brand)).broadcasts
-        assert [(row.info, row.target, row.sent) for row in rows] == [("Mi", 1, 1)]
-
-
 async def test_many_devices_by_value(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     """Sets of many sizes, each read back as it was put in; devices that nothing is known of have the empty value."""
     regions = [f"r{number % 7}" if number % 300 else f"rare{number}" for number in range(4000)]
