@@ -16,7 +16,7 @@ WINDOWS = (1, 2, 3, 4, 5, 6, 7, 30)
 """Days, the date included."""
 
 _LONGEST = max(WINDOWS)
-_DATES_AT_ONCE = 4
+_DATES_AT_ONCE = 2
 _BANDS = range(1, len(WINDOWS))
 
 _ROWS = f"""
