@@ -4,7 +4,7 @@ Dense arrays of codes: about 16 bytes a device.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from protos.registry.v1.devices_pb2 import Attributes
 
 ATTRIBUTES = ("region", "carrier", "channel", "sdk_version", "brand", "resolution", "os_version", "app_version")
 
-_GREATEST_NUMBER = 2**27
+GREATEST_NUMBER = 2**27
 
 
 class Vocabulary:
@@ -53,7 +53,7 @@ class DeviceAttributes:
 
     def note(self, appkey: str, partition: int, number: int, attributes: Attributes) -> None:
         """Remember one device's attributes. ValueError: no registry gives such a number."""
-        if number > _GREATEST_NUMBER:
+        if number > GREATEST_NUMBER:
             raise ValueError(f"{number} cannot be a device's number: they are dense")
         codes = [
             vocabulary.code(getattr(attributes, name))
@@ -70,15 +70,17 @@ class DeviceAttributes:
                 block = self._widened(appkey, partition)
                 block[row, numbers] = codes[column.indices.to_numpy()]
 
-    def strings(self, appkey: str, partition: int, number: int) -> list[str]:
-        """One device's attributes; empty strings where nothing is known."""
+    def codes_of(self, appkey: str, partition: int, number: int) -> list[int]:
+        """One device's attributes; 0 where nothing is known."""
         block = self._codes.get((appkey, partition))
         if block is None or number >= block.shape[1]:
-            return [""] * len(ATTRIBUTES)
-        return [
-            vocabulary.string(code)
-            for vocabulary, code in zip(self.vocabularies, block[:, number].tolist(), strict=True)
-        ]
+            return [0] * len(ATTRIBUTES)
+        codes: list[int] = block[:, number].tolist()
+        return codes
+
+    def strings(self, codes: Sequence[int]) -> list[str]:
+        """The attributes that have these codes."""
+        return [vocabulary.string(code) for vocabulary, code in zip(self.vocabularies, codes, strict=True)]
 
     def codes(self, appkey: str, partition: int, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """One row for each attribute, one column for each number; 0 where nothing is known."""
@@ -120,32 +122,36 @@ _ROWS_AT_ONCE = 500_000
 
 async def load(attributes: DeviceAttributes, clickhouse: ClickHouse) -> None:
     """Remember every device that the store knows, a bounded number at a time."""
+    for groups in bounded(await clickhouse.rows(_GROUPS)):
+        table = await clickhouse.arrow(_LATEST, {"groups": groups})
+        await asyncio.to_thread(_note_table, attributes, table)
+
+
+def bounded(counted: Iterable[Sequence[Any]]) -> Iterator[list[tuple[str, int]]]:
+    """(app, partition, rows) in turn, as lists of apps and partitions that are not too much at once."""
     groups: list[tuple[str, int]] = []
     waiting = 0
-    for appkey, partition, count in await clickhouse.rows(_GROUPS):
+    for appkey, partition, count in counted:
         groups.append((appkey, partition))
         waiting += count
         if waiting >= _ROWS_AT_ONCE:
-            await _load_groups(attributes, clickhouse, groups)
+            yield groups
             groups, waiting = [], 0
     if groups:
-        await _load_groups(attributes, clickhouse, groups)
+        yield groups
 
 
-async def _load_groups(attributes: DeviceAttributes, clickhouse: ClickHouse, groups: Sequence[tuple[str, int]]) -> None:
-    table = await clickhouse.arrow(_LATEST, {"groups": groups})
-    await asyncio.to_thread(_note_table, attributes, table)
+def by_partition(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
+    """The rows of each app and partition; `table` is ordered by them."""
+    appkeys = table.column("appkey").combine_chunks()
+    partitions = table.column("partition").to_numpy()
+    ends = np.flatnonzero((np.diff(appkeys.indices.to_numpy()) != 0) | (np.diff(partitions) != 0)) + 1
+    for start, end in zip([0, *ends.tolist()], [*ends.tolist(), table.num_rows], strict=True):
+        if start < end:
+            yield appkeys[start].as_py(), int(partitions[start]), table.slice(start, end - start)
 
 
 def _note_table(attributes: DeviceAttributes, table: pa.Table) -> None:
-    """`table` is ordered by app and partition."""
-    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-    appkeys = columns["appkey"].dictionary_decode()
-    partitions = columns["partition"].to_numpy()
-    codes = columns["appkey"].indices.to_numpy()
-    changes = np.flatnonzero((np.diff(codes) != 0) | (np.diff(partitions) != 0)) + 1
-    for start, end in zip([0, *changes.tolist()], [*changes.tolist(), table.num_rows], strict=True):
-        if start < end:
-            numbers = columns["number"].to_numpy()[start:end]
-            values = [columns[name].slice(start, end - start) for name in ATTRIBUTES]
-            attributes.note_all(appkeys[start].as_py(), int(partitions[start]), numbers, values)
+    for appkey, partition, rows in by_partition(table.combine_chunks()):
+        values = [rows.column(name).chunk(0) for name in ATTRIBUTES]
+        attributes.note_all(appkey, partition, rows.column("number").to_numpy(), values)

@@ -21,8 +21,10 @@ import clickhouse_connect
 import pyarrow as pa
 from clickhouse_connect.driver.binding import quote_identifier
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError
+from clickhouse_connect.driver.exceptions import ClickHouseError, Error
+from urllib3.exceptions import HTTPError
 
+from analytics.refusals import advice
 from services.runtime.errors import ConflictError, UnavailableError
 
 PIECE_BYTES = 256 * 1024
@@ -129,8 +131,8 @@ class ClickHouse:
             raise UnavailableError("the analytics store is not open yet")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(self._client()))
-        except (ClickHouseError, OSError) as error:
-            raise UnavailableError(f"ClickHouse: {_first_line(error)}") from error
+        except (ClickHouseError, HTTPError, OSError) as error:
+            raise UnavailableError(f"ClickHouse: {_told(error)}") from error
 
     def _client(self) -> Client:
         client: Client | None = getattr(self._local, "client", None)
@@ -193,5 +195,8 @@ def _lock(path: Path) -> IO[bytes]:
     return lock
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:500]
+def _told(error: Exception) -> str:
+    """The first line, and what can be done about it."""
+    what = str(error).partition("\n")[0][:500]
+    remedy = advice(error.code) if isinstance(error, Error) else ""
+    return f"{what}: {remedy}" if remedy else what

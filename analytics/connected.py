@@ -2,9 +2,8 @@
 
 All devices: what the gateways counted at each full minute, summed over the gateways. A gateway that died counts no
 more, and its devices are counted where they went. With a category: the connections that were open at each full minute,
-by what the device was like when it connected; one that was never closed ends when its device connects again, or with
-the last count of its gateway. A minute without any count had nobody connected. A minute is taken in when it is one
-minute old.
+by what the device was like when it connected, as `spans.py` says; what was still open on a gateway ends with its last
+count. A minute without any count had nobody connected. A minute is taken in when it is one minute old.
 """
 
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from analytics.question import Question
 from protos.analytics.v1.analytics_pb2 import ConnectionsRow
 
 MINUTE_MS = 60_000
+_DAY_MS = 86_400_000
 
 _BY_DAY = """
 SELECT roundDown(minute_ms, {starts:Array(Int64)}) AS day, sum(total), max(total), min(total), count()
@@ -27,52 +27,58 @@ FROM (
 GROUP BY day
 """
 
-_LIVES = """
-SELECT gateway, toUnixTimestamp64Milli(min(minute)) AS first_ms, toUnixTimestamp64Milli(max(minute)) AS last_ms
-FROM connection_counts
-WHERE appkey = {appkey:String}
-GROUP BY gateway HAVING last_ms >= {start_ms:Int64} AND first_ms < {end_ms:Int64}
+_LASTS = """
+SELECT gateway, toUnixTimestamp64Milli(max(minute)) FROM connection_counts
+WHERE appkey = {appkey:String} AND minute >= fromUnixTimestamp64Milli({start_ms:Int64}) GROUP BY gateway
 """
-_BY_VALUE = f"""
-WITH
-  {{gateways:Array(String)}} AS gateways,
-  {{lasts:Array(Int64)}} AS lasts,
-  connections AS (
-    SELECT connection, any(partition) AS partition, any(number) AS number, anyIf(gateway, kind = 'opened') AS gateway,
-      anyIf({{column:Identifier}}, kind = 'opened') AS info,
-      toUnixTimestamp64Milli(minIf(time, kind = 'opened')) AS opened_ms,
-      if(countIf(kind = 'closed') = 0, 9223372036854775807,
-        toUnixTimestamp64Milli(minIf(time, kind = 'closed'))) AS closed_ms
-    FROM sessions
-    WHERE appkey = {{appkey:String}} AND kind IN ('opened', 'closed') AND connection != 0
-      AND time >= fromUnixTimestamp64Milli({{since_ms:Int64}}) AND time < fromUnixTimestamp64Milli({{end_ms:Int64}})
-    GROUP BY connection HAVING countIf(kind = 'opened') > 0),
-  spans AS (
-    SELECT gateway, info, opened_ms,
-      leadInFrame(opened_ms, 1, 9223372036854775807) OVER (PARTITION BY partition, number
-        ORDER BY connection ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS again_ms,
-      least(closed_ms, again_ms) AS left_ms,
-      transform(gateway, gateways, lasts, -1) AS last_ms
-    FROM connections),
-  marks AS (
-    SELECT info,
-      greatest(intDiv(opened_ms + {MINUTE_MS - 1}, {MINUTE_MS}) * {MINUTE_MS}, {{start_ms:Int64}}) AS first_ms,
-      least(intDiv(least(left_ms, last_ms + {MINUTE_MS}) + {MINUTE_MS - 1}, {MINUTE_MS}) * {MINUTE_MS},
-        {{end_ms:Int64}}) AS after_ms
-    FROM spans WHERE last_ms >= 0 AND after_ms > first_ms),
-  changes AS (
-    SELECT info, change.1 AS at_ms, sum(change.2) AS more
-    FROM marks ARRAY JOIN [(first_ms, 1), (after_ms, -1), ({{start_ms:Int64}}, 0)] AS change
-    GROUP BY info, at_ms),
-  levels AS (
-    SELECT info, at_ms, sum(more) OVER (PARTITION BY info ORDER BY at_ms) AS level,
-      leadInFrame(at_ms, 1, {{end_ms:Int64}}) OVER (
-        PARTITION BY info ORDER BY at_ms ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS next_ms
-    FROM changes)
-SELECT info, sum(level * intDiv(next_ms - at_ms, {MINUTE_MS})), max(level), min(level)
-FROM levels WHERE next_ms > at_ms GROUP BY info ORDER BY info
+_ZERO = 2**31
+"""A time and a change are sorted as one number: the time in the upper 32 bits, the change plus this in the lower."""
+
+
+def _made(gateways: str) -> str:
+    """Select the changes on the gateways of a parameter; what was changed before the start is changed at the start."""
+    asked = f"""
+      appkey = {{appkey:String}} AND category = {{category:String}} AND gateway IN {{{gateways}:Array(String)}}
+      AND reader IN (SELECT identity FROM readers FINAL)"""  # noqa: S608
+    return f"""
+    SELECT info, gateway, greatest(toUnixTimestamp(minute), {{start_s:UInt32}}) AS at_s, change
+    FROM connection_changes
+    WHERE {asked}
+      AND minute >= toDateTime({{midnight_s:UInt32}}, 'UTC') AND minute < toDateTime({{end_s:UInt32}}, 'UTC')
+    UNION ALL
+    SELECT info, gateway, {{start_s:UInt32}} AS at_s, change
+    FROM connection_days WHERE {asked} AND day < toDate32(toDateTime({{midnight_s:UInt32}}, 'UTC'))"""  # noqa: S608
+
+
+_OF_ALIVE = f"SELECT info, at_s, change FROM ({_made('alive')})"  # noqa: S608
+_OF_ENDED = f"""
+    SELECT info, part.1, part.2
+    FROM (
+      SELECT info, at_s, change, transform(gateway, {{ended:Array(String)}}, {{ends_s:Array(UInt32)}}, 0) AS after_s
+      FROM ({_made("ended")}) WHERE at_s < after_s)
+    ARRAY JOIN [(at_s, change), (after_s, -change)] AS part
 """  # noqa: S608
-_BEFORE_FIRST_COUNT_MS = 2 * MINUTE_MS
+
+
+def _levels_of(changes: str) -> str:
+    return f"""
+WITH
+  levels AS (
+    SELECT info, arraySort(groupArray(bitShiftLeft(toUInt64(at_s), 32) + toUInt64(change + {_ZERO}))) AS packed,
+      arrayMap(one -> toUInt32(bitShiftRight(one, 32)), packed) AS times,
+      arrayCumSum(arrayMap(one -> toInt64(bitAnd(one, {2 * _ZERO - 1})) - {_ZERO}, packed)) AS of_times,
+      arrayMap((at_s, next_s) -> toInt64(intDiv(next_s - at_s, 60)), times,
+        arrayPushBack(arrayPopFront(times), {{end_s:UInt32}})) AS minutes,
+      arrayFilter((level, lasted) -> lasted > 0, of_times, minutes) AS of_minutes
+    FROM ({changes}) GROUP BY info)
+SELECT info, arrayDotProduct(of_times, minutes), arrayMax(of_minutes) AS most,
+  if(times[1] > {{start_s:UInt32}}, 0, arrayMin(of_minutes))
+FROM levels WHERE most > 0 ORDER BY info
+"""  # noqa: S608
+
+
+_LEVELS = _levels_of(_OF_ALIVE)
+_LEVELS_WITH_ENDED = _levels_of(f"{_OF_ALIVE} UNION ALL {_OF_ENDED}")
 
 
 async def connections(clickhouse: ClickHouse, question: Question) -> list[ConnectionsRow]:
@@ -104,19 +110,8 @@ async def _by_day(clickhouse: ClickHouse, question: Question) -> list[Connection
 
 async def _by_value(clickhouse: ClickHouse, question: Question) -> list[ConnectionsRow]:
     end_ms = _end_ms(question)
-    period = {"appkey": question.appkey, "start_ms": _first_mark(question.start_ms), "end_ms": end_ms}
-    lives = await clickhouse.rows(_LIVES, period)
-    found: Sequence[Sequence[Any]] = []
-    if lives:
-        parameters = {
-            **period,
-            "column": question.category,
-            "gateways": [gateway for gateway, _, _ in lives],
-            "lasts": [last_ms for _, _, last_ms in lives],
-            "since_ms": min(first_ms for _, first_ms, _ in lives) - _BEFORE_FIRST_COUNT_MS,
-        }
-        found = await clickhouse.rows(_BY_VALUE, parameters)
     minutes = _minutes(question.start_ms, end_ms)
+    found = await _levels(clickhouse, question, end_ms) if minutes else []
     rows = [
         ConnectionsRow(info=info, average=total / minutes, maximum=most, minimum=least)
         for info, total, most, least in found
@@ -124,6 +119,25 @@ async def _by_value(clickhouse: ClickHouse, question: Question) -> list[Connecti
     if question.info is None:
         return rows
     return [row for row in rows if row.info == question.info] or [ConnectionsRow(info=question.info)]
+
+
+async def _levels(clickhouse: ClickHouse, question: Question, end_ms: int) -> Sequence[Sequence[Any]]:
+    """(value, sum over the minutes, greatest, least), only of values that somebody was connected with."""
+    start_ms = _first_mark(question.start_ms)
+    lasts = await clickhouse.rows(_LASTS, {"appkey": question.appkey, "start_ms": start_ms})
+    ends = {gateway: _first_mark(last_ms + MINUTE_MS) for gateway, last_ms in lasts}
+    ended = {gateway: after_ms // 1000 for gateway, after_ms in ends.items() if after_ms < end_ms}
+    parameters = {
+        "appkey": question.appkey,
+        "category": question.category,
+        "alive": [gateway for gateway in ends if gateway not in ended],
+        "ended": list(ended),
+        "ends_s": list(ended.values()),
+        "start_s": _seconds(start_ms),
+        "midnight_s": _seconds(start_ms // _DAY_MS * _DAY_MS),
+        "end_s": _seconds(end_ms),
+    }
+    return await clickhouse.rows(_LEVELS_WITH_ENDED if ended else _LEVELS, parameters) if lasts else []
 
 
 def _end_ms(question: Question) -> int:
@@ -139,3 +153,7 @@ def _minutes(start_ms: int, end_ms: int) -> int:
 
 def _first_mark(start_ms: int) -> int:
     return -(-start_ms // MINUTE_MS) * MINUTE_MS
+
+
+def _seconds(time_ms: int) -> int:
+    return max(0, time_ms // 1000)

@@ -1,13 +1,13 @@
 """What became of a push on each device of its audience, as a file that ClickHouse writes."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from analytics.clickhouse import ClickHouse
 from analytics.pushes import Push
-from analytics.states import LADDER, LADDER_IOS, states
+from analytics.states import LADDER, LADDER_IOS, UNKNOWN, states
 from protos.analytics.v1.analytics_pb2 import ExportFormat
 
 FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_FORMAT_PARQUET: "Parquet"}
@@ -22,7 +22,7 @@ _SETTINGS = (
 
 
 class Export(NamedTuple):
-    """The rows that the file has, and its pieces."""
+    """The rows that the file has, and its pieces; nothing is written before the first is asked for."""
 
     rows: int
     pieces: AsyncIterator[bytes]
@@ -39,11 +39,19 @@ async def export(
     counts = await states(*of_push, is_listed=is_listed, first=first, last=last)
     parameters: dict[str, Any] = {
         **{"appkey": push.appkey, "push": push.msgid, "is_listed": is_listed, "first": first, "last": last},
-        "zone": zone.key,
+        **{"zone": zone.key, "is_unknown": any(count.state == UNKNOWN for count in counts)},
     }
     sql = _sql(push.platform == "ios") + _SETTINGS
-    async with clickhouse.file(sql, parameters, file_format) as pieces:
+    async with aclosing(_pieces(clickhouse, sql, parameters, file_format)) as pieces:
         yield Export(sum(count.devices for count in counts), pieces)
+
+
+async def _pieces(
+    clickhouse: ClickHouse, sql: str, parameters: Mapping[str, Any], file_format: str
+) -> AsyncGenerator[bytes, None]:
+    async with clickhouse.file(sql, parameters, file_format) as pieces:
+        async for piece in pieces:
+            yield piece
 
 
 def _sql(is_ios: bool) -> str:
@@ -60,8 +68,8 @@ WITH
 (SELECT groupUniqArray(partition) FROM push_partitions
  WHERE appkey = {{appkey:String}} AND msgid = {{push:UInt64}} AND event = 'finished') AS finished_in
 SELECT known.token AS token, number, partition, msgid,
-  multiIf({steps}, has(cancelled_in, partition), 'cancelled', has(finished_in, partition), 'expired',
-    has(kinds, 'sent'), 'sent', 'pending') AS state,
+  multiIf({{is_unknown:Bool}}, '{UNKNOWN}', {steps}, has(cancelled_in, partition), 'cancelled',
+    has(finished_in, partition), 'expired', has(kinds, 'sent'), 'sent', 'pending') AS state,
   arrayFirst(r -> r.1 = state, reasons).2 AS reason, {times}
 FROM (
   SELECT partition, number, msgid, groupUniqArray(if(kind = 'dismissed', 'shown', kind)) AS kinds,

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log import Reader, Record
@@ -22,20 +24,29 @@ class Pace:
     ready_s: float = 5.0
     stop_s: float = 10.0
 
+    def fitting(self, records: Sequence[Record]) -> int:
+        """How many of the first records make one batch: the one that reaches the bytes is the last of them."""
+        sizes = accumulate(len(record.value) for record in records[: self.max_records])
+        return next((count for count, size in enumerate(sizes, 1) if size >= self.max_bytes), self.max_records)
+
 
 class Gathering:
-    """Reads ahead by one read. `hurry` is set while somebody waits: then nothing is held back."""
+    """Reads ahead by one read. `hurry` is set while somebody waits: then nothing is held back.
+
+    One read may give more than a batch takes. The rest is for the next ones, and nothing is read while it fills them.
+    """
 
     def __init__(self, reader: Reader, pace: Pace, hurry: asyncio.Event) -> None:
         self._reader = reader
         self._pace = pace
         self._hurry = hurry
         self._reading: asyncio.Task[list[Record]] | None = None
+        self._rest: list[Record] = []
 
     async def batch(self) -> list[Record]:
         """At least one record; waits until there is one."""
         loop = asyncio.get_running_loop()
-        records = await self._read()
+        records = self._rest or await self._read()
         size = sum(len(record.value) for record in records)
         deadline = loop.time() + self._pace.flush_s
         while len(records) < self._pace.max_records and size < self._pace.max_bytes:
@@ -44,7 +55,9 @@ class Gathering:
                 break
             records += more
             size += sum(len(record.value) for record in more)
-        return records
+        count = self._pace.fitting(records)
+        self._rest = records[count:]
+        return records[:count]
 
     async def close(self) -> None:
         if self._reading:

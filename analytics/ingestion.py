@@ -16,8 +16,11 @@ from analytics.attributes import DeviceAttributes, load
 from analytics.broadcasts import Broadcasts
 from analytics.clickhouse import ClickHouse
 from analytics.gathering import Gathering, Pace
+from analytics.readers import forget_others, stand, stands
 from analytics.registrations import Registrations
 from analytics.rows import SOURCES, Translation
+from analytics.spans import Spans
+from analytics.spans_load import load as load_spans
 from analytics.store import Batch, Offsets, Range, token
 from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import UnavailableError
@@ -26,7 +29,7 @@ from services.runtime.logs import logger
 from services.runtime.metrics import APPLIED, INSERTED, LAG
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
-from services.runtime.topics import DEVICES, PUSH_COMMANDS, Topic, owned
+from services.runtime.topics import DEVICES, PUSH_COMMANDS, SESSIONS, Topic, owned
 
 ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
@@ -74,7 +77,7 @@ class Ingestion:
         self._hurry = asyncio.Event()
         self._waiting = 0
         self._broadcasts = Broadcasts()
-        self._translation = Translation(DeviceAttributes(), self._broadcasts, Registrations())
+        self._translation: Translation
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE)
         self._offsets: Offsets
         self._identity = ""
@@ -90,7 +93,8 @@ class Ingestion:
         try:
             await _until_available(_NO_ANSWER, self._recover)
             watching = asyncio.create_task(self._watch(ready))
-            await _until_available(_NO_ANSWER, self._know_devices)
+            devices = [partition for partition in self._next if partition.topic == DEVICES.name]
+            await _until_available(_NO_ANSWER, lambda: self._know_devices(devices))
             await self._follow()
         finally:
             if watching:
@@ -146,23 +150,17 @@ class Ingestion:
             finally:
                 await reader.close()
             before = sum(self._next.values())
-            await _finished(self._ingest(records), self._pace.stop_s)
+            await _finished(self._ingest(records[: self._pace.fitting(records)]), self._pace.stop_s)
             on_batch(sum(self._next.values()) - before)
 
-    async def _know_devices(self) -> None:
-        """What is stored of pushes says what their devices were like, so devices come first."""
-        ends = await self._log.ends([partition for partition in self._next if partition.topic == DEVICES.name])
-        await self._fold(ends, lambda count: None)
+    async def _know_devices(self, partitions: Sequence[Partition]) -> None:
+        """Take what is in the log of these partitions of `devices`: what is stored says what devices were like."""
+        await self._fold(await self._log.ends(partitions), lambda count: None)
 
     async def _recover(self) -> None:
         """Come to a state without a batch half in. May be called again when it failed."""
         self._identity = await self._known_identity()
-        attributes, registrations = DeviceAttributes(), Registrations()
-        self._broadcasts = Broadcasts()
-        self._translation = Translation(attributes, self._broadcasts, registrations)
-        await load(attributes, self._clickhouse)
-        await registrations.load(self._clickhouse)
-        await self._broadcasts.load(self._clickhouse)
+        self._translation = await self._knowing(await self._on_thread(self._offsets.next_offsets))
         batch = await self._on_thread(self._offsets.pending)
         seen = {partition: range_.next for partition, range_ in batch.items()}
         await check_log(self._log, ROLE, await self._on_thread(self._offsets.next_offsets) | seen)
@@ -172,21 +170,27 @@ class Ingestion:
             await self._on_thread(self._offsets.end, batch)
         self._advance(await self._on_thread(self._offsets.next_offsets))
 
+    async def _knowing(self, ends: Mapping[Partition, int]) -> Translation:
+        """What is known of devices, pushes and connections by what was read until then."""
+        attributes, registrations, spans = DeviceAttributes(), Registrations(), Spans()
+        self._broadcasts = Broadcasts()
+        await load(attributes, self._clickhouse)
+        await registrations.load(self._clickhouse)
+        await self._broadcasts.load(self._clickhouse)
+        of_sessions = {p.number: end for p, end in ends.items() if p.topic == SESSIONS.name}
+        await load_spans(spans, attributes, self._clickhouse, of_sessions)
+        return Translation(attributes, self._broadcasts, registrations, spans, self._identity)
+
     async def _known_identity(self) -> str:
         """This reader's identity; a store that another reader filled, or nobody, is filled from the beginning.
 
-        Nothing doubles by that: rows of the same record replace each other.
+        Nothing doubles by that: rows of the same record replace each other, and sums bear the identity.
         """
         mine = await self._on_thread(self._offsets.identity)
-        rows = await self._clickhouse.rows(
-            "SELECT identity FROM readers FINAL WHERE instance = {instance:String}", {"instance": self._instance}
-        )
-        if mine is None or [(mine,)] != [tuple(row) for row in rows]:
+        if mine is None or not await stands(self._clickhouse, self._instance, mine):
             mine = await self._on_thread(self._offsets.restart)
-            await self._clickhouse.command(
-                "INSERT INTO readers (instance, identity) SELECT {instance:String}, {identity:String}",
-                {"instance": self._instance, "identity": mine},
-            )
+            await stand(self._clickhouse, self._instance, mine)
+        await forget_others(self._clickhouse)
         return mine
 
     async def _read_again(self, batch: Batch) -> list[Record]:
@@ -211,10 +215,23 @@ class Ingestion:
             while True:
                 records = await following
                 following = asyncio.create_task(gathering.batch())
-                await _finished(self._ingest(records), self._pace.stop_s)
+                await _finished(self._take(records), self._pace.stop_s)
         finally:
             following.cancel()
             await gathering.close()
+
+    async def _take(self, records: Sequence[Record]) -> None:
+        """Take in what is not in yet. Devices that it names come first: their records were appended before."""
+        records = self._not_taken(records)
+        if unknown := await self._on_thread(self._translation.unknown, records):
+            partitions = [p for p in self._next if p.topic == DEVICES.name and p.number in unknown]
+            await _until_available(_NO_ANSWER, lambda: self._know_devices(partitions))
+            records = self._not_taken(records)
+        if records:
+            await self._ingest(records)
+
+    def _not_taken(self, records: Sequence[Record]) -> list[Record]:
+        return [record for record in records if record.offset >= self._next[Partition(record.topic, record.partition)]]
 
     async def _ingest(self, records: Sequence[Record]) -> None:
         batch = _ranges(records)

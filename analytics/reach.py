@@ -5,13 +5,14 @@ for Android is having received it and for iOS having been sent it, none is faile
 device of the audience is at most one of these, or is still waited for.
 
 With a category, each device counts under what was known of it when the start of the push was taken in; so the values
-add up to the audience.
+add up to the audience. Of a push that is older than its outcomes are kept the audience alone is told.
 """
 
 from collections.abc import Sequence
 
 from analytics.clickhouse import ClickHouse
 from analytics.question import Question
+from analytics.retention import outlived_days
 from protos.analytics.v1.analytics_pb2 import BroadcastRow
 from services.runtime.errors import NotFoundError
 
@@ -103,8 +104,12 @@ async def broadcasts(clickhouse: ClickHouse, question: Question) -> list[Broadca
     if not sent:
         raise NotFoundError(f"no broadcast of this app has the message id {question.msgid}")
     if question.category:
-        return await _by_value(clickhouse, question, sent[0])
-    return await _whole(clickhouse, question.appkey, sent)
+        rows = await _by_value(clickhouse, question, sent[0])
+    else:
+        rows = await _whole(clickhouse, question.appkey, sent)
+    if await outlived_days(clickhouse, question.appkey, question.msgid):
+        return [BroadcastRow(msgid=row.msgid, sent_ms=row.sent_ms, info=_info(row), target=row.target) for row in rows]
+    return rows
 
 
 async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[object]]) -> list[BroadcastRow]:
@@ -132,6 +137,10 @@ def _pushes(appkey: str, sent: Sequence[Sequence[object]]) -> dict[str, object]:
         "msgids": [msgid for msgid, _, _ in sent],
         "ios": [msgid for msgid, _, platform in sent if platform == "ios"],
     }
+
+
+def _info(row: BroadcastRow) -> str | None:
+    return row.info if row.HasField("info") else None
 
 
 def _row(push: Sequence[object], counts: Sequence[int], info: str | None = None) -> BroadcastRow:

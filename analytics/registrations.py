@@ -21,6 +21,10 @@ class Registrations:
         known.add(number)
         return True
 
+    def knows(self, appkey: str, partition: int, numbers: BitMap) -> bool:
+        """Whether all of these devices were seen."""
+        return bool(numbers <= self._known.get((appkey, partition), BitMap()))
+
     async def load(self, clickhouse: ClickHouse) -> None:
         """Take over what the store knows."""
         table = await clickhouse.arrow(_KNOWN)

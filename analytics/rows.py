@@ -13,13 +13,16 @@ from analytics.attributes import ATTRIBUTES, DeviceAttributes
 from analytics.broadcasts import Broadcasts
 from analytics.changes import command_detail, command_name
 from analytics.expression import readable
+from analytics.levels import LevelColumns
+from analytics.named import unknown_in
 from analytics.names import enum_name
 from analytics.outcomes import OutcomeColumns
 from analytics.registrations import Registrations
+from analytics.spans import Spans
 from analytics.tables import TABLES
 from analytics.values import by_value
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
-from protos.gateway.v1.sessions_pb2 import SessionEventKind, SessionFact
+from protos.gateway.v1.sessions_pb2 import SessionEvent, SessionEventKind, SessionFact
 from protos.push.v1.push_pb2 import Audience, Devices, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import AppFact, Platform
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand, DeviceFact
@@ -46,10 +49,24 @@ class Row(NamedTuple):
 class Translation:
     """Records of one batch after another into tables; what is known of devices and broadcasts outlives it."""
 
-    def __init__(self, attributes: DeviceAttributes, broadcasts: Broadcasts, registrations: Registrations) -> None:
+    def __init__(
+        self,
+        attributes: DeviceAttributes,
+        broadcasts: Broadcasts,
+        registrations: Registrations,
+        spans: Spans,
+        reader: str,
+    ) -> None:
+        """`reader` is who will have stored what cannot be stored twice."""
         self._attributes = attributes
         self._broadcasts = broadcasts
         self._registrations = registrations
+        self._spans = spans
+        self._reader = reader
+
+    def unknown(self, records: Sequence[Record]) -> set[int]:
+        """The partitions in which the records name devices that nothing is known of, nor will be by the records."""
+        return unknown_in(records, self._registrations)
 
     def tables(self, records: Sequence[Record], park: Callable[[Record, Exception], None]) -> dict[str, pa.Table]:
         """The rows of each table that gets some. The same records give the same rows in the same order.
@@ -58,15 +75,17 @@ class Translation:
         """
         rows: dict[str, list[tuple[Any, ...]]] = {}
         outcomes = OutcomeColumns(self._attributes, self._broadcasts)
+        levels = LevelColumns(self._attributes, self._spans, self._reader)
         for record in sorted(records, key=_turn):
             try:
-                for row in self._translate(record, outcomes):
+                for row in self._translate(record, outcomes, levels):
                     rows.setdefault(row.table, []).append(row.values)
             except (DecodeError, ValueError, IndexError) as error:
                 park(record, error)
-        return {**{table: _table(TABLES[table], of_table) for table, of_table in rows.items()}, **outcomes.tables()}
+        listed = {table: _table(TABLES[table], of_table) for table, of_table in rows.items()}
+        return {**listed, **outcomes.tables(), **levels.tables()}
 
-    def _translate(self, record: Record, outcomes: OutcomeColumns) -> Sequence[Row]:
+    def _translate(self, record: Record, outcomes: OutcomeColumns, levels: LevelColumns) -> Sequence[Row]:
         message = decode(record)
         match message:
             case DeviceFact():
@@ -80,7 +99,7 @@ class Translation:
             case AppFact():
                 return _app(record, message)
             case SessionFact():
-                return self._sessions(record, message)
+                return self._sessions(record, message, levels)
             case PushFact():
                 return self._push_partition(record, message)
             case DeliveryFact():
@@ -115,23 +134,10 @@ class Translation:
         values = (getattr(device.attributes, name) for name in ATTRIBUTES)
         return [Row("registrations", (*registered, *values, *_place(record)))]
 
-    def _sessions(self, record: Record, message: SessionFact) -> list[Row]:
+    def _sessions(self, record: Record, message: SessionFact, levels: LevelColumns) -> list[Row]:
         match message.WhichOneof("fact"):
             case "batch":
-                gateway = record.key.decode(errors="replace")
-                return [
-                    Row(
-                        "sessions",
-                        (
-                            *(event.appkey, record.partition, event.number, event.token),
-                            enum_name(SessionEventKind.DESCRIPTOR, event.kind, "SESSION_EVENT_KIND_"),
-                            *(event.time_ms, event.connection, event.reason, gateway if event.connection else ""),
-                            *self._attributes.strings(event.appkey, record.partition, event.number),
-                            *_place(record, index),
-                        ),
-                    )
-                    for index, event in enumerate(message.batch.events)
-                ]
+                return [self._session(record, index, event, levels) for index, event in enumerate(message.batch.events)]
             case "counts":
                 counts = message.counts
                 return [
@@ -142,6 +148,18 @@ class Translation:
                 return []
             case never:
                 assert_never(never)
+
+    def _session(self, record: Record, index: int, event: SessionEvent, levels: LevelColumns) -> Row:
+        gateway = record.key.decode(errors="replace") if event.connection else ""
+        known = self._attributes.codes_of(event.appkey, record.partition, event.number)
+        levels.add(record.partition, gateway, event, known)
+        values = (
+            *(event.appkey, record.partition, event.number, event.token),
+            enum_name(SessionEventKind.DESCRIPTOR, event.kind, "SESSION_EVENT_KIND_"),
+            *(event.time_ms, event.connection, event.reason, gateway),
+            *(*self._attributes.strings(known), *_place(record, index)),
+        )
+        return Row("sessions", values)
 
     def _command(self, record: Record, message: PushCommand) -> list[Row]:
         match message.WhichOneof("command"):

@@ -4,16 +4,21 @@ It is the first of the push's ladder that the log says of the device, wherever i
 more than any end, however late it comes. The cancel of a push, or its finish, ends whoever is left in a partition. All
 others are sent or pending.
 
+What is left of a push that is older than its outcomes are kept tells nothing, so there every device is unknown.
+
 In a list of devices each message id has an audience of its own: a device counts once for each message id it has.
 """
 
 from collections.abc import Iterator
 
 from analytics.clickhouse import ClickHouse
+from analytics.retention import outlived_days
 from protos.analytics.v1.analytics_pb2 import StateCount
 
 STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
 """In the order in which they are told."""
+
+UNKNOWN = "unknown"
 
 _REACHED = ("clicked", "shown", "received")
 _ENDED = ("failed", "dropped", "cancelled", "expired")
@@ -67,6 +72,9 @@ async def states(
     }
     rows = await clickhouse.rows(_sql(LADDER_IOS if platform == "ios" else LADDER), parameters)
     counts = [StateCount(state=state, reason=reason, devices=devices) for state, reason, devices in rows]
+    if counts and (days := await outlived_days(clickhouse, appkey, push)):
+        reason = f"outcomes are kept for {days} days"
+        return [StateCount(state=UNKNOWN, reason=reason, devices=sum(count.devices for count in counts))]
     return sorted(counts, key=lambda count: STATES.index(count.state))
 
 

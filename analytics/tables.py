@@ -54,6 +54,12 @@ ACKS = pa.schema(
 )
 """The columns of `acks`, which repeats what `deliveries` says."""
 
+_LEVEL = [(name, _TEXT) for name in ("appkey", "category", "info", "gateway")]
+_CHANGE = [("reader", _TEXT), ("change", pa.int64())]
+CONNECTION_CHANGES = pa.schema([*_LEVEL, ("minute", pa.timestamp("s", "UTC")), *_CHANGE])
+CONNECTION_DAYS = pa.schema([*_LEVEL, ("day", pa.date32()), *_CHANGE])
+"""The columns of two tables that repeat what `sessions` says."""
+
 TABLES: dict[str, pa.Schema] = {
     "devices": pa.schema(_DEVICE),
     "device_commands": pa.schema(

@@ -60,6 +60,14 @@ SELECT toDate(at, 'Asia/Shanghai') AS day, avg(total), max(total), min(total) FR
   WHERE appkey = {app:String} AND minute > now64(3) - INTERVAL 7 DAY GROUP BY at)
 GROUP BY day
 """
+_RAW_LEVELS = """
+SELECT region, avg(level), max(level), min(level) FROM (
+  SELECT region, toStartOfMinute(time) AS minute,
+    sum(sum(if(kind = 'opened', 1, -1))) OVER (PARTITION BY region ORDER BY minute) AS level
+  FROM sessions WHERE appkey = {app:String} AND kind IN ('opened', 'closed') AND time > now64(3) - INTERVAL 7 DAY
+  GROUP BY region, minute)
+GROUP BY region
+"""
 _RAW_USERS = """
 SELECT toDate(first, 'Asia/Shanghai') AS day, count() FROM (
   SELECT min(registered) AS first FROM devices WHERE appkey = {app:String} GROUP BY partition, number)
@@ -182,7 +190,11 @@ def questions(history: History, clickhouse: ClickHouse, ingestion: Ingestion) ->
             statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week),
             lambda: clickhouse.rows(_RAW_COUNTS, raw),
         ),
-        ("connections by region", statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week, **by_region), None),
+        (
+            "connections by region, 7 days",
+            statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week, **by_region),
+            lambda: clickhouse.rows(_RAW_LEVELS, raw),
+        ),
         ("list of broadcasts", statistic(kinds.STATISTICS_KIND_BROADCASTS), lambda: clickhouse.rows(_RAW_LIST, raw)),
         (
             "one broadcast",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
+from analytics.attributes import ATTRIBUTES
 from analytics.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes, PushFact, PushStarted
 from protos.push.v1.push_pb2 import Audience, Everyone, Kind, PushCommand, SendPush
@@ -53,17 +54,34 @@ SELECT {app:String}, number % 32, intDiv(number, 32), '', 'logged_in',
 FROM numbers({devices:UInt64}) WHERE sipHash64(number, {day:UInt8}) % 5 = 0
 """
 _CONNECTIONS = """
-INSERT INTO sessions (appkey, partition, number, token, kind, time, connection, gateway, region, _topic, _partition,
-  _offset, _index)
+INSERT INTO sessions (appkey, partition, number, token, kind, time, connection, gateway, region, carrier, channel,
+  sdk_version, brand, resolution, os_version, app_version, _topic, _partition, _offset, _index)
 SELECT {app:String}, number % 32, intDiv(number, 32), '', event,
   fromUnixTimestamp64Milli(opened_ms + if(event = 'closed', 7200000, 0)), opened_ms * 65536 + number % 65536,
-  concat('g', toString(number % 3)), concat('r', toString(number % 34)), 'sessions', number % 32,
+  concat('g', toString(number % 3)), concat('r', toString(number % 34)), ['cm', 'ct', 'cu'][number % 3 + 1],
+  concat('c', toString(number % 20)), '2.1', concat('b', toString(number % 30)), '1080x1920', toString(number % 12),
+  concat('1.', toString(number % 25)), 'sessions', number % 32,
   1000000000000 + {day:UInt8} * 1000000000 + number, event = 'closed'
 FROM (
   SELECT number,
     {now_ms:Int64} - toInt64({day:UInt8}) * 86400000 - toInt64(sipHash64(number) % 86400000) AS opened_ms
   FROM numbers({devices:UInt64}) WHERE sipHash64(number, {day:UInt8}) % 10 = 0)
 ARRAY JOIN ['opened', 'closed'] AS event
+"""
+_READER = "INSERT INTO readers (instance, identity) VALUES ('history/1', 'history')"
+_CHANGES = f"""
+INSERT INTO connection_changes
+SELECT appkey, category, info, gateway,
+  toDateTime(toStartOfMinute(time + toIntervalMillisecond(59999)), 'UTC') AS minute,
+  'history', sum(if(kind = 'opened', 1, -1))
+FROM sessions
+ARRAY JOIN {list(ATTRIBUTES)} AS category, [{", ".join(f"toString({name})" for name in ATTRIBUTES)}] AS info
+WHERE kind IN ('opened', 'closed') GROUP BY appkey, category, info, gateway, minute
+"""
+_CHANGES_OF_DAYS = """
+INSERT INTO connection_days
+SELECT appkey, category, info, gateway, toDate32(minute) AS day, reader, sum(change) FROM connection_changes
+GROUP BY appkey, category, info, gateway, day, reader
 """
 _COUNTS = """
 INSERT INTO connection_counts (appkey, minute, gateway, connections, _topic, _partition, _offset, _index)
@@ -108,6 +126,8 @@ class History:
             await clickhouse.command(_LOGINS, {**parameters, "day": day})
         for day in range(7):
             await clickhouse.command(_CONNECTIONS, {**parameters, "day": day})
+        for statement in (_READER, _CHANGES, _CHANGES_OF_DAYS):
+            await clickhouse.command(statement)
 
     def drafts(self) -> Iterator[list[Draft]]:
         """The log's records, a broadcast at a time, then the unicasts."""

@@ -17,7 +17,15 @@ from analytics.migrate import migrate
 from services.runtime.sqlite_log import SqliteLog
 from tests.support.clickhouse import ClickHouseServer
 
-OVER_HTTP = {"test_acks", "test_audit", "test_audit_export", "test_crashes", "test_ingestion", "test_statistics"}
+OVER_HTTP = {
+    "test_acks",
+    "test_audit",
+    "test_audit_export",
+    "test_connected",
+    "test_crashes",
+    "test_ingestion",
+    "test_statistics",
+}
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 _names = (f"carillon_test_{_worker}{number}" for number in itertools.count())

@@ -174,13 +174,26 @@ def app_changed(action: str, *settings: str, time_ms: int = T0) -> Draft:
     return Draft(APPS.name, 0, f"{APP}/changed/{action}{time_ms}".encode(), fact.SerializeToString())
 
 
-def session(number: int, kind: SessionEventKind.ValueType, time_ms: int, partition: int = 1, reason: str = "") -> Draft:
+def session(
+    number: int,
+    kind: SessionEventKind.ValueType,
+    time_ms: int,
+    partition: int = 1,
+    reason: str = "",
+    connection: int = 7,
+    gateway: str = "key",
+) -> Draft:
     event = SessionEvent(
-        appkey=APP, token=f"token-{partition}-{number}", number=number, kind=kind, time_ms=time_ms, connection=7
+        appkey=APP,
+        token=f"token-{partition}-{number}",
+        number=number,
+        kind=kind,
+        time_ms=time_ms,
+        connection=connection,
     )
     event.reason = reason
     fact = SessionFact(meta=meta(f"session {number} {time_ms}", time_ms, "gateway"), batch=SessionBatch(events=[event]))
-    return draft(SESSIONS.name, partition, fact)
+    return Draft(SESSIONS.name, partition, gateway.encode(), fact.SerializeToString())
 
 
 def connection_counts(minute_ms: int, counts: dict[str, int], gateway: str = "g1") -> Draft:
@@ -189,9 +202,13 @@ def connection_counts(minute_ms: int, counts: dict[str, int], gateway: str = "g1
     return draft(SESSIONS.name, 0, fact)
 
 
-def make(log: Log, clickhouse: ClickHouse, directory: Path, pace: Pace = FAST) -> Ingestion:
+def make(
+    log: Log, clickhouse: ClickHouse, directory: Path, pace: Pace = FAST, shard: int = 0, shards: int = 1
+) -> Ingestion:
     parking = Parking(directory / "parked.jsonl", "analytics")
-    return Ingestion(log, clickhouse, directory / "offsets.db", parking, sources(PARTITIONS), pace=pace)
+    reads = sources(PARTITIONS, shard, shards)
+    instance = f"{shard}/{shards}"
+    return Ingestion(log, clickhouse, directory / "offsets.db", parking, reads, instance=instance, pace=pace)
 
 
 @asynccontextmanager

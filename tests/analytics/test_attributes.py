@@ -25,8 +25,8 @@ def test_unknown_numbers_have_no_attributes() -> None:
 
     assert regions(attributes, 0, [4, 5, 6, 4_000_000_000]) == ["", "北京市", "", ""]
     assert regions(attributes, 1, [5]) == [""]
-    assert attributes.strings(APP, 0, 5)[REGION] == "北京市"
-    assert attributes.strings(APP, 0, 4_000_000_000) == [""] * len(ATTRIBUTES)
+    assert attributes.strings(attributes.codes_of(APP, 0, 5))[REGION] == "北京市"
+    assert attributes.strings(attributes.codes_of(APP, 0, 4_000_000_000)) == [""] * len(ATTRIBUTES)
 
 
 def test_more_values_than_two_bytes_hold() -> None:
@@ -55,4 +55,4 @@ async def test_they_are_loaded_from_the_store(log: SqliteLog, clickhouse: ClickH
         wanted = [f"{partition}-0", "", f"{partition}-2", f"{partition}-500"]
         assert regions(attributes, partition, [0, 1, 2, 500]) == wanted
     assert regions(attributes, 1, [0, 2]) == ["1-0", "new"]
-    assert attributes.strings(APP, 1, 2) == ["new", "", "", "", "", "", "", ""]
+    assert attributes.strings(attributes.codes_of(APP, 1, 2)) == ["new", "", "", "", "", "", "", ""]

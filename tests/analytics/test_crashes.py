@@ -19,22 +19,29 @@ from analytics.gathering import Pace
 from analytics.migrate import migrate
 from analytics.store import Offsets
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.registry.v1.devices_pb2 import AddTags
+from protos.scheduling.v1.scheduling_pb2 import TaskFellDue
 from services.runtime.errors import UnavailableError
 from services.runtime.log import Draft
 from services.runtime.metrics import LAG
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import (
     T0,
+    app_changed,
     app_outcomes,
+    asked,
     device,
     ingest,
     make,
     outcomes,
     running,
     send,
+    session,
     started,
     value,
 )
+from tests.analytics.test_connected import MINUTE_MS, OPENED, START_MS, sums
+from tests.analytics.test_ingestion import task
 from tests.support.disk import full_disk
 
 MONTH_MS = 31 * 86_400_000
@@ -66,12 +73,16 @@ class Fragile:
 
 
 def drafts(round_: int) -> list[Draft]:
-    """Rows for four tables, the deliveries over three months and two partitions of the log."""
+    """Rows for twelve tables, the deliveries over three months and two partitions of the log."""
     numbers = np.arange(50)
     return [
         send(1000 + round_),
         started(1000 + round_, 1, [1, 2, 3]),
         device(round_, time_ms=T0 + round_),
+        asked(round_, time_ms=T0 + round_, add_tags=AddTags(tags=[round_])),
+        app_changed("set", "ack_info on", time_ms=T0 + round_),
+        task(f"key {round_}", T0 + round_, fell_due=TaskFellDue()),
+        session(0, OPENED, START_MS + round_ * MINUTE_MS, connection=round_ + 1, gateway=f"g{round_ % 2}"),
         *(
             outcomes(
                 partition,
@@ -103,10 +114,17 @@ async def assert_exact(log: SqliteLog, clickhouse: ClickHouse, directory: Path, 
     assert await value(clickhouse, "SELECT count() FROM devices") == rounds
     assert await value(clickhouse, "SELECT count() FROM registrations") == rounds
     assert await value(clickhouse, "SELECT count() FROM push_values") == rounds
+    assert await value(clickhouse, "SELECT count() FROM push_records") == 2 * rounds
+    assert await value(clickhouse, "SELECT count() FROM device_commands") == rounds
+    assert await value(clickhouse, "SELECT count() FROM app_changes") == rounds
+    assert await value(clickhouse, "SELECT count() FROM tasks") == rounds
+    moves = {(f"g{round_ % 2}", round_, ""): 1 for round_ in range(rounds)}
+    moves |= {(f"g{round_ % 2}", round_ + 1, ""): -1 for round_ in range(rounds - 1)}
+    assert await sums(clickhouse) == moves
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 9, 12])
 async def test_crash_around_an_insert(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, at: int, after: bool
 ) -> None:
@@ -164,7 +182,10 @@ class Unreliable(Fragile):
             raise UnavailableError("the answer was lost")
 
 
-async def test_inserts_are_tried_until_they_work(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_inserts_are_tried_until_they_work(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.ingestion._FIRST_RETRY_S", 0.001)
     await log.append(drafts(0))
     async with running(make(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
         assert await ingestion.catch_up() == 0

@@ -47,7 +47,7 @@ async def test_a_server_that_comes_late_is_waited_for(
     monkeypatch.setattr("analytics.main._RETRY_S", 0.05)
     server.kill()
     await log.append(drafts(0))
-    store, ingestion = build(settings_of(server, tmp_path), around(log)).services
+    store, ingestion, *_ = build(settings_of(server, tmp_path), around(log)).services
     ready, ingested = asyncio.Event(), asyncio.Event()
     with capture_logs() as logs:
         tasks = [asyncio.create_task(store.run(ready))]

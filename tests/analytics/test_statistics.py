@@ -21,11 +21,9 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.push.v1.push_pb2 import Kind
 from services.runtime.clock import ManualClock
 from services.runtime.errors import InputError, NotFoundError
-from services.runtime.log import Draft
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import (
     APP,
@@ -305,8 +303,8 @@ async def test_connections_by_region_when_a_gateway_dies(
         await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 1 + n // 2}, "g2") for n in range(5)])
         before_ms, moved_ms = AUTUMN_MS - 5_000, AUTUMN_MS + 100_000
         for number, gateway, at_ms in ((1, "g1", before_ms), (2, "g1", before_ms), (3, "g2", before_ms)):
-            await log.append([connected(number, opened, at_ms, number, gateway)])
-        await log.append([connected(1, opened, moved_ms, 4, "g2")])
+            await log.append([session(number, opened, at_ms, connection=number, gateway=gateway)])
+        await log.append([session(1, opened, moved_ms, connection=4, gateway="g2")])
         request = asked(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_REGION, info="all")
         rows = (await analytics.Statistics(request)).connections
     assert list(rows) == [
@@ -314,14 +312,6 @@ async def test_connections_by_region_when_a_gateway_dies(
         ConnectionsRow(info="r2", average=2 / 5, maximum=1, minimum=0),
         ConnectionsRow(info="r3", average=1, maximum=1, minimum=1),
     ]
-
-
-def connected(number: int, kind: Session.ValueType, time_ms: int, connection: int, gateway: str) -> Draft:
-    draft = session(number, kind, time_ms)
-    fact = SessionFact.FromString(draft.value)
-    fact.batch.events[0].connection = connection
-    fact.meta.event_id = connection.to_bytes(16, "big")
-    return draft._replace(key=gateway.encode(), value=fact.SerializeToString())
 
 
 async def test_a_login_that_is_read_again_stays_under_one_value(

@@ -13,6 +13,7 @@ from analytics.clickhouse import ClickHouse
 from analytics.gathering import Pace
 from analytics.registrations import Registrations
 from analytics.rows import Translation
+from analytics.spans import Spans
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log import Draft, Record
 from services.runtime.sqlite_log import SqliteLog
@@ -42,7 +43,7 @@ def test_no_python_step_for_each_outcome(drafts: list[Draft]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        translation = Translation(DeviceAttributes(), Broadcasts(), Registrations())
+        translation = Translation(DeviceAttributes(), Broadcasts(), Registrations(), Spans(), "")
         sys.setprofile(profile)
         try:
             tables = translation.tables(records, lambda record, error: pytest.fail(str(error)))

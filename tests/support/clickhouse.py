@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.support.clickhouse_http import USER
+from tests.support.clickhouse_http import USER, refusal_of
 
 _STOP_S = 20
 _CHUNK_BYTES = 65_536
@@ -43,14 +44,31 @@ class ClickHouseServer:
             self._process.stdout.close()
             self._process = None
 
+    def pause(self) -> None:
+        """It takes calls and answers none, until `resume`."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process
+        self._process.send_signal(signal.SIGCONT)
+
+    def refuse_inserts(self, error: str) -> None:
+        """Answer every insert with this error of ClickHouse; an empty one lets them work again."""
+        refusal_of(str(self._directory)).write_text(error)
+
 
 class LossyNetwork:
-    """Between clients and a server: inserts reach the server and are made, but the answers to `to_lose` get lost."""
+    """Between clients and a server: inserts reach the server and are made, but the answers to `to_lose` get lost.
+
+    A connection breaks once it has given `most_bytes`.
+    """
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self.to_lose = 0
         self.lost = 0
+        self.most_bytes = sys.maxsize
         self.url = ""
 
     @contextlib.asynccontextmanager
@@ -63,7 +81,9 @@ class LossyNetwork:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
         is_insert = asyncio.Event()
         sending = asyncio.create_task(_requests(from_client, to_server, is_insert))
-        while answer := await from_server.read(_CHUNK_BYTES):
+        given = 0
+        while given < self.most_bytes and (answer := await from_server.read(_CHUNK_BYTES)):
+            given += len(answer)
             if is_insert.is_set() and self.lost < self.to_lose:
                 self.lost += 1
                 break

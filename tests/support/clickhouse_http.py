@@ -4,7 +4,8 @@
 
 A query is the `query` parameter and then the body, plain or as a form; parameters named `param_x` are the query's own
 {x:Type}, `database` and what the transport takes aside all others are settings. The process prints its port once it
-listens. User and password are those of `USER`; what it answers without them is 403.
+listens. User and password are those of `USER`; what it answers without them is 403. An error that stands in the file
+`refusal_of(DIRECTORY)` is the answer to every insert.
 """
 
 import base64
@@ -18,6 +19,7 @@ from email.policy import HTTP
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -50,6 +52,10 @@ class Answer(NamedTuple):
     rows: int
 
 
+def refusal_of(directory: str) -> Path:
+    return Path(f"{directory}.refusal")
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -57,10 +63,13 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self._connect: Callable[[], Any] = partial(chdb.connect, directory)
         self._engine = self._connect()
+        self._refusal = refusal_of(directory)
         self.zone = self._engine.query("SELECT timezone()", "TabSeparated").bytes().decode().strip()
 
     def answer(self, call: Call) -> Answer:
-        """RuntimeError: the engine's exception."""
+        """RuntimeError: the engine's exception, or the one that was asked for."""
+        if _INSERT.match(call.sql) and self._refusal.exists() and (error := self._refusal.read_text()):
+            raise RuntimeError(error)
         connection = self._connect()
         try:
             if call.database:

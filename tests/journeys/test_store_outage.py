@@ -1,0 +1,69 @@
+"""The analytics store is away for a while: pushes go on as before, and afterwards it knows each of them once."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analytics.clickhouse import ClickHouse
+from tests.journeys.installation import AppServer, Installation
+from tests.journeys.test_push import message, shown
+from tests.support.clickhouse import ClickHouseServer
+from tests.support.device import VirtualDevice
+
+PUSHES = 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ClickHouseServer]:
+    server = ClickHouseServer(tmp_path / "clickhouse")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def installation(tmp_path: Path, store: ClickHouseServer) -> Iterator[Installation]:
+    with contextlib.closing(Installation(tmp_path / "data", None)) as installation:
+        installation.env["CARILLON_CLICKHOUSE_URL"] = f"{store.url}/history"
+        installation.start()
+        yield installation
+        installation.stop()
+
+
+async def test_pushes_go_on_without_the_store(installation: Installation, store: ClickHouseServer) -> None:
+    app = installation.create_app()
+    server = AppServer(installation.v2_url)
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    await asyncio.to_thread(store.kill)
+
+    msgids = []
+    for number in range(PUSHES):
+        assert (await device.request({"type": "add_tags", "tags": [number]}))["type"] == "ok"
+        answer = await server.push(message(app, 6, f"push {number}", tag=[[number]]), app.secret_key)
+        assert answer["result"] == 0, answer
+        assert (await shown(device))["content"] == f"push {number}"
+        msgids.append(answer["id"])
+    question = {"appkey": app.appkey, "type": 2, "param": {"category": 0, "dur": {"timeScope": 0}}}
+    assert (await server.call("POST", "/v2/statistics", question, app.secret_key))["result"] == 500
+
+    await asyncio.to_thread(store.start)
+    clickhouse = ClickHouse(store.url, Path(), "history")
+    await clickhouse.open()
+    async with asyncio.timeout(60):
+        while (await clickhouse.rows("SELECT count() FROM deliveries"))[0][0] < 3 * PUSHES:
+            await asyncio.sleep(0.05)
+    assert [row[0] for row in await clickhouse.rows("SELECT msgid FROM pushes ORDER BY msgid")] == msgids
+    outcomes = await clickhouse.rows(
+        "SELECT kind, count(), uniqExact(msgid) FROM deliveries GROUP BY kind ORDER BY kind"
+    )
+    assert [tuple(row) for row in outcomes] == [(kind, PUSHES, PUSHES) for kind in ("received", "sent", "shown")]
+    await clickhouse.close()
+    told = json.loads(await asyncio.to_thread(installation.carillon, "audit", "push", str(msgids[-1]), "--json"))
+    assert (told["records_behind"], told["states"]) == (0, [{"state": "shown", "reason": "", "devices": 1}])
+    await device.close()
+    await server.close()
