@@ -26,14 +26,13 @@ from services.runtime.logs import logger
 from services.runtime.metrics import APPLIED, INSERTED, LAG
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
+from services.runtime.retries import until_available
 from services.runtime.topics import DEVICES, PUSH_COMMANDS, Topic, owned
 
 ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
 _NOT_NOTED = "how far analytics came cannot be noted"
 _LAG_S = 5.0
-_FIRST_RETRY_S = 0.1
-_LAST_RETRY_S = 10.0
 Result = TypeVar("Result")
 
 
@@ -88,9 +87,9 @@ class Ingestion:
         self._offsets = await self._on_thread(Offsets, self._state)
         watching: asyncio.Task[None] | None = None
         try:
-            await _until_available(_NO_ANSWER, self._recover)
+            await until_available(_NO_ANSWER, self._recover)
             watching = asyncio.create_task(self._watch(ready))
-            await _until_available(_NO_ANSWER, self._know_devices)
+            await until_available(_NO_ANSWER, self._know_devices)
             await self._follow()
         finally:
             if watching:
@@ -204,7 +203,7 @@ class Ingestion:
         return records
 
     async def _follow(self) -> None:
-        reader = await _until_available(_NO_ANSWER, lambda: self._log.open(self._next))
+        reader = await until_available(_NO_ANSWER, lambda: self._log.open(self._next))
         gathering = Gathering(reader, self._pace, self._hurry)
         following = asyncio.create_task(gathering.batch())
         try:
@@ -219,11 +218,11 @@ class Ingestion:
     async def _ingest(self, records: Sequence[Record]) -> None:
         batch = _ranges(records)
         reached(Point.RANGE_GATHERED)
-        await _until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
+        await until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
         reached(Point.RANGE_NOTED)
         await self._insert_all(batch, records)
         reached(Point.RANGE_INSERTED)
-        await _until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
+        await until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
         reached(Point.RANGE_ENDED)
         self._advance({partition: range_.next for partition, range_ in batch.items()})
         for record in records:
@@ -237,7 +236,7 @@ class Ingestion:
 
     async def _insert(self, table: str, rows: pa.Table, token_: str) -> None:
         message = f"rows for {table} cannot be inserted"
-        await _until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
+        await until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
         INSERTED.labels(table).inc(rows.num_rows)
 
     async def _watch(self, ready: asyncio.Event) -> None:
@@ -254,7 +253,7 @@ class Ingestion:
             self._measure(await self._ends())
 
     async def _ends(self) -> dict[Partition, int]:
-        return await _until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
+        return await until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
 
     def _measure(self, ends: Mapping[Partition, int]) -> None:
         for topic in SOURCES:
@@ -279,18 +278,6 @@ def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:
         first = ranges[partition].first if partition in ranges else record.offset
         ranges[partition] = Range(first, record.offset + 1)
     return ranges
-
-
-async def _until_available(message: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
-    """Try until it works: nothing is ever skipped."""
-    wait_s = _FIRST_RETRY_S
-    while True:
-        try:
-            return await attempt()
-        except UnavailableError as error:
-            logger.warning(message, error=str(error), again_in_s=wait_s)
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, _LAST_RETRY_S)
 
 
 async def _finished(work: Awaitable[None], stop_s: float) -> None:

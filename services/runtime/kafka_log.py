@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
     ConsumerStoppedError,
     KafkaConnectionError,
     KafkaError,
@@ -24,7 +25,11 @@ from aiokafka.errors import (
     OffsetOutOfRangeError,
     ProducerClosed,
     RecordListTooLargeError,
+    SaslAuthenticationFailed,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
     for_code,
 )
 
@@ -40,6 +45,15 @@ _FETCH_BYTES = 2 * 1024 * 1024
 _FETCH_WAIT_MS = 100
 _RETRY_S = 0.1
 _STOP_S = 5.0
+_REFUSALS = (
+    ClusterAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+"""What waiting does not mend."""
+
 Result = TypeVar("Result")
 
 
@@ -74,7 +88,7 @@ class KafkaLog:
 
         `timeout_s` bounds this call, and later each batch and look-up: UnavailableError when the cluster cannot be
         reached for so long. ConflictError: a topic exists with another number of partitions or with settings that
-        would lose records.
+        would lose records, or the cluster refuses a call.
         """
         log = cls(bootstrap, partitions, timeout_s, max_waiting_bytes)
         try:
@@ -155,6 +169,8 @@ class KafkaLog:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await call
+        except _REFUSALS as error:
+            raise ConflictError(f"Kafka refuses what the event log needs: {error}") from error
         except (TimeoutError, KafkaError) as error:
             raise _unavailable(error) from error
 
@@ -361,7 +377,7 @@ async def _topics_ready(settings: Mapping[str, Any], partitions: int, replicatio
             await _create(admin, missing, partitions, replication)
         else:
             await _check_settings(admin)
-    except (KafkaConnectionError, KafkaTimeoutError):
+    except (TimeoutError, KafkaConnectionError, KafkaTimeoutError):
         return False
     except KafkaError as error:
         if error.retriable:
