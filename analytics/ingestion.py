@@ -37,11 +37,11 @@ Result = TypeVar("Result")
 
 
 def sources(installation: int, shard: int = 0, shards: int = 1) -> list[Partition]:
-    """What one instance reads."""
+    """What one instance reads: its share, and push commands, which say what a receipt belongs to."""
     return [
         Partition(topic.name, number)
         for topic in SOURCES
-        for number in owned(topic.partitions(installation), shard, shards)
+        for number in ([0] if topic is PUSH_COMMANDS else owned(topic.partitions(installation), shard, shards))
     ]
 
 
@@ -59,21 +59,24 @@ class Ingestion:
         reads: Sequence[Partition],
         *,
         instance: str = "0/1",
+        stores_commands: bool = True,
         pace: Pace | None = None,
     ) -> None:
-        """`state` is the file that keeps the offsets; `instance` names this reader among those of the same store."""
+        """`state` is the file that keeps the offsets; `instance` names this reader among those of the same store,
+        of which one `stores_commands`: push commands."""
         self.progress = Progress()
         self._log = log
         self._clickhouse = clickhouse
         self._state = state
         self._parking = parking
         self._instance = instance
+        self._stores_commands = stores_commands
         self._pace = pace or Pace()
         self._next = dict.fromkeys(reads, 0)
         self._hurry = asyncio.Event()
         self._waiting = 0
         self._broadcasts = Broadcasts()
-        self._translation = Translation(DeviceAttributes(), self._broadcasts, Registrations())
+        self._translation = self._translate(DeviceAttributes(), Registrations())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE)
         self._offsets: Offsets
         self._identity = ""
@@ -158,7 +161,7 @@ class Ingestion:
         self._identity = await self._known_identity()
         attributes, registrations = DeviceAttributes(), Registrations()
         self._broadcasts = Broadcasts()
-        self._translation = Translation(attributes, self._broadcasts, registrations)
+        self._translation = self._translate(attributes, registrations)
         await load(attributes, self._clickhouse)
         await registrations.load(self._clickhouse)
         await self._broadcasts.load(self._clickhouse)
@@ -170,6 +173,9 @@ class Ingestion:
             await self._insert_all(batch, await self._read_again(batch))
             await self._on_thread(self._offsets.end, batch)
         self._advance(await self._on_thread(self._offsets.next_offsets))
+
+    def _translate(self, attributes: DeviceAttributes, registrations: Registrations) -> Translation:
+        return Translation(attributes, self._broadcasts, registrations, stores_commands=self._stores_commands)
 
     async def _known_identity(self) -> str:
         """This reader's identity; a store that another reader filled, or nobody, is filled from the beginning.

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -17,15 +17,18 @@ from analytics.logins import count_days
 from analytics.migrate import migrate
 from analytics.retention import keep
 from analytics.server import AnalyticsServicer
-from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from services.runtime.clock import SystemClock
 from services.runtime.config import PREFIX, Settings, SettingsError
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log import Log, Partition
 from services.runtime.logs import logger
 from services.runtime.parking import Parking
 from services.runtime.replay import Verdict, to_fold
 from services.runtime.role import Role, Surroundings
+
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 DATABASE = "carillon"
 PAST = "_past"
@@ -98,12 +101,18 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
         *(ingestion, clickhouse, around.clock, settings.zone()),
         partitions=settings.partitions,
         ack_delay_ms=settings.ack_delay_s * 1000,
+        others=_others(settings, around),
     )
     return Role(
         ROLE,
         services=[Store(clickhouse, settings.history_days, settings.zone()), ingestion],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
+
+
+def _others(settings: AnalyticsSettings, around: Surroundings) -> "list[AnalyticsServiceAsyncStub]":
+    channels = around.peers.all(ROLE) if settings.shards > 1 else []
+    return [AnalyticsServiceStub(channel) for shard, channel in enumerate(channels) if shard != settings.shard]
 
 
 def connect(settings: AnalyticsSettings) -> ClickHouse:
@@ -121,7 +130,8 @@ async def rebuild(
 ) -> str:
     """Empty the store and fill it from the log up to the ends; returns its digest. The role must not be running.
 
-    What the log no longer has is gone then: earlier states of devices that were compacted away, for one.
+    What the log no longer has is gone then: earlier states of devices that were compacted away, for one. Of several
+    instances this one fills its share, and every other one its own at its next start.
     """
     clickhouse = connect(settings)
     await clickhouse.open()
@@ -141,10 +151,11 @@ async def fill(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
-    """Fill a store of its own up to the ends and leave it there; returns its digest.
+    """Fill a store of its own up to the ends, with what all instances read, and leave it there; returns its digest.
 
     With chdb it is in the directory; on a server it is the database with `_past` after the name, emptied before.
     """
+    settings = msgspec.structs.replace(settings, shard=0, shards=1)
     clickhouse = ClickHouse(settings.clickhouse_url, directory / "chdb", f"{connect(settings).database}{PAST}")
     await clickhouse.open()
     try:
@@ -163,7 +174,12 @@ async def verify(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> Verdict:
-    """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it."""
+    """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it.
+
+    InputError: several instances fill the store, so this one cannot bring it to the ends.
+    """
+    if settings.shards > 1:
+        raise InputError(f"--verify cannot compare a store that several instances fill: {PREFIX}SHARDS is more than 1")
     since_ms = _kept_ms(settings)
     clickhouse = connect(settings)
     await clickhouse.open()
@@ -214,4 +230,5 @@ def _ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, of
         Parking(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
         sources(settings.partitions, settings.shard, settings.shards),
         instance=f"{settings.shard}/{settings.shards}",
+        stores_commands=settings.shard == 0,
     )

@@ -46,10 +46,18 @@ class Row(NamedTuple):
 class Translation:
     """Records of one batch after another into tables; what is known of devices and broadcasts outlives it."""
 
-    def __init__(self, attributes: DeviceAttributes, broadcasts: Broadcasts, registrations: Registrations) -> None:
+    def __init__(
+        self,
+        attributes: DeviceAttributes,
+        broadcasts: Broadcasts,
+        registrations: Registrations,
+        *,
+        stores_commands: bool = True,
+    ) -> None:
         self._attributes = attributes
         self._broadcasts = broadcasts
         self._registrations = registrations
+        self._stores_commands = stores_commands
 
     def tables(self, records: Sequence[Record], park: Callable[[Record, Exception], None]) -> dict[str, pa.Table]:
         """The rows of each table that gets some. The same records give the same rows in the same order.
@@ -72,7 +80,8 @@ class Translation:
             case DeviceFact():
                 return self._device(record, message)
             case PushCommand():
-                return self._command(record, message)
+                rows = self._command(record, message)
+                return rows if self._stores_commands else []
             case TaskFact():
                 return _task(record, message)
             case DeviceCommand():

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -12,7 +13,7 @@ from analytics.ingestion import sources
 from analytics.main import AnalyticsSettings, build, fill, rebuild, verify
 from analytics.migrate import migrate
 from services.runtime.config import load
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import InputError, UnavailableError
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import make, running, value
 from tests.analytics.test_crashes import assert_exact, drafts
@@ -113,6 +114,21 @@ async def test_a_store_on_a_server_is_built_again(server: ClickHouseServer, log:
     assert await rebuild(settings, log, ends, lambda count: None) == verdict.rebuilt
     (tmp_path / "past").mkdir()
     assert await fill(settings, tmp_path / "past", log, ends, lambda count: None) == verdict.rebuilt
+
+
+async def test_one_of_several_instances_builds_the_whole_past_and_compares_nothing(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    settings = settings_of(server, tmp_path)
+    await log.append(drafts(0))
+    ends = await log.ends(sources(4))
+    second = msgspec.structs.replace(settings, shard=1, shards=2)
+    for name in ("alone", "second"):
+        (tmp_path / name).mkdir()
+    whole = await fill(settings, tmp_path / "alone", log, ends, lambda count: None)
+    assert await fill(second, tmp_path / "second", log, ends, lambda count: None) == whole
+    with pytest.raises(InputError, match="CARILLON_SHARDS is more than 1"):
+        await verify(second, log, ends, lambda count: None)
 
 
 async def test_a_wrong_password(server: ClickHouseServer) -> None:
