@@ -41,7 +41,10 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
     """The Kafka log when one is set, else the embedded one in the data directory."""
     if settings.kafka_bootstrap is not None:
         return await KafkaLog.connect(
-            settings.kafka_bootstrap, partitions=settings.partitions, replication=settings.kafka_replication
+            settings.kafka_bootstrap,
+            partitions=settings.partitions,
+            replication=settings.kafka_replication,
+            security=settings.kafka_security(),
         )
     directory = settings.data / "log"
     directory.mkdir(parents=True, exist_ok=True)
