@@ -14,7 +14,7 @@ from analytics.clickhouse import ClickHouse
 from analytics.contents import digest
 from analytics.ingestion import ROLE, Ingestion, sources
 from analytics.logins import count_days
-from analytics.migrate import migrate
+from analytics.migrate import check_migrated, migrate
 from analytics.retention import keep
 from analytics.server import AnalyticsServicer
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
@@ -67,12 +67,16 @@ SETTINGS = AnalyticsSettings
 
 
 class Store:
-    """A service that holds the analytics store open, with every migration applied and old rows going away."""
+    """A service that holds the analytics store open, with every migration applied and old rows going away.
+
+    Of several instances the first sees to that, and the others wait for its migrations.
+    """
 
     name = "analytics store"
 
-    def __init__(self, clickhouse: ClickHouse, history_days: int, zone: ZoneInfo) -> None:
+    def __init__(self, clickhouse: ClickHouse, history_days: int, zone: ZoneInfo, *, is_first: bool) -> None:
         self._clickhouse = clickhouse
+        self._is_first = is_first
         self._history_days = history_days
         self._zone = zone
 
@@ -81,9 +85,7 @@ class Store:
             while not ready.is_set():
                 try:
                     await self._clickhouse.open()
-                    await migrate(self._clickhouse)
-                    await keep(self._clickhouse, self._history_days)
-                    await count_days(self._clickhouse, self._zone)
+                    await self._prepare()
                     ready.set()
                 except UnavailableError as error:
                     logger.warning("the analytics store does not answer", error=str(error), again_in_s=_RETRY_S)
@@ -91,6 +93,14 @@ class Store:
             await asyncio.Event().wait()
         finally:
             await self._clickhouse.close()
+
+    async def _prepare(self) -> None:
+        if not self._is_first:
+            await check_migrated(self._clickhouse)
+            return
+        await migrate(self._clickhouse)
+        await keep(self._clickhouse, self._history_days)
+        await count_days(self._clickhouse, self._zone)
 
 
 def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
@@ -103,9 +113,10 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
         ack_delay_ms=settings.ack_delay_s * 1000,
         others=_others(settings, around),
     )
+    store = Store(clickhouse, settings.history_days, settings.zone(), is_first=settings.shard == 0)
     return Role(
         ROLE,
-        services=[Store(clickhouse, settings.history_days, settings.zone()), ingestion],
+        services=[store, ingestion],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

@@ -1,6 +1,7 @@
 """A ClickHouse server that comes late, dies, or whose answers get lost: everything in it once."""
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from analytics.main import AnalyticsSettings, build, fill, rebuild, verify
 from analytics.migrate import migrate
 from services.runtime.config import load
 from services.runtime.errors import InputError, UnavailableError
+from services.runtime.peers import Peers
+from services.runtime.rpc import LocalServer
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import make, running, value
 from tests.analytics.test_crashes import assert_exact, drafts
@@ -129,6 +132,31 @@ async def test_one_of_several_instances_builds_the_whole_past_and_compares_nothi
     assert await fill(second, tmp_path / "second", log, ends, lambda count: None) == whole
     with pytest.raises(InputError, match="CARILLON_SHARDS is more than 1"):
         await verify(second, log, ends, lambda count: None)
+
+
+async def test_the_first_instance_migrates_the_store_and_others_wait(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.main._RETRY_S", 0.01)
+    peers = Peers({"analytics": [LocalServer().channel()] * 2})
+    surroundings = dataclasses.replace(around(log), peers=peers)
+    first, second = (
+        build(msgspec.structs.replace(settings_of(server, tmp_path), shard=shard, shards=2), surroundings).services[0]
+        for shard in range(2)
+    )
+    readies = [asyncio.Event(), asyncio.Event()]
+    async with asyncio.timeout(30):
+        with capture_logs() as said:
+            tasks = [asyncio.create_task(second.run(readies[1]))]
+            while not any("has yet to apply" in str(line.get("error")) for line in said):
+                await asyncio.sleep(0.01)
+        assert not readies[1].is_set()
+        tasks.append(asyncio.create_task(first.run(readies[0])))
+        for ready in readies:
+            await ready.wait()
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def test_a_wrong_password(server: ClickHouseServer) -> None:
