@@ -29,23 +29,22 @@ from services.runtime.logs import logger
 from services.runtime.metrics import APPLIED, INSERTED, LAG
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
+from services.runtime.retries import until_available
 from services.runtime.topics import DEVICES, PUSH_COMMANDS, SESSIONS, Topic, owned
 
 ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
 _NOT_NOTED = "how far analytics came cannot be noted"
 _LAG_S = 5.0
-_FIRST_RETRY_S = 0.1
-_LAST_RETRY_S = 10.0
 Result = TypeVar("Result")
 
 
 def sources(installation: int, shard: int = 0, shards: int = 1) -> list[Partition]:
-    """What one instance reads."""
+    """What one instance reads: its share, and push commands, which say what a receipt belongs to."""
     return [
         Partition(topic.name, number)
         for topic in SOURCES
-        for number in owned(topic.partitions(installation), shard, shards)
+        for number in ([0] if topic is PUSH_COMMANDS else owned(topic.partitions(installation), shard, shards))
     ]
 
 
@@ -63,15 +62,18 @@ class Ingestion:
         reads: Sequence[Partition],
         *,
         instance: str = "0/1",
+        stores_commands: bool = True,
         pace: Pace | None = None,
     ) -> None:
-        """`state` is the file that keeps the offsets; `instance` names this reader among those of the same store."""
+        """`state` is the file that keeps the offsets; `instance` names this reader among those of the same store,
+        of which one `stores_commands`: push commands."""
         self.progress = Progress()
         self._log = log
         self._clickhouse = clickhouse
         self._state = state
         self._parking = parking
         self._instance = instance
+        self._stores_commands = stores_commands
         self._pace = pace or Pace()
         self._next = dict.fromkeys(reads, 0)
         self._hurry = asyncio.Event()
@@ -91,10 +93,10 @@ class Ingestion:
         self._offsets = await self._on_thread(Offsets, self._state)
         watching: asyncio.Task[None] | None = None
         try:
-            await _until_available(_NO_ANSWER, self._recover)
+            await until_available(_NO_ANSWER, self._recover)
             watching = asyncio.create_task(self._watch(ready))
             devices = [partition for partition in self._next if partition.topic == DEVICES.name]
-            await _until_available(_NO_ANSWER, lambda: self._know_devices(devices))
+            await until_available(_NO_ANSWER, lambda: self._know_devices(devices))
             await self._follow()
         finally:
             if watching:
@@ -179,7 +181,8 @@ class Ingestion:
         await self._broadcasts.load(self._clickhouse)
         of_sessions = {p.number: end for p, end in ends.items() if p.topic == SESSIONS.name}
         await load_spans(spans, attributes, self._clickhouse, of_sessions)
-        return Translation(attributes, self._broadcasts, registrations, spans, self._identity)
+        known = (attributes, self._broadcasts, registrations, spans)
+        return Translation(*known, self._identity, stores_commands=self._stores_commands)
 
     async def _known_identity(self) -> str:
         """This reader's identity; a store that another reader filled, or nobody, is filled from the beginning.
@@ -208,7 +211,7 @@ class Ingestion:
         return records
 
     async def _follow(self) -> None:
-        reader = await _until_available(_NO_ANSWER, lambda: self._log.open(self._next))
+        reader = await until_available(_NO_ANSWER, lambda: self._log.open(self._next))
         gathering = Gathering(reader, self._pace, self._hurry)
         following = asyncio.create_task(gathering.batch())
         try:
@@ -225,7 +228,7 @@ class Ingestion:
         records = self._not_taken(records)
         if unknown := await self._on_thread(self._translation.unknown, records):
             partitions = [p for p in self._next if p.topic == DEVICES.name and p.number in unknown]
-            await _until_available(_NO_ANSWER, lambda: self._know_devices(partitions))
+            await until_available(_NO_ANSWER, lambda: self._know_devices(partitions))
             records = self._not_taken(records)
         if records:
             await self._ingest(records)
@@ -236,11 +239,11 @@ class Ingestion:
     async def _ingest(self, records: Sequence[Record]) -> None:
         batch = _ranges(records)
         reached(Point.RANGE_GATHERED)
-        await _until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
+        await until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
         reached(Point.RANGE_NOTED)
         await self._insert_all(batch, records)
         reached(Point.RANGE_INSERTED)
-        await _until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
+        await until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
         reached(Point.RANGE_ENDED)
         self._advance({partition: range_.next for partition, range_ in batch.items()})
         for record in records:
@@ -254,7 +257,7 @@ class Ingestion:
 
     async def _insert(self, table: str, rows: pa.Table, token_: str) -> None:
         message = f"rows for {table} cannot be inserted"
-        await _until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
+        await until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
         INSERTED.labels(table).inc(rows.num_rows)
 
     async def _watch(self, ready: asyncio.Event) -> None:
@@ -271,7 +274,7 @@ class Ingestion:
             self._measure(await self._ends())
 
     async def _ends(self) -> dict[Partition, int]:
-        return await _until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
+        return await until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
 
     def _measure(self, ends: Mapping[Partition, int]) -> None:
         for topic in SOURCES:
@@ -296,18 +299,6 @@ def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:
         first = ranges[partition].first if partition in ranges else record.offset
         ranges[partition] = Range(first, record.offset + 1)
     return ranges
-
-
-async def _until_available(message: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
-    """Try until it works: nothing is ever skipped."""
-    wait_s = _FIRST_RETRY_S
-    while True:
-        try:
-            return await attempt()
-        except UnavailableError as error:
-            logger.warning(message, error=str(error), again_in_s=wait_s)
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, _LAST_RETRY_S)
 
 
 async def _finished(work: Awaitable[None], stop_s: float) -> None:

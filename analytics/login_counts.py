@@ -109,7 +109,7 @@ class Logins(NamedTuple):
         return counts
 
     async def _rows(self, first: date, last: date) -> dict[date, int]:
-        return dict(await self._ask(_ROWS, first=first, last=last))
+        return {day: int(count) for day, count in await self._ask(_ROWS, first=first, last=last)}
 
     async def _kept(self, versions: Mapping[date, int]) -> Counts:
         """What is kept of these versions."""
@@ -130,7 +130,7 @@ class Logins(NamedTuple):
         before = {"day": day, "version": version}
         if version and not (await self._ask(_HAS_BEFORE, **before))[0][0]:
             await self.clickhouse.command(_KEEP_BEFORE, {**self._names, **before})
-        return dict(await self._ask(_OVER_BEFORE, **before))
+        return {info: list(counts) for info, counts in await self._ask(_OVER_BEFORE, **before)}
 
     @property
     def _names(self) -> dict[str, object]:

@@ -1,10 +1,11 @@
 """Analytics' settings and wiring, and building its store again from the log."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -14,26 +15,29 @@ from analytics.clickhouse import ClickHouse
 from analytics.contents import digest
 from analytics.ingestion import ROLE, Ingestion, sources
 from analytics.logins import count_days
-from analytics.migrate import migrate
+from analytics.migrate import check_migrated, migrate
 from analytics.preparing import Preparing
 from analytics.retention import keep
 from analytics.server import AnalyticsServicer
-from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from services.runtime.clock import SystemClock
 from services.runtime.config import PREFIX, Settings, SettingsError
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import InputError
 from services.runtime.log import Log, Partition
-from services.runtime.logs import logger
 from services.runtime.parking import Parking
 from services.runtime.replay import Verdict, to_fold
+from services.runtime.retries import until_available
 from services.runtime.role import Role, Surroundings
+
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 DATABASE = "carillon"
 PAST = "_past"
 """What follows the database's name when it holds an earlier state."""
 
 DAY_MS = 86_400_000
-_RETRY_S = 2.0
+_PATIENCE_S = 5.0
 
 
 class AnalyticsSettings(Settings, frozen=True, kw_only=True):
@@ -65,30 +69,77 @@ SETTINGS = AnalyticsSettings
 
 
 class Store:
-    """A service that holds the analytics store open, with every migration applied and old rows going away."""
+    """A service that holds the analytics store open, with every migration applied and old rows going away.
+
+    Of several instances the first sees to that, and the others wait for its migrations. Whoever starts after it waits
+    for a server `patience_s` at most: pushes do not wait for statistics.
+    """
 
     name = "analytics store"
 
-    def __init__(self, clickhouse: ClickHouse, history_days: int, zone: ZoneInfo) -> None:
+    def __init__(
+        self,
+        clickhouse: ClickHouse,
+        history_days: int,
+        zone: ZoneInfo,
+        *,
+        is_first: bool = True,
+        patience_s: float | None = None,
+    ) -> None:
+        self.opened = asyncio.Event()
         self._clickhouse = clickhouse
+        self._is_first = is_first
         self._history_days = history_days
         self._zone = zone
+        self._patience_s = patience_s
 
     async def run(self, ready: asyncio.Event) -> None:
-        try:
-            while not ready.is_set():
-                try:
-                    await self._clickhouse.open()
-                    await migrate(self._clickhouse)
-                    await keep(self._clickhouse, self._history_days)
-                    await count_days(self._clickhouse, self._zone)
-                    ready.set()
-                except UnavailableError as error:
-                    logger.warning("the analytics store does not answer", error=str(error), again_in_s=_RETRY_S)
-                    await asyncio.sleep(_RETRY_S)
-            await asyncio.Event().wait()
-        finally:
-            await self._clickhouse.close()
+        with ready_after(self._patience_s, ready):
+            try:
+                await until_available("the analytics store does not answer", self._open)
+                self.opened.set()
+                ready.set()
+                await asyncio.Event().wait()
+            finally:
+                await self._clickhouse.close()
+
+    async def _open(self) -> None:
+        await self._clickhouse.open()
+        if not self._is_first:
+            await check_migrated(self._clickhouse)
+            return
+        await migrate(self._clickhouse)
+        await keep(self._clickhouse, self._history_days)
+        await count_days(self._clickhouse, self._zone)
+
+
+class Filling:
+    """A service: the ingestion, once the store is open."""
+
+    name = Ingestion.name
+
+    def __init__(self, store: Store, ingestion: Ingestion, patience_s: float | None = None) -> None:
+        self._store = store
+        self._ingestion = ingestion
+        self._patience_s = patience_s
+
+    async def run(self, ready: asyncio.Event) -> None:
+        with ready_after(self._patience_s, ready):
+            await self._store.opened.wait()
+            await self._ingestion.run(ready)
+
+
+@contextlib.contextmanager
+def ready_after(patience_s: float | None, ready: asyncio.Event) -> Iterator[None]:
+    """Say ready when so much time went by, whatever else is said."""
+    if patience_s is None:
+        yield
+        return
+    saying = asyncio.get_running_loop().call_later(patience_s, ready.set)
+    try:
+        yield
+    finally:
+        saying.cancel()
 
 
 def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
@@ -99,13 +150,22 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
         *(ingestion, clickhouse, around.clock, settings.zone()),
         partitions=settings.partitions,
         ack_delay_ms=settings.ack_delay_s * 1000,
+        others=_others(settings, around),
     )
-    store = Store(clickhouse, settings.history_days, settings.zone())
+    patience_s = _PATIENCE_S if settings.clickhouse_url else None
+    is_first = settings.shard == 0
+    store = Store(clickhouse, settings.history_days, settings.zone(), is_first=is_first, patience_s=patience_s)
+    preparing = Preparing(clickhouse, around.clock, settings.zone())
     return Role(
         ROLE,
-        services=[store, ingestion, Preparing(clickhouse, around.clock, settings.zone())],
+        services=[store, Filling(store, ingestion, patience_s), preparing],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
+
+
+def _others(settings: AnalyticsSettings, around: Surroundings) -> "list[AnalyticsServiceAsyncStub]":
+    channels = around.peers.all(ROLE) if settings.shards > 1 else []
+    return [AnalyticsServiceStub(channel) for shard, channel in enumerate(channels) if shard != settings.shard]
 
 
 def connect(settings: AnalyticsSettings) -> ClickHouse:
@@ -123,7 +183,8 @@ async def rebuild(
 ) -> str:
     """Empty the store and fill it from the log up to the ends; returns its digest. The role must not be running.
 
-    What the log no longer has is gone then: earlier states of devices that were compacted away, for one.
+    What the log no longer has is gone then: earlier states of devices that were compacted away, for one. Of several
+    instances this one fills its share, and every other one its own at its next start.
     """
     clickhouse = connect(settings)
     await clickhouse.open()
@@ -143,10 +204,11 @@ async def fill(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
-    """Fill a store of its own up to the ends and leave it there; returns its digest.
+    """Fill a store of its own up to the ends, with what all instances read, and leave it there; returns its digest.
 
     With chdb it is in the directory; on a server it is the database with `_past` after the name, emptied before.
     """
+    settings = msgspec.structs.replace(settings, shard=0, shards=1)
     clickhouse = ClickHouse(settings.clickhouse_url, directory / "chdb", f"{connect(settings).database}{PAST}")
     await clickhouse.open()
     try:
@@ -165,7 +227,12 @@ async def verify(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> Verdict:
-    """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it."""
+    """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it.
+
+    InputError: several instances fill the store, so this one cannot bring it to the ends.
+    """
+    if settings.shards > 1:
+        raise InputError(f"--verify cannot compare a store that several instances fill: {PREFIX}SHARDS is more than 1")
     since_ms = _kept_ms(settings)
     clickhouse = connect(settings)
     await clickhouse.open()
@@ -216,4 +283,5 @@ def _ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, of
         Parking(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
         sources(settings.partitions, settings.shard, settings.shards),
         instance=f"{settings.shard}/{settings.shards}",
+        stores_commands=settings.shard == 0,
     )

@@ -4,6 +4,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from analytics.clickhouse import ClickHouse
+from services.runtime.errors import UnavailableError
 from services.runtime.logs import logger
 
 _APPLIED = """
@@ -27,8 +28,7 @@ def migrations() -> list[Migration]:
 
 async def migrate(clickhouse: ClickHouse) -> None:
     """Bring the database up to date. A crash half way is healed by the next call: statements may run twice."""
-    await clickhouse.command(_APPLIED)
-    applied = {version for (version,) in await clickhouse.rows("SELECT DISTINCT version FROM schema_migrations")}
+    applied = await _applied(clickhouse)
     for migration in migrations():
         if migration.version not in applied:
             for statement in migration.statements:
@@ -38,6 +38,18 @@ async def migrate(clickhouse: ClickHouse) -> None:
                 {"version": migration.version, "name": migration.name},
             )
             logger.info("analytics store migrated", version=migration.version, name=migration.name)
+
+
+async def check_migrated(clickhouse: ClickHouse) -> None:
+    """UnavailableError: the instance that migrates the store has not done so yet."""
+    missing = {migration.version for migration in migrations()} - await _applied(clickhouse)
+    if missing:
+        raise UnavailableError(f"instance 0 of analytics has yet to apply {len(missing)} migrations to the store")
+
+
+async def _applied(clickhouse: ClickHouse) -> set[int]:
+    await clickhouse.command(_APPLIED)
+    return {version for (version,) in await clickhouse.rows("SELECT DISTINCT version FROM schema_migrations")}
 
 
 def _migration(file_name: str, text: str) -> Migration:

@@ -56,13 +56,16 @@ class Translation:
         registrations: Registrations,
         spans: Spans,
         reader: str,
+        *,
+        stores_commands: bool = True,
     ) -> None:
-        """`reader` is who will have stored what cannot be stored twice."""
+        """`reader` is who will have stored what cannot be stored twice; one reader of a store `stores_commands`."""
         self._attributes = attributes
         self._broadcasts = broadcasts
         self._registrations = registrations
         self._spans = spans
         self._reader = reader
+        self._stores_commands = stores_commands
 
     def unknown(self, records: Sequence[Record]) -> set[int]:
         """The partitions in which the records name devices that nothing is known of, nor will be by the records."""
@@ -91,7 +94,8 @@ class Translation:
             case DeviceFact():
                 return self._device(record, message)
             case PushCommand():
-                return self._command(record, message)
+                rows = self._command(record, message)
+                return rows if self._stores_commands else []
             case TaskFact():
                 return _task(record, message)
             case DeviceCommand():

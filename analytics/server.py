@@ -1,6 +1,8 @@
 """Answers audits, statistics and pages of acknowledgements from the store."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from analytics.acks import AckReader
@@ -21,6 +23,8 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
+    CatchUpRequest,
+    CatchUpResponse,
     ExportPushRequest,
     ExportPushResponse,
     ListAcksRequest,
@@ -33,6 +37,9 @@ from services.runtime.clock import Clock
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.rpc import Context
 from services.runtime.topics import DELIVERIES
+
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 _MAX_MSGID = 2**63
 _MAX_TIME_MS = 7_258_118_400_000
@@ -54,17 +61,20 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         *,
         partitions: int,
         ack_delay_ms: int,
+        others: "Sequence[AnalyticsServiceAsyncStub]" = (),
     ) -> None:
+        """`others`: the other instances, which fill the same store from the other partitions."""
         self._ingestion = ingestion
         self._clickhouse = clickhouse
         self._clock = clock
         self._zone = zone
         self._partitions = partitions
         self._ack_delay_ms = ack_delay_ms
+        self._others = others
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         _check_msgid(request.msgid)
-        behind = await self._ingestion.catch_up()
+        behind = await self._catch_up()
         try:
             audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
         except NotFoundError as error:
@@ -75,7 +85,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
-        behind = await self._ingestion.catch_up()
+        behind = await self._catch_up()
         try:
             audit = await audit_device(self._clickhouse, request.appkey, request.token)
         except NotFoundError as error:
@@ -90,7 +100,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError("from must be earlier than to, and both after 1970")
         if not 0 < request.limit <= _MAX_LINES:
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
-        behind = await self._ingestion.catch_up()
+        behind = await self._catch_up()
         span = Span(request.from_ms, request.to_ms)
         audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
         audit.records_behind = behind
@@ -103,7 +113,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         _check_msgid(request.msgid)
         if request.format not in FORMATS:
             raise InputError("format must be CSV or Parquet")
-        behind = await self._ingestion.catch_up()
+        behind = await self._catch_up()
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
             raise _missing(no_such_push(request.msgid), behind)
@@ -123,7 +133,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         ends = self._ingestion.ends(DELIVERIES)
         await self._ingestion.know_pushes(visible_ms)
         reader = AckReader(
-            *(self._clickhouse, request.appkey, self._partitions, ends, self._ingestion.catch_up),
+            *(self._clickhouse, request.appkey, self._partitions, ends, self._catch_up),
             now_ms=now_ms,
             visible_ms=visible_ms,
         )
@@ -132,8 +142,17 @@ class AnalyticsServicer(AnalyticsServiceServicer):
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
         question = Question.of(request, self._clock.now_ms(), self._zone)
-        await self._ingestion.catch_up()
+        await self._catch_up()
         return await answer(self._clickhouse, question)
+
+    async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
+        return CatchUpResponse(records_behind=await self._ingestion.catch_up())
+
+    async def _catch_up(self) -> int:
+        """Take in everything that is in the log now, here and elsewhere; returns how many records were missing then."""
+        others = asyncio.gather(*(other.CatchUp(CatchUpRequest()) for other in self._others))
+        behind, answers = await asyncio.gather(self._ingestion.catch_up(), others)
+        return behind + sum(answer.records_behind for answer in answers)
 
 
 def _check_msgid(msgid: int) -> None:

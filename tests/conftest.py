@@ -20,9 +20,18 @@ hypothesis.settings.load_profile("carillon")
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A real broker, one for the whole run; a test that needs it empty calls `delete_topics()` first."""
+    """A real broker, one for the whole run."""
     with kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture
+def empty_broker(kafka_broker: KafkaBroker) -> KafkaBroker:
+    """The real broker without topics."""
+    if not kafka_broker.running:
+        kafka_broker.start()
+    kafka_broker.delete_topics()
+    return kafka_broker
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@
 DROP VIEW IF EXISTS device_tokens_of_devices SYNC;
 DROP TABLE IF EXISTS device_tokens SYNC;
 
-CREATE TABLE device_tokens (
+CREATE TABLE IF NOT EXISTS device_tokens (
   appkey LowCardinality(String),
   -- The partition in the upper 32 bits, the number in the lower.
   device UInt64,

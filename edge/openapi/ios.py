@@ -80,7 +80,7 @@ OPERATIONS = [
 TEXTS = {
     **{f"{name}.appkey": "The app. A number is accepted too." for name in ("Push", "Registration")},
     **{f"{name}.sign": SIGN_TEXT + "." for name in ("Push", "Registration")},
-    "Push.message": "The content: text, or a dictionary as Apple's alert has it.",
+    "Push.message": f"The content: text, or a dictionary as Apple's alert has it. {kinds.APPLE_LIMIT}",
     "Push.token": "One token, which must exist, or a list; absent: everyone.",
     "Push.period": "How long it is kept for devices that are away, seconds; the app's own unless given.",
     "Push.badge": "The number at the app's icon.",

@@ -12,9 +12,14 @@ from edge.core.optfilter import OptFilter
 from edge.core.regions import REGIONS
 from edge.openapi.schema import completed
 from edge.v2.apps import MAX_APPS
+from services.runtime.apns_payload import MAX_PAYLOAD_BYTES
 
 NAME_BYTES = 40
 LIST_LIMIT = 1000
+APPLE_LIMIT = (
+    "Content, extra and style together make the JSON that an iOS device is sent;"
+    f" more than {MAX_PAYLOAD_BYTES} bytes of it are refused."
+)
 
 
 def text(kind: str) -> msgspec.Meta:

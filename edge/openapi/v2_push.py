@@ -114,7 +114,7 @@ PARTS = (*_CLICKS, FailedToken, NotSent)
 TEXTS = {
     **kinds.DEVICE_FILTER_TEXTS,
     "PushRequest.sendTo": "Who gets it.",
-    "PushRequest.msgStyle": "What is shown, or handed to the app.",
+    "PushRequest.msgStyle": f"What is shown, or handed to the app. {kinds.APPLE_LIMIT}",
     "PushRequest.option": "How and when it is sent.",
     "PushRequest.extra": "Free text that goes along.",
     "PushRequest.sign": SIGN_TEXT + " of the apps: Android, then iOS in the order of the appkeys.",

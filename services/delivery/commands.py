@@ -19,11 +19,12 @@ from services.runtime.clock import Clock
 from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
-from services.runtime.log import Log, Partition, Reader, Record
+from services.runtime.log import NO_ANSWER, Log, Partition, Reader, Record
 from services.runtime.logs import logger
 from services.runtime.metrics import PENDING, PUSHES_STARTED
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
+from services.runtime.retries import until_available
 from services.runtime.topics import PUSH_COMMANDS, PUSHES
 
 SOURCE = Partition(PUSH_COMMANDS.name, 0)
@@ -62,8 +63,8 @@ class Commands:
 
     async def run(self, ready: asyncio.Event) -> None:
         start = self._journal.offsets.get(SOURCE, 0)
-        end = (await self._log.ends([SOURCE]))[SOURCE]
-        reader = await self._log.open({SOURCE: start})
+        end = (await until_available(NO_ANSWER, lambda: self._log.ends([SOURCE]), role=self.name))[SOURCE]
+        reader = await until_available(NO_ANSWER, lambda: self._log.open({SOURCE: start}), role=self.name)
         try:
             while True:
                 await self._decide()
@@ -81,7 +82,7 @@ class Commands:
             try:
                 return await reader.read(max_records=_BATCH)
             except UnavailableError as error:
-                logger.warning("the log does not answer", role=self.name, error=str(error))
+                logger.warning(NO_ANSWER, role=self.name, error=str(error))
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
     def _note(self, record: Record) -> None:

@@ -10,10 +10,11 @@ from services.delivery.journal import Journal
 from services.delivery.state import DeliveryState
 from services.runtime.clock import Clock
 from services.runtime.errors import UnavailableError
-from services.runtime.log import Log, Partition, check_log
+from services.runtime.log import NO_ANSWER, Log, Partition, check_log
 from services.runtime.logs import logger
 from services.runtime.merge import Dated, Merge
 from services.runtime.parking import Parking
+from services.runtime.retries import until_available
 from services.runtime.snapshot import SnapshotFile
 from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 
@@ -109,7 +110,7 @@ class Snapshots:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="delivery-snapshot")
 
     async def run(self, ready: asyncio.Event) -> None:
-        ends = await self._log.ends(self._fold.partitions)
+        ends = await until_available(NO_ANSWER, lambda: self._log.ends(self._fold.partitions), role=self.name)
         for follower in self._fold.followers:
             await follower.fold_until(ends, lambda count: None)
         self._journal.offsets |= self._fold.offsets()

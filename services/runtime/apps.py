@@ -9,9 +9,10 @@ from google.protobuf.message import DecodeError
 from protos.registry.v1.apps_pb2 import App, AppFact
 from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
-from services.runtime.log import Log, Partition, Reader, Record
+from services.runtime.log import NO_ANSWER, Log, Partition, Reader, Record
 from services.runtime.logs import logger
 from services.runtime.progress import Progress
+from services.runtime.retries import until_available
 from services.runtime.revoked import NONE_REVOKED, RevokedNumbers
 from services.runtime.topics import APPS
 
@@ -74,9 +75,9 @@ class AppDirectory:
             logger.warning("the apps may not be up to date", error=str(error))
 
     async def run(self, ready: asyncio.Event) -> None:
-        end = (await self._log.ends([_PARTITION]))[_PARTITION]
+        end = (await until_available(NO_ANSWER, lambda: self._log.ends([_PARTITION]), role=self.name))[_PARTITION]
         self.progress.advance({_PARTITION: 0})
-        reader = await self._log.open({_PARTITION: 0})
+        reader = await until_available(NO_ANSWER, lambda: self._log.open({_PARTITION: 0}), role=self.name)
         try:
             while not ready.is_set():
                 if end == 0 or self.progress.has(_PARTITION, end - 1):
@@ -89,12 +90,7 @@ class AppDirectory:
             await reader.close()
 
     async def _fold(self, reader: Reader) -> None:
-        try:
-            records: list[Record] = await reader.read()
-        except UnavailableError as error:
-            logger.warning("the log does not answer", role=self.name, error=str(error))
-            await asyncio.sleep(1)
-            return
+        records = await until_available(NO_ANSWER, reader.read, role=self.name)
         for record in records:
             self._apply(record)
         self.progress.advance({_PARTITION: records[-1].offset + 1})

@@ -1,8 +1,10 @@
 """Settings: environment variables CARILLON_<NAME>, a .env file under them, read once into a frozen type per role."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from ssl import SSLContext
 from typing import Annotated, TypeVar
 from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -10,10 +12,13 @@ import msgspec
 from dotenv import dotenv_values
 
 from services.runtime.errors import CarillonError
+from services.runtime.kafka_security import MECHANISMS, PROTOCOLS, KafkaSecurity, Login, read_password, show, trust
 from services.runtime.rpc import Tls
 
 PREFIX = "CARILLON_"
 LOCALTIME = "/etc/localtime"
+_KAFKA_TLS = ("kafka_tls_authority", "kafka_tls_cert", "kafka_tls_key")
+_KAFKA_SASL = ("kafka_sasl_mechanism", "kafka_sasl_user", "kafka_sasl_password_file")
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -31,6 +36,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     kafka_bootstrap: str | None = None
     kafka_replication: Positive = 1
+    kafka_security_protocol: str = "PLAINTEXT"
+    kafka_tls_authority: str | None = None
+    kafka_tls_cert: str | None = None
+    kafka_tls_key: str | None = None
+    kafka_sasl_mechanism: str | None = None
+    kafka_sasl_user: str | None = None
+    kafka_sasl_password_file: str | None = None
     partitions: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     shard: Annotated[int, msgspec.Meta(ge=0)] = 0
     shards: Positive = 1
@@ -57,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if (path := getattr(self, name)) is not None and not os.access(path, os.R_OK):
                 raise SettingsError(f"{PREFIX}{name.upper()} is {path!r}, which cannot be read")
         self.zone()
+        self.kafka_security()
 
     @property
     def data(self) -> Path:
@@ -86,6 +99,42 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.tls_cert is None or self.tls_key is None or self.tls_authority is None:
             return None
         return Tls(Path(self.tls_cert), Path(self.tls_key), Path(self.tls_authority))
+
+    def kafka_security(self) -> KafkaSecurity:
+        """How Kafka is reached; the files are read. SettingsError names the setting that is wrong or missing."""
+        protocol = self.kafka_security_protocol
+        if protocol not in PROTOCOLS:
+            raise SettingsError(
+                f"{PREFIX}KAFKA_SECURITY_PROTOCOL is {protocol!r}; use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+            )
+        has_tls, has_sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
+        for name in (*(() if has_tls else _KAFKA_TLS), *(() if has_sasl else _KAFKA_SASL)):
+            if getattr(self, name) is not None:
+                raise SettingsError(f"{PREFIX}{name.upper()} is set, but {PREFIX}KAFKA_SECURITY_PROTOCOL is {protocol}")
+        return KafkaSecurity(
+            protocol, self._kafka_tls() if has_tls else None, self._kafka_login() if has_sasl else None
+        )
+
+    def _kafka_tls(self) -> SSLContext:
+        authority, cert, key = self.kafka_tls_authority, self.kafka_tls_cert, self.kafka_tls_key
+        if (cert is None) != (key is None):
+            raise SettingsError(f"{PREFIX}KAFKA_TLS_CERT and {PREFIX}KAFKA_TLS_KEY go together")
+        with _told(f"{PREFIX}KAFKA_TLS_AUTHORITY is {authority!r}"):
+            context = trust(Path(authority) if authority else None)
+        if cert is not None and key is not None:
+            with _told(f"{PREFIX}KAFKA_TLS_CERT is {cert!r} and {PREFIX}KAFKA_TLS_KEY {key!r}"):
+                show(context, Path(cert), Path(key))
+        return context
+
+    def _kafka_login(self) -> Login:
+        mechanism, user, file = self.kafka_sasl_mechanism, self.kafka_sasl_user, self.kafka_sasl_password_file
+        if mechanism not in MECHANISMS:
+            given = "not set" if mechanism is None else repr(mechanism)
+            raise SettingsError(f"{PREFIX}KAFKA_SASL_MECHANISM is {given}; use {', '.join(MECHANISMS)}")
+        if user is None or file is None:
+            raise SettingsError(f"{PREFIX}KAFKA_SASL_USER and {PREFIX}KAFKA_SASL_PASSWORD_FILE are needed with SASL")
+        with _told(f"{PREFIX}KAFKA_SASL_PASSWORD_FILE is {file!r}"):
+            return Login(mechanism, user, read_password(Path(file)))
 
 
 def environment() -> dict[str, str]:
@@ -125,6 +174,15 @@ def addresses(role: str, env: Mapping[str, str]) -> list[str]:
         ):
             raise SettingsError(f"{name} is {address!r}; use HOST:PORT or unix:PATH, one for each instance")
     return given
+
+
+@contextmanager
+def _told(setting: str) -> Iterator[None]:
+    """Says which setting it is whose file is not what it should be."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{setting}, which cannot be used: {error}") from None
 
 
 def _host_zone() -> str:

@@ -10,7 +10,7 @@ go to one own partition.
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -19,11 +19,12 @@ from google.protobuf.message import DecodeError, Message
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.runtime.crashpoint import Point, reached
 from services.runtime.errors import BusyError, UnavailableError
-from services.runtime.log import Draft, Log, Partition, Record, check_log
+from services.runtime.log import NO_ANSWER, Draft, Log, Partition, Reader, Record, check_log
 from services.runtime.logs import logger
 from services.runtime.metrics import APPENDED, APPLIED
 from services.runtime.parking import Parking
 from services.runtime.progress import Progress
+from services.runtime.retries import until_available
 from services.runtime.topics import TOPICS, Topic
 
 _LAST_NOTES_S = 5.0
@@ -146,8 +147,8 @@ class Follower:
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._folds | self._decides}
         self.progress.advance({**self._own_ends, **reading}, self._own_ends)
-        goal = await self._log.ends(reading)
-        reader = await self._log.open(reading)
+        goal = await self._ends(reading)
+        reader = await self._open(reading)
         try:
             if self._reached(goal):
                 ready.set()
@@ -185,24 +186,25 @@ class Follower:
     def _reached(self, goal: Mapping[Partition, int]) -> bool:
         return all(end == 0 or self.progress.has(partition, end - 1) for partition, end in goal.items())
 
-    async def _read(self, reader: Any) -> list[Record]:
-        while True:
-            try:
-                return list(await reader.read())
-            except UnavailableError as error:
-                logger.warning("the log does not answer", role=self.role, error=str(error))
-                await asyncio.sleep(1)
+    async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await until_available(NO_ANSWER, lambda: self._log.ends(partitions), role=self.role)
+
+    async def _open(self, starts: Mapping[Partition, int]) -> Reader:
+        return await until_available(NO_ANSWER, lambda: self._log.open(starts), role=self.role)
+
+    async def _read(self, reader: Reader) -> list[Record]:
+        return await until_available(NO_ANSWER, reader.read, role=self.role)
 
     async def _catch_up_with_own_facts(self) -> None:
         if self._own:
-            self._own_ends = await self._log.ends(self._own)
+            self._own_ends = await self._ends(self._own)
             await self._fold(await self.offsets(), self._own_ends)
 
     async def _catch_up_where_fresh(self) -> None:
         starts = await self.offsets()
         fresh = [partition for partition in self._folds & self._decides if partition not in starts]
         if fresh:
-            ends = await self._log.ends(fresh)
+            ends = await self._ends(fresh)
             await self._fold({}, ends)
             await self.ask(self._fold_batch, [], ends)
 
@@ -216,7 +218,7 @@ class Follower:
         if not behind:
             return
         passed = {p: starts.get(p, 0) for p in behind}
-        reader = await self._log.open(passed)
+        reader = await self._open(passed)
         try:
             while behind:
                 records = await self._read(reader)
@@ -299,7 +301,7 @@ class Follower:
             produced[partition] = max(produced.get(partition, 0), offset + 1)
             APPENDED.labels(draft.topic).inc()
             if offset < 0:
-                produced |= await self._log.ends([partition])
+                produced |= await self._ends([partition])
         return produced
 
     def _apply_batch(self, records: list[Record]) -> list[Draft]:

@@ -9,12 +9,15 @@ in the log twice: readers drop repeated event ids.
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from ssl import SSLCertVerificationError, SSLError
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
     ConsumerStoppedError,
     KafkaConnectionError,
     KafkaError,
@@ -24,12 +27,17 @@ from aiokafka.errors import (
     OffsetOutOfRangeError,
     ProducerClosed,
     RecordListTooLargeError,
+    SaslAuthenticationFailed,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
     for_code,
 )
 
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.group_commit import Lane, Room
+from services.runtime.kafka_security import IN_THE_CLEAR, KafkaSecurity
 from services.runtime.log import MAX_WAITING_BYTES, Draft, Partition, Record, checked_size
 from services.runtime.logs import logger
 from services.runtime.topics import TOPICS, Topic
@@ -40,17 +48,29 @@ _FETCH_BYTES = 2 * 1024 * 1024
 _FETCH_WAIT_MS = 100
 _RETRY_S = 0.1
 _STOP_S = 5.0
+_REFUSALS = (
+    ClusterAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+"""What waiting does not mend."""
+
 Result = TypeVar("Result")
 
 
 class KafkaLog:
     """The Log port on a Kafka cluster; made by `connect`."""
 
-    def __init__(self, bootstrap: str, partitions: int, timeout_s: float, max_waiting_bytes: int) -> None:
+    def __init__(
+        self, bootstrap: str, partitions: int, security: KafkaSecurity, timeout_s: float, max_waiting_bytes: int
+    ) -> None:
         self._partitions = partitions
         self._settings = {
             "bootstrap_servers": bootstrap.split(","),
             "request_timeout_ms": int(timeout_s * 1000 / 3),
+            **_entry(security),
         }
         self._timeout_s = timeout_s
         self._producers = _Producers(self._settings)
@@ -67,6 +87,7 @@ class KafkaLog:
         partitions: int = 32,
         replication: int = 1,
         *,
+        security: KafkaSecurity = IN_THE_CLEAR,
         timeout_s: float = 30,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> "KafkaLog":
@@ -74,9 +95,9 @@ class KafkaLog:
 
         `timeout_s` bounds this call, and later each batch and look-up: UnavailableError when the cluster cannot be
         reached for so long. ConflictError: a topic exists with another number of partitions or with settings that
-        would lose records.
+        would lose records, or the cluster refuses a call, or there is no way in with this `security`.
         """
-        log = cls(bootstrap, partitions, timeout_s, max_waiting_bytes)
+        log = cls(bootstrap, partitions, security, timeout_s, max_waiting_bytes)
         try:
             await log._bounded(log._start(replication))
         except BaseException:
@@ -155,6 +176,8 @@ class KafkaLog:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await call
+        except _REFUSALS as error:
+            raise ConflictError(f"Kafka refuses what the event log needs: {error}") from error
         except (TimeoutError, KafkaError) as error:
             raise _unavailable(error) from error
 
@@ -361,7 +384,8 @@ async def _topics_ready(settings: Mapping[str, Any], partitions: int, replicatio
             await _create(admin, missing, partitions, replication)
         else:
             await _check_settings(admin)
-    except (KafkaConnectionError, KafkaTimeoutError):
+    except (TimeoutError, KafkaConnectionError, KafkaTimeoutError):
+        await _check_entry(settings)
         return False
     except KafkaError as error:
         if error.retriable:
@@ -370,6 +394,35 @@ async def _topics_ready(settings: Mapping[str, Any], partitions: int, replicatio
     finally:
         await admin.close()
     return not missing
+
+
+def _entry(security: KafkaSecurity) -> dict[str, Any]:
+    """What a client is told of how it gets in."""
+    login = security.login
+    return {
+        "security_protocol": security.protocol,
+        "ssl_context": security.tls,
+        "sasl_mechanism": login.mechanism if login else "PLAIN",
+        "sasl_plain_username": login.user if login else None,
+        "sasl_plain_password": login.password if login else None,
+    }
+
+
+async def _check_entry(settings: Mapping[str, Any]) -> None:
+    """Raise why a server does not let this client in, where waiting does not mend it: aiokafka only logs that."""
+    connection = {name: value for name, value in settings.items() if name != "bootstrap_servers"}
+    for host, port, _ in collect_hosts(settings["bootstrap_servers"]):
+        try:
+            (await create_conn(host, port, **connection)).close()
+        except SSLCertVerificationError as error:
+            raise ConflictError(
+                f"the certificate of Kafka at {host}:{port} is not trusted: {error.verify_message}"
+            ) from error
+        except _REFUSALS:
+            raise
+        except (OSError, KafkaError) as error:
+            if isinstance(error.__cause__, SSLError):
+                raise ConflictError(f"Kafka at {host}:{port} ends the connection: {error.__cause__}") from error
 
 
 def _check_counts(counts: Mapping[str, int], partitions: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from services.runtime.errors import ConflictError, InputError
+from services.runtime.retries import until_available
 from services.runtime.topics import TOPICS
 
 
@@ -45,6 +46,9 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 """What may wait to be appended, RECORD_OVERHEAD_BYTES a record included; beyond it append raises BusyError."""
 
 RECORD_OVERHEAD_BYTES = 500
+
+NO_ANSWER = "the log does not answer"
+"""What every reader says while it asks again."""
 
 
 def checked_size(drafts: Sequence[Draft]) -> int:
@@ -111,7 +115,7 @@ class Log(Protocol):
 
 async def check_log(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
     """ConflictError: the state that these offsets belong to has seen records that the log does not hold."""
-    ends = await log.ends(offsets) if offsets else {}
+    ends = await until_available(NO_ANSWER, lambda: log.ends(offsets), role=role) if offsets else {}
     for partition, next_offset in offsets.items():
         if next_offset > ends[partition]:
             raise ConflictError(

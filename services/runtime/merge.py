@@ -1,6 +1,5 @@
 """Partitions of the log in one order of time, in bounded memory: for a fold that wants causes before effects."""
 
-import asyncio
 import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -8,14 +7,12 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from services.runtime.errors import UnavailableError
 from services.runtime.follower import decode
-from services.runtime.log import Log, Partition, Reader, Record
-from services.runtime.logs import logger
+from services.runtime.log import NO_ANSWER, Log, Partition, Reader, Record
+from services.runtime.retries import until_available
 
 _A_LINE = 200
 _A_BATCH = 1000
-_RETRY_S = 1.0
 
 
 class Dated(NamedTuple):
@@ -103,20 +100,19 @@ class _Line:
         """Have a record wait; False at the end."""
         while not self.waiting and self._read < self._end:
             if self._reader is None:
-                self._reader = await self._log.open({self._partition: self._read})
+                self._reader = await self._opened()
             for record in await self._more(self._reader):
                 self._read = record.offset + 1
                 if record.offset < self._end:
                     self.waiting.append(self._dated(record))
         return bool(self.waiting)
 
+    async def _opened(self) -> Reader:
+        start = {self._partition: self._read}
+        return await until_available(NO_ANSWER, lambda: self._log.open(start), topic=self._partition.topic)
+
     async def _more(self, reader: Reader) -> list[Record]:
-        while True:
-            try:
-                return await reader.read(_A_LINE)
-            except UnavailableError as error:
-                logger.warning("the log does not answer", topic=self._partition.topic, error=str(error))
-                await asyncio.sleep(_RETRY_S)
+        return await until_available(NO_ANSWER, lambda: reader.read(_A_LINE), topic=self._partition.topic)
 
     def take(self) -> Dated:
         dated = self.waiting.popleft()

@@ -41,14 +41,12 @@ _SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # A caller that hangs or is gone without a word is given up, and with it the devices that it announced.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
 ]
 _CHANNEL_OPTIONS = [
     *_LIMITS,
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 1_000),
@@ -64,6 +62,20 @@ class Tls:
     authority: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """A caller that was silent for so long is asked for a sign of life, and given up when none comes in time.
+
+    So one that hangs or is gone without a word takes with it what it announced, such as a gateway its devices.
+    """
+
+    silence_s: float = 20
+    answer_s: float = 5
+
+
+KEEPALIVE = Keepalive()
+
+
 def connect(address: str, tls: Tls | None = None) -> Channel:
     """A channel to host:port or unix:/path. Connecting happens with the first call, and again when it broke."""
     if tls is None:
@@ -74,12 +86,19 @@ def connect(address: str, tls: Tls | None = None) -> Channel:
     return cast(Channel, _SocketChannel(grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)))
 
 
-def serve(addresses: Sequence[str], tls: Tls | None = None) -> Server:
+def serve(addresses: Sequence[str], tls: Tls | None = None, keepalive: Keepalive = KEEPALIVE) -> Server:
     """A server that will listen at host:port or unix:/path; add servicers, then `await server.start()`.
 
     CarillonError: it cannot listen there.
     """
-    server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[_ServerErrors()])
+    options = [
+        *_SERVER_OPTIONS,
+        ("grpc.keepalive_time_ms", round(keepalive.silence_s * 1000)),
+        ("grpc.keepalive_timeout_ms", round(keepalive.answer_s * 1000)),
+        # Without this an answer is waited for 60 s, whatever the line above says.
+        ("grpc.http2.ping_timeout_ms", round(keepalive.answer_s * 1000)),
+    ]
+    server = grpc.aio.server(options=options, interceptors=[_ServerErrors()])
     for address in addresses:
         try:
             _listen(server, address, tls)

@@ -12,6 +12,7 @@ from services.runtime.keys import Keyring
 from services.runtime.log import Log
 from services.runtime.logs import logger
 from services.runtime.peers import Peers
+from services.runtime.retries import until_available
 from services.runtime.role import Surroundings
 from services.runtime.rpc import Tls, connect
 from services.runtime.sqlite_log import SqliteLog
@@ -40,18 +41,28 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
     """The Kafka log when one is set, else the embedded one in the data directory."""
     if settings.kafka_bootstrap is not None:
         return await KafkaLog.connect(
-            settings.kafka_bootstrap, partitions=settings.partitions, replication=settings.kafka_replication
+            settings.kafka_bootstrap,
+            partitions=settings.partitions,
+            replication=settings.kafka_replication,
+            security=settings.kafka_security(),
         )
     directory = settings.data / "log"
     directory.mkdir(parents=True, exist_ok=True)
     return SqliteLog(directory / "events.db", partitions=settings.partitions, read_only=read_only)
 
 
+async def _reached_log(settings: Settings) -> Log:
+    """The log, as soon as Kafka answers: the cluster may start together with the roles, or later."""
+    if settings.kafka_bootstrap is None:
+        return await open_log(settings)
+    return await until_available("the log cannot be reached yet", lambda: open_log(settings))
+
+
 @asynccontextmanager
 async def surroundings(settings: Settings, peers: Peers) -> AsyncIterator[Surroundings]:
     """Everything a role is built with; the apps are known on entry. Closed in reverse on exit."""
     keys = Keyring.load(settings.key_file)
-    log = await open_log(settings)
+    log = await _reached_log(settings)
     apps = AppDirectory(log)
     following = asyncio.create_task(apps.run(known := asyncio.Event()))
     try:

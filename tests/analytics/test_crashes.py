@@ -210,7 +210,7 @@ async def test_the_lag_shows_while_the_store_takes_nothing(
 ) -> None:
     """It falls to nothing again, and everything is in once."""
     monkeypatch.setattr("analytics.ingestion._LAG_S", 0.01)
-    monkeypatch.setattr("analytics.ingestion._LAST_RETRY_S", 0.1)
+    monkeypatch.setattr("services.runtime.retries._LAST_RETRY_S", 0.1)
     down = Down(clickhouse, 0, after=False)
     lag = LAG.labels("analytics", "push-commands")
     async with running(make(log, down, tmp_path, Pace(flush_s=0.01, ready_s=0.01, max_records=3))) as ingestion:  # type: ignore[arg-type]

@@ -1,18 +1,22 @@
 """A ClickHouse server that comes late, dies, or whose answers get lost: everything in it once."""
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from analytics.clickhouse import ClickHouse
 from analytics.ingestion import sources
-from analytics.main import AnalyticsSettings, build, fill, rebuild, verify
+from analytics.main import AnalyticsSettings, Store, build, fill, rebuild, verify
 from analytics.migrate import migrate
 from services.runtime.config import load
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import InputError, UnavailableError
+from services.runtime.peers import Peers
+from services.runtime.rpc import LocalServer
 from services.runtime.sqlite_log import SqliteLog
 from tests.analytics.support import make, running, value
 from tests.analytics.test_crashes import assert_exact, drafts
@@ -44,25 +48,28 @@ async def opened(url: str) -> ClickHouse:
 async def test_a_server_that_comes_late_is_waited_for(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analytics.main._RETRY_S", 0.05)
+    """Others start without it after a while; it is filled once it is there."""
+    monkeypatch.setattr("analytics.main._PATIENCE_S", 0.01)
     server.kill()
     await log.append(drafts(0))
     store, ingestion, *_ = build(settings_of(server, tmp_path), around(log)).services
-    ready, ingested = asyncio.Event(), asyncio.Event()
+    assert isinstance(store, Store)
+    readies = [asyncio.Event(), asyncio.Event()]
     with capture_logs() as logs:
-        tasks = [asyncio.create_task(store.run(ready))]
+        tasks = [
+            asyncio.create_task(service.run(ready)) for service, ready in zip((store, ingestion), readies, strict=True)
+        ]
         async with asyncio.timeout(30):
+            for ready in readies:
+                await ready.wait()
             while not any(line["event"] == "the analytics store does not answer" for line in logs):
                 await asyncio.sleep(0.01)
-    assert not ready.is_set()
     await asyncio.to_thread(server.start)
     async with asyncio.timeout(30):
-        await ready.wait()
-        tasks.append(asyncio.create_task(ingestion.run(ingested)))
-        await ingested.wait()
-
-    clickhouse = await opened(server.url)
-    assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
+        await store.opened.wait()
+        clickhouse = await opened(server.url)
+        while await value(clickhouse, "SELECT count() FROM deliveries") != 300:
+            await asyncio.sleep(0.01)
     for task in reversed(tasks):
         task.cancel()
         await asyncio.wait([task])
@@ -113,6 +120,46 @@ async def test_a_store_on_a_server_is_built_again(server: ClickHouseServer, log:
     assert await rebuild(settings, log, ends, lambda count: None) == verdict.rebuilt
     (tmp_path / "past").mkdir()
     assert await fill(settings, tmp_path / "past", log, ends, lambda count: None) == verdict.rebuilt
+
+
+async def test_one_of_several_instances_builds_the_whole_past_and_compares_nothing(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    settings = settings_of(server, tmp_path)
+    await log.append(drafts(0))
+    ends = await log.ends(sources(4))
+    second = msgspec.structs.replace(settings, shard=1, shards=2)
+    for name in ("alone", "second"):
+        (tmp_path / name).mkdir()
+    whole = await fill(settings, tmp_path / "alone", log, ends, lambda count: None)
+    assert await fill(second, tmp_path / "second", log, ends, lambda count: None) == whole
+    with pytest.raises(InputError, match="CARILLON_SHARDS is more than 1"):
+        await verify(second, log, ends, lambda count: None)
+
+
+async def test_the_first_instance_migrates_the_store_and_others_wait(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.main._PATIENCE_S", 60)
+    peers = Peers({"analytics": [LocalServer().channel()] * 2})
+    surroundings = dataclasses.replace(around(log), peers=peers)
+    first, second = (
+        build(msgspec.structs.replace(settings_of(server, tmp_path), shard=shard, shards=2), surroundings).services[0]
+        for shard in range(2)
+    )
+    readies = [asyncio.Event(), asyncio.Event()]
+    async with asyncio.timeout(30):
+        with capture_logs() as said:
+            tasks = [asyncio.create_task(second.run(readies[1]))]
+            while not any("has yet to apply" in str(line.get("error")) for line in said):
+                await asyncio.sleep(0.01)
+        assert not readies[1].is_set()
+        tasks.append(asyncio.create_task(first.run(readies[0])))
+        for ready in readies:
+            await ready.wait()
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def test_a_wrong_password(server: ClickHouseServer) -> None:

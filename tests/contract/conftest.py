@@ -20,15 +20,6 @@ class OpenLog(Protocol):
     async def __call__(self, max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log: ...
 
 
-@pytest.fixture
-def empty_broker(kafka_broker: KafkaBroker) -> KafkaBroker:
-    """The real broker without topics."""
-    if not kafka_broker.running:
-        kafka_broker.start()
-    kafka_broker.delete_topics()
-    return kafka_broker
-
-
 @pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | KafkaBroker:
     """Where the log under test keeps its records."""

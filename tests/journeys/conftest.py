@@ -1,4 +1,4 @@
-"""The same journeys through one process on embedded defaults, and through one process a role on a real Kafka broker."""
+"""The same journeys through one process, one process a role, and two processes a role: the last two on a real Kafka."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -6,19 +6,28 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.journeys.installation import AppServer, Installation, TestApp
+from tests.support.clickhouse import ClickHouseServer
 from tests.support.kafka import kafka
 
+KINDS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka), pytest.param("shards", marks=pytest.mark.kafka)]
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+
+@pytest.fixture(scope="session", params=KINDS)
 def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A running service, shared by the journeys; each makes apps of its own."""
     with contextlib.ExitStack() as stack:
-        bootstrap = None
-        if request.param == "kafka":
+        bootstrap, shards = None, 1
+        if request.param != "embedded":
             bootstrap = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"))).bootstrap
-        installation = stack.enter_context(
-            contextlib.closing(Installation(tmp_path_factory.mktemp(request.param), bootstrap))
-        )
+        if request.param == "shards":
+            shards = 2
+        data = tmp_path_factory.mktemp(request.param)
+        installation = stack.enter_context(contextlib.closing(Installation(data, bootstrap, shards=shards)))
+        if shards > 1:
+            clickhouse = ClickHouseServer(data / "clickhouse")
+            clickhouse.start()
+            stack.callback(clickhouse.kill)
+            installation.env["CARILLON_CLICKHOUSE_URL"] = clickhouse.url
         installation.start()
         yield installation
         installation.stop()

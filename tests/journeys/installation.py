@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import psutil
 from tests.support.apns_keys import KEY_ID, TEAM_ID, pem
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
-SERVED = ("registry", "targeting", "scheduling", "delivery", "analytics", "gateway", "edge")
+CALLED = ("registry", "targeting", "scheduling", "delivery", "analytics")
+DOORS = ("gateway", "edge")
 _START_S = 90
 
 
@@ -46,18 +47,30 @@ class TestApp:
     secret_key: str
 
 
-class Installation:
-    """The processes of one service. `embedded`: one, `carillon up`; else one a role over Kafka, `carillon serve`."""
+@dataclass(frozen=True)
+class _Instance:
+    """One process: what it is told beside what all are told."""
 
-    def __init__(self, data: Path, kafka_bootstrap: str | None) -> None:
+    arguments: tuple[str, ...]
+    console_port: int
+    env: Mapping[str, str]
+
+
+class Installation:
+    """The processes of one service. `embedded`: one, `carillon up`; else one a role over Kafka, `carillon serve`.
+
+    With `shards` of more than one the roles that keep a state are so many processes each: `registry-0`, `registry-1`...
+    """
+
+    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1) -> None:
         self.data = data
         self.embedded = kafka_bootstrap is None
-        v2, android, ios, gateway, console, *rest = free_ports(5 + len(SERVED) + 5)
+        v2, android, ios, gateway, *rest = free_ports(4 + 2 * shards * len(CALLED) + len(DOORS))
+        ports = iter(rest)
         self.v2_url = f"http://127.0.0.1:{v2}"
         self.android_url = f"http://127.0.0.1:{android}"
         self.ios_url = f"http://127.0.0.1:{ios}"
         self.gateway_url = f"ws://127.0.0.1:{gateway}/device/v1"
-        self._console_ports = dict(zip(SERVED, rest, strict=False)) if kafka_bootstrap else {"up": console}
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")},
             "CARILLON_DATA_DIR": str(data),
@@ -73,27 +86,32 @@ class Installation:
         }
         if kafka_bootstrap:
             self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
-            for role, port in zip(SERVED[:5], rest[len(SERVED) :], strict=True):
-                self.env[f"CARILLON_{role.upper()}_ADDR"] = f"127.0.0.1:{port}"
+            for role in CALLED:
+                self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
+        self._instances = _served(shards, ports) if kafka_bootstrap else {"up": _Instance(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The processes of a whole service, in the order of starting."""
-        return tuple(self._console_ports)
+        return tuple(self._instances)
 
     def start(self, *names: str) -> None:
         """Start these processes, or every one, and return once they are ready."""
         self.data.mkdir(parents=True, exist_ok=True)
         for name in names or self.names:
-            arguments = ["up"] if name == "up" else ["serve", name]
-            env = {**self.env, "CARILLON_CONSOLE_PORT": str(self._console_ports[name])}
+            arguments = [CARILLON, *self._instances[name].arguments]
             with self.output(name).open("ab") as output:
                 self._processes[name] = subprocess.Popen(
-                    [CARILLON, *arguments], env=env, stdout=output, stderr=subprocess.STDOUT, cwd=self.data
+                    arguments, env=self.env_of(name), stdout=output, stderr=subprocess.STDOUT, cwd=self.data
                 )
         for name in names or self.names:
             self._wait_ready(name)
+
+    def env_of(self, name: str) -> dict[str, str]:
+        """What a process is told."""
+        instance = self._instances[name]
+        return {**self.env, "CARILLON_CONSOLE_PORT": str(instance.console_port), **instance.env}
 
     def output(self, name: str = "up") -> Path:
         """What a process has printed."""
@@ -134,11 +152,18 @@ class Installation:
                 self.signal(name, signal.SIGKILL)
             self._processes.pop(name).wait(timeout=20)
 
-    def carillon(self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 60) -> str:
-        """Run an operators' command to its end; returns what it printed."""
+    def carillon(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        check: bool = True,
+        seconds: float = 60,
+        of: str | None = None,
+    ) -> str:
+        """Run an operators' command to its end, `of` a process as that process is told; returns what it printed."""
         done = subprocess.run(
             [CARILLON, *arguments],
-            env=self.env,
+            env=self.env_of(of) if of else self.env,
             input=stdin,
             capture_output=True,
             text=True,
@@ -163,7 +188,7 @@ class Installation:
         self.carillon("app", "set", app.appkey, *given)
 
     def _wait_ready(self, name: str) -> None:
-        url = f"http://127.0.0.1:{self._console_ports[name]}/healthz"
+        url = f"http://127.0.0.1:{self._instances[name].console_port}/healthz"
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             assert self._processes[name].poll() is None, f"{name} ended: {self._tail(name)}"
@@ -180,6 +205,20 @@ class Installation:
 
     def _tail(self, name: str) -> str:
         return self.output(name).read_text(errors="replace")[-4000:]
+
+
+def _served(shards: int, console_ports: Iterator[int]) -> dict[str, _Instance]:
+    """One process a role, or a shard of it, by name and in the order of starting."""
+    instances = {
+        role if shards == 1 else f"{role}-{shard}": _Instance(
+            ("serve", role),
+            next(console_ports),
+            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards)},
+        )
+        for role in CALLED
+        for shard in range(shards)
+    }
+    return instances | {role: _Instance(("serve", role), next(console_ports), {}) for role in DOORS}
 
 
 class AppServer:

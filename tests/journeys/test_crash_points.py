@@ -54,8 +54,7 @@ class Mortal(Installation):
     """An installation whose process is started armed, and ends when it comes to the point."""
 
     async def begin(self, place: str) -> asyncio.subprocess.Process:
-        env = {**self.env, "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": place}
-        env["CARILLON_CONSOLE_PORT"] = str(self._console_ports["up"])
+        env = {**self.env_of("up"), "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": place}
         with self.output().open("ab") as output:
             return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tests.support.crashing", "up"), env=env, stdout=output, stderr=output

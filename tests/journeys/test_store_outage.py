@@ -67,3 +67,25 @@ async def test_pushes_go_on_without_the_store(installation: Installation, store:
     assert (told["records_behind"], told["states"]) == (0, [{"state": "shown", "reason": "", "devices": 1}])
     await device.close()
     await server.close()
+
+
+async def test_a_start_does_not_wait_for_the_store(installation: Installation, store: ClickHouseServer) -> None:
+    app = installation.create_app()
+    await asyncio.to_thread(installation.stop)
+    await asyncio.to_thread(store.kill)
+    await asyncio.to_thread(installation.start)
+    server = AppServer(installation.v2_url)
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    answer = await server.push(message(app, 1, "to all"), app.secret_key)
+    assert answer["result"] == 0, answer
+    assert (await shown(device))["content"] == "to all"
+
+    await asyncio.to_thread(store.start)
+    question = {"appkey": app.appkey, "type": 2, "param": {"category": 0, "dur": {"timeScope": 0}}}
+    async with asyncio.timeout(60):
+        while (answer := await server.call("POST", "/v2/statistics", question, app.secret_key))["result"]:
+            await asyncio.sleep(0.05)
+    assert [row["count"] for row in answer["data"]] == [1]
+    await device.close()
+    await server.close()

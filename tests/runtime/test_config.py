@@ -7,10 +7,13 @@ from zoneinfo import TZPATH
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from services.runtime import config
 from services.runtime.config import Port, Settings, SettingsError, addresses, environment, load
+from services.runtime.kafka_security import IN_THE_CLEAR, Login
 from services.runtime.rpc import Tls
+from tests.runtime.certificates import Authority
 
 
 class DoorSettings(Settings, frozen=True, kw_only=True):
@@ -181,3 +184,73 @@ def test_a_sharded_instance_has_a_state_directory_of_its_own() -> None:
 def test_the_master_key_lies_in_the_data_directory_unless_told() -> None:
     assert Settings(data_dir="/d").key_file == Path("/d/master.key")
     assert Settings(data_dir="/d", master_key_file="/run/secrets/key").key_file == Path("/run/secrets/key")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """What Kafka's settings may name: a certificate with its key, another key, an authority, passwords."""
+    own, other = Authority(tmp_path / "own").issue("carillon"), Authority(tmp_path / "other").issue("carillon")
+    encrypted = tmp_path / "encrypted.key"
+    key = serialization.load_pem_private_key(own.key.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    encrypted.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
+    texts = {"password": b"open sesame\n", "empty": b"\n", "two": b"open\nsesame\n", "binary": b"\xff\xfecanary"}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text)
+    pems = {"cert": own.certificate, "key": own.key, "other_key": other.key, "authority": own.authority}
+    passwords = {name: tmp_path / name for name in texts}
+    everything = {**pems, **passwords, "encrypted": encrypted, "none": tmp_path / "none"}
+    return {name: str(file) for name, file in everything.items()}
+
+
+def kafka_env(files: dict[str, str], settings: str) -> dict[str, str]:
+    """`settings` are words NAME=VALUE without CARILLON_KAFKA_; a value may be the name of a file."""
+    pairs = (word.split("=") for word in settings.split())
+    return {f"CARILLON_KAFKA_{name}": files.get(value, value) for name, value in pairs}
+
+
+LOGIN = "SASL_MECHANISM=PLAIN SASL_USER=u SASL_PASSWORD_FILE=password"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ("SECURITY_PROTOCOL=TLS", "SECURITY_PROTOCOL is 'TLS'; use PLAINTEXT, SSL"),
+        ("TLS_AUTHORITY=authority", "TLS_AUTHORITY is set, but CARILLON_KAFKA_SECURITY_PROTOCOL is PLAINTEXT"),
+        (f"SECURITY_PROTOCOL=SASL_PLAINTEXT TLS_CERT=cert TLS_KEY=key {LOGIN}", "TLS_CERT is set, but"),
+        ("SECURITY_PROTOCOL=SSL SASL_USER=u", "SASL_USER is set, but"),
+        ("SECURITY_PROTOCOL=SSL TLS_CERT=cert", "TLS_CERT and CARILLON_KAFKA_TLS_KEY go together"),
+        ("SECURITY_PROTOCOL=SSL TLS_CERT=cert TLS_KEY=other_key", "TLS_KEY"),
+        ("SECURITY_PROTOCOL=SSL TLS_CERT=cert TLS_KEY=encrypted", "TLS_KEY"),
+        ("SECURITY_PROTOCOL=SSL TLS_AUTHORITY=none", "TLS_AUTHORITY"),
+        ("SECURITY_PROTOCOL=SSL TLS_AUTHORITY=password", "TLS_AUTHORITY"),
+        ("SECURITY_PROTOCOL=SASL_SSL", "SASL_MECHANISM is not set; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("SECURITY_PROTOCOL=SASL_SSL SASL_MECHANISM=GSSAPI", "SASL_MECHANISM is 'GSSAPI'"),
+        ("SECURITY_PROTOCOL=SASL_SSL SASL_MECHANISM=PLAIN SASL_USER=u", "SASL_PASSWORD_FILE are needed"),
+        *(
+            (
+                f"SECURITY_PROTOCOL=SASL_SSL SASL_MECHANISM=PLAIN SASL_USER=u SASL_PASSWORD_FILE={name}",
+                "SASL_PASSWORD_FILE is ",
+            )
+            for name in ("none", "empty", "two", "binary")
+        ),
+    ],
+)
+def test_what_does_not_let_anyone_into_kafka(files: dict[str, str], settings: str, why: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(Settings, kafka_env(files, settings))
+    assert f"CARILLON_KAFKA_{why}" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not any(word in str(raised.value) for word in ("sesame", "canary"))
+
+
+def test_ways_into_kafka(files: dict[str, str]) -> None:
+    assert Settings().kafka_security() == IN_THE_CLEAR
+    everything = f"SECURITY_PROTOCOL=SASL_SSL TLS_AUTHORITY=authority TLS_CERT=cert TLS_KEY=key {LOGIN}"
+    found = load(Settings, kafka_env(files, everything)).kafka_security()
+    assert (found.protocol, found.login) == ("SASL_SSL", Login("PLAIN", "u", "open sesame"))
+    assert found.tls is not None
+    assert (found.tls.check_hostname, len(found.tls.get_ca_certs())) == (True, 1)
+    assert "sesame" not in f"{found!r} {found}"
+    plain = load(Settings, kafka_env(files, f"SECURITY_PROTOCOL=SASL_PLAINTEXT {LOGIN}")).kafka_security()
+    assert (plain.tls, plain.login) == (None, found.login)

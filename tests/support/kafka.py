@@ -16,6 +16,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,10 @@ _START_SECONDS = 60
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={listeners},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 log.dirs={directory}/data
 auto.create.topics.enable=false
@@ -51,6 +53,18 @@ broker.session.timeout.ms=1500
 """
 
 
+@dataclass(frozen=True)
+class Security:
+    """Ways into a broker beside the one in the clear: Kafka's names of them, settings, and users that may log in.
+
+    `users` are what `StorageTool format --add-scram` takes.
+    """
+
+    listeners: tuple[str, ...] = ()
+    settings: str = ""
+    users: tuple[str, ...] = ()
+
+
 class KafkaMissingError(RuntimeError):
     """Java or Maven is not installed, or the broker's jars cannot be had."""
 
@@ -58,20 +72,25 @@ class KafkaMissingError(RuntimeError):
 class KafkaBroker:
     """One broker on free ports of 127.0.0.1, its data in `directory`; every method blocks, with a bound."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, security: Security | None = None) -> None:
         self._directory = directory
+        self._security = security or Security()
+        self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
         self._classpath = ""
 
     @property
     def bootstrap(self) -> str:
         """What clients connect to, `host:port`; the same after a restart."""
-        return f"127.0.0.1:{self._port}"
+        return self.at("PLAINTEXT")
+
+    def at(self, listener: str) -> str:
+        """As `bootstrap`, of another way in."""
+        return f"127.0.0.1:{self._ports[listener]}"
 
     def start(self) -> None:
         """Start, on the same data and port after a stop or a kill, and return once clients are served."""
-        if not self._port:
+        if not self._ports:
             self._prepare()
         with (self._directory / "broker.out").open("ab") as output:
             self._process = subprocess.Popen(
@@ -99,7 +118,9 @@ class KafkaBroker:
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
-        self._running().send_signal(signal.SIGSTOP)
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -124,14 +145,17 @@ class KafkaBroker:
 
     def _prepare(self) -> None:
         self._classpath = f"{_jars()}/*"
-        self._port, controller_port = _free_ports(2)
+        names = ("PLAINTEXT", *self._security.listeners)
+        controller_port, *ports = _free_ports(1 + len(names))
+        self._ports = dict(zip(names, ports, strict=True))
+        listeners = ",".join(f"{name}://{self.at(name)}" for name in names)
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._settings.write_text(
-            _SETTINGS.format(port=self._port, controller_port=controller_port, directory=self._directory)
-        )
+        settings = _SETTINGS.format(listeners=listeners, controller_port=controller_port, directory=self._directory)
+        self._settings.write_text(settings + self._security.settings)
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
+        users = [word for user in self._security.users for word in ("--add-scram", user)]
         subprocess.run(
-            self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)),
+            self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings), *users),
             check=True,
             capture_output=True,
             timeout=_START_SECONDS,
@@ -151,7 +175,7 @@ class KafkaBroker:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not _accepts(self._port) or not asyncio.run(_serves(self.bootstrap)):
+        while not _accepts(self._ports["PLAINTEXT"]) or not asyncio.run(_serves(self.bootstrap)):
             if not self.running or time.monotonic() > deadline:
                 output = (self._directory / "broker.out").read_text(errors="replace")
                 raise RuntimeError(f"the broker did not start:\n{output[-4000:]}")
@@ -159,14 +183,14 @@ class KafkaBroker:
 
 
 @contextlib.contextmanager
-def kafka(directory: Path) -> Iterator[KafkaBroker]:
+def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBroker]:
     """A running broker of one's own.
 
     Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows to skip what needs Kafka.
     """
     if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
         pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
-    broker = KafkaBroker(directory)
+    broker = KafkaBroker(directory, security)
     try:
         broker.start()
     except KafkaMissingError as error:

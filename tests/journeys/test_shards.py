@@ -1,0 +1,115 @@
+"""What only several processes a role can get wrong: answers that are put together, and a restart of one of them."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from services.replaying import REPLAYED
+from tests.journeys.installation import AppServer, Installation, TestApp, until
+from tests.journeys.test_push import audited, message, shown
+from tests.support.device import VirtualDevice
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.parametrize("carillon", ["shards"], indirect=True),
+]
+DEVICES = 8
+
+
+async def devices_of(carillon: Installation, app: TestApp) -> list[VirtualDevice]:
+    """Connected devices, of which each process owns some; all have one tag and one alias."""
+    devices = [VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(DEVICES)]
+    for device in devices:
+        await device.connect()
+        assert (await device.request({"type": "set_alias", "alias": "all"}))["type"] == "ok"
+        assert (await device.request({"type": "add_tags", "tags": [1]}))["type"] == "ok"
+    return devices
+
+
+async def everyone_shows(devices: list[VirtualDevice], content: str) -> None:
+    for device in devices:
+        assert (await shown(device))["content"] == content
+
+
+async def test_answers_count_the_devices_of_every_process(
+    carillon: Installation, app: TestApp, server: AppServer
+) -> None:
+    devices = await devices_of(carillon, app)
+    tokens = [device.token for device in devices]
+    stags = {"appkey": app.appkey, "action": "stag", "params": {token: ["news"] for token in tokens}}
+    added = await server.call("POST", "/v2/device", stags, app.secret_key)
+    assert [entry["result"] for entry in added["detailsinfo"]] == [0] * DEVICES
+    asked = {"appkey": app.appkey, "action": "stag", "params": tokens}
+    listed = await server.call("POST", "/v2/deviceinfo", asked, app.secret_key)
+    assert [entry["infolist"] for entry in listed["detailsinfo"]] == [["news"]] * DEVICES
+
+    sent = await server.push(message(app, 1, "everyone"), app.secret_key)
+    await everyone_shows(devices, "everyone")
+    for content, scope, target in (("stag", 6, {"stag": [["news"]]}), ("alias", 4, {"alias": ["all"]})):
+        await server.push(message(app, scope, content, **target), app.secret_key)
+        await everyone_shows(devices, content)
+
+    async def counted() -> bool:
+        question = {"appkey": app.appkey, "type": 1, "param": {"msgid": sent["id"]}}
+        [row] = (await server.call("POST", "/v2/statistics", question, app.secret_key))["data"]
+        return [row[name] for name in ("target", "sent", "received", "shown")] == [DEVICES] * 4
+
+    await until(counted, 40)
+    users = {"appkey": app.appkey, "type": 2, "param": {"category": 0, "dur": {"timeScope": 0}}}
+    data = (await server.call("POST", "/v2/statistics", users, app.secret_key))["data"]
+    assert [row["count"] for row in data] == [DEVICES]
+    audit = await audited(carillon, sent["id"], "command", "audience", "sent", "received")
+    assert {int(e["count"]) for e in audit["timeline"] if e["event"] == "audience"} == {DEVICES}
+    for device in devices:
+        await device.close()
+
+
+async def test_timed_messages_of_every_process_are_listed_and_cancelled(app: TestApp, server: AppServer) -> None:
+    option = {"timed": 2, "send_time_interval": 3600}
+    apps = {"appkey": {"android": app.appkey}}
+    keys = [(await server.push(message(app, 1, "later", option), app.secret_key))["task_key"] for _ in range(6)]
+
+    async def statuses() -> dict[str, str]:
+        page = {**apps, "page_num": 1, "page_size": 50}
+        listed = await server.call("POST", "/v2/timedtasklist", page, app.secret_key)
+        return {record["TaskKey"]: record["Status"] for record in listed["data"]}
+
+    assert await statuses() == dict.fromkeys(keys, "unsend")
+    for key in keys:
+        assert (await server.call("DELETE", "/v2/timed", {**apps, "task_key": key}, app.secret_key))["result"] == 0
+    assert "unsend" not in (await statuses()).values()
+
+
+async def test_a_process_of_each_role_is_killed_and_goes_on_where_it_was(
+    carillon: Installation, app: TestApp, server: AppServer
+) -> None:
+    devices = await devices_of(carillon, app)
+    await server.push(message(app, 1, "before"), app.secret_key)
+    await everyone_shows(devices, "before")
+    killed = [f"{role}-1" for role in ("registry", "targeting", "scheduling", "delivery", "analytics")]
+    for name in killed:
+        await asyncio.to_thread(carillon.kill, name)
+    accepted = await server.push(message(app, 1, "meanwhile"), app.secret_key)
+    await asyncio.to_thread(carillon.start, *killed)
+    after = await server.push(message(app, 6, "after", tag=[[1]]), app.secret_key)
+    assert (accepted["result"], after["result"]) == (0, 0)
+    for content in ("meanwhile", "after"):
+        await everyone_shows(devices, content)
+    await audited(carillon, after["id"], "command", "audience", "sent", "received")
+    for device in devices:
+        await device.close()
+
+
+@pytest.mark.parametrize("shard", range(2))
+def test_the_state_of_each_process_is_what_the_log_says(carillon: Installation, shard: int) -> None:
+    for role in REPLAYED:
+        answer = _replayed(carillon, role, f"{role}-{shard}")
+        assert answer is None if role == "analytics" else answer["equal"], role
+
+
+def _replayed(carillon: Installation, role: str, name: str) -> Any:
+    """What a comparison says; None when it is refused."""
+    text = carillon.carillon("replay", role, "--verify", "--json", of=name, check=False)
+    return json.loads(text) if text.strip() else None
