@@ -9,7 +9,8 @@ from tests.journeys.installation import AppServer, Installation, TestApp
 from tests.support.clickhouse import ClickHouseServer
 from tests.support.kafka import kafka
 
-KINDS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka), pytest.param("shards", marks=pytest.mark.kafka)]
+FEW_PROCESSES = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
+KINDS = [*FEW_PROCESSES, pytest.param("shards", marks=pytest.mark.kafka)]
 
 
 @pytest.fixture(scope="session", params=KINDS)

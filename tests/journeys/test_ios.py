@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from services.delivery.standin.certificate import public_key
+from tests.journeys.conftest import FEW_PROCESSES
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp
 from tests.support.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 
@@ -39,6 +40,7 @@ async def event(program: Process) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("carillon", FEW_PROCESSES, indirect=True)
 async def test_a_virtual_iphone_gets_what_is_pushed(carillon: Installation, server: AppServer) -> None:
     app = carillon.create_app("ios")
     url = f"{carillon.v2_url}/device/v1"
