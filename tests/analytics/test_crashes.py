@@ -185,7 +185,7 @@ class Unreliable(Fragile):
 async def test_inserts_are_tried_until_they_work(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analytics.ingestion._FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr("services.runtime.retries._FIRST_RETRY_S", 0.001)
     await log.append(drafts(0))
     async with running(make(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
         assert await ingestion.catch_up() == 0

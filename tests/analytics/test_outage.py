@@ -102,7 +102,7 @@ async def sent(store: ClickHouse) -> list[int]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analytics.ingestion._LAST_RETRY_S", 0.1)
+    monkeypatch.setattr("services.runtime.retries._LAST_RETRY_S", 0.1)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -217,8 +217,8 @@ async def test_an_insert_that_is_refused_is_tried_more_and_more_rarely(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its waits double up to a bound, and every table that is not refused goes on."""
-    monkeypatch.setattr("analytics.ingestion._FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr("analytics.ingestion._LAST_RETRY_S", 0.02)
+    monkeypatch.setattr("services.runtime.retries._FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr("services.runtime.retries._LAST_RETRY_S", 0.02)
     async with running(make(log, store, tmp_path, SMALL)):
         await store.command("RENAME TABLE pushes TO away")
         with capture_logs() as logs:
