@@ -7,7 +7,6 @@ import numpy as np
 from pyroaring import BitMap
 
 from analytics.attributes import ATTRIBUTES
-from analytics.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes, PushFact, PushStarted
 from protos.push.v1.push_pb2 import Audience, Everyone, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
@@ -28,6 +27,7 @@ _STEPS = {
     OutcomeKind.OUTCOME_KIND_SHOWN: 0.1,
 }
 _UNICAST_SHARE = 0.05
+_UNICASTS = 50_000
 
 _DEVICES = """
 INSERT INTO devices (appkey, partition, number, token, time, platform, registered, model, region, carrier, channel,
@@ -52,6 +52,12 @@ SELECT {app:String}, number % 32, intDiv(number, 32), '', 'logged_in',
   0, '', concat('r', toString(number % 34)), ['cm', 'ct', 'cu'][number % 3 + 1], concat('c', toString(number % 20)),
   '2.1', concat('b', toString(number % 30)), 'sessions', number % 32, {day:UInt8} * 1000000000 + number, 0
 FROM numbers({devices:UInt64}) WHERE sipHash64(number, {day:UInt8}) % 5 = 0
+"""
+LOGIN = """
+INSERT INTO sessions (appkey, partition, number, token, kind, time, connection, gateway, brand, _topic, _partition,
+  _offset, _index)
+SELECT {app:String}, 1, {number:UInt32}, '', 'logged_in', fromUnixTimestamp64Milli({now_ms:Int64}), 0, '',
+  concat('b', toString({number:UInt32} % 30)), 'sessions', 1, 900000000000 + {number:UInt32}, 0
 """
 _CONNECTIONS = """
 INSERT INTO sessions (appkey, partition, number, token, kind, time, connection, gateway, region, carrier, channel,
@@ -116,18 +122,22 @@ class History:
     def sent_ms(self, broadcast: int) -> int:
         return self.now_ms - DAYS * DAY_MS + (broadcast + 1) * (DAYS - 1) * DAY_MS // self.broadcasts
 
-    async def fill_tables(self, clickhouse: ClickHouse) -> None:
-        """What is not measured on its way in: devices, sessions, counts."""
-        parameters = {"app": APP, "now_ms": self.now_ms, "devices": self.devices, "minutes": DAYS * 1440}
-        await clickhouse.command(_DEVICES, parameters)
-        await clickhouse.command(_REGISTRATIONS)
-        await clickhouse.command(_COUNTS, parameters)
-        for day in range(DAYS):
-            await clickhouse.command(_LOGINS, {**parameters, "day": day})
-        for day in range(7):
-            await clickhouse.command(_CONNECTIONS, {**parameters, "day": day})
-        for statement in (_READER, _CHANGES, _CHANGES_OF_DAYS):
-            await clickhouse.command(statement)
+    def statements(self) -> list[tuple[str, dict[str, object]]]:
+        """What is not measured on its way in, as SQL with parameters: devices, sessions, counts."""
+        known: dict[str, object] = {"app": APP, "now_ms": self.now_ms, "devices": self.devices}
+        return [
+            (_DEVICES, known),
+            (_REGISTRATIONS, {}),
+            (_COUNTS, {**known, "minutes": DAYS * 1440}),
+            *((_LOGINS, {**known, "day": day}) for day in range(DAYS)),
+            *((_CONNECTIONS, {**known, "day": day}) for day in range(7)),
+            *((statement, {}) for statement in (_READER, _CHANGES, _CHANGES_OF_DAYS)),
+        ]
+
+    @property
+    def parts(self) -> int:
+        """How many lists of drafts there are."""
+        return self.broadcasts + -(-self.unicasts // _UNICASTS)
 
     def drafts(self) -> Iterator[list[Draft]]:
         """The log's records, a broadcast at a time, then the unicasts."""
@@ -159,8 +169,8 @@ class History:
         """Lists of 1000, received within the last two days, in records of what arrives in some milliseconds."""
         random = np.random.default_rng(0)
         since_ms = self.now_ms - 2 * DAY_MS
-        for start in range(0, self.unicasts, 50_000):
-            count = min(50_000, self.unicasts - start)
+        for start in range(0, self.unicasts, _UNICASTS):
+            count = min(_UNICASTS, self.unicasts - start)
             msgids = FIRST_UNICAST + start + np.arange(count)
             times = since_ms + (start + np.arange(count)) * (2 * DAY_MS - 1_000_000) // self.unicasts
             partitions = random.integers(0, PARTITIONS, count)
