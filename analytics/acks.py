@@ -16,7 +16,7 @@ from protos.analytics.v1.analytics_pb2 import Ack
 from services.runtime.errors import UnavailableError
 
 RETENTION_MS = 2 * 86_400_000
-_FIRST_WIDTH = 64
+_FIRST_WIDTH = 16
 _GROWTH = 8
 _ROWS_BEYOND = 16
 
@@ -38,7 +38,8 @@ SELECT partition, number, msgid, min((_offset, _index)) FROM (
   WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND kind = 'received'
   UNION ALL
   SELECT partition, number, msgid, _offset, _index FROM acks
-  WHERE appkey = {appkey:String} AND (partition, _offset) IN {records:Array(Tuple(UInt16, UInt64))})
+  WHERE appkey = {appkey:String} AND (partition, _offset) IN {records:Array(Tuple(UInt16, UInt64))}
+    AND msgid IN {msgids:Array(UInt64)})
 GROUP BY partition, number, msgid
 """
 _TOKENS = """
@@ -113,7 +114,7 @@ class AckReader:
 
     async def _receipts(self, places: Places, count: int) -> list[Receipt]:
         """The next visible receipts, `count` of them unless there are fewer."""
-        width, rows = _FIRST_WIDTH, _ROWS_BEYOND + 2 * count // self._partitions
+        width, rows = _FIRST_WIDTH, _ROWS_BEYOND + 5 * count // (4 * self._partitions)
         while True:
             receipts, is_all = await self._receipts_within(places, width, rows)
             if is_all or len(receipts) >= count:
