@@ -180,6 +180,12 @@ class Shop:
         given = {"appkey": self.appkey, "platform": PLATFORM_IOS, "message": message}
         return await self.house.send(*devices, **{**given, **changes})
 
+    async def begun(self) -> None:
+        """Return once something is under way; it must not end before time passes."""
+        async with asyncio.timeout(BOUND_S):
+            while not self.under_way:
+                await asyncio.sleep(0)
+
     async def pass_time_until(self, holds: Callable[[], bool], seconds: int = 3000) -> None:
         for _ in range(seconds):
             if holds():
@@ -453,6 +459,7 @@ async def test_what_nobody_knows_is_recorded_as_that_in_the_end(shop: Shop) -> N
     async with shop.running():
         (device,) = await shop.register(prefix_of(0, oddity=Oddity.RESET) + GOOD[0][4:])
         msgid = await shop.send(device, period_s=20)
+        await shop.begun()
         await shop.pass_time_until(lambda: not shop.under_way)
         await shop.house.recorded(Row(msgid, device, FAILED, "unknown: reset: INTERNAL_ERROR"))
 
@@ -514,6 +521,7 @@ async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_
     async with shop.running():
         devices = await shop.register(*tokens)
         msgid = await shop.send(period_s=100_000_000)
+        await shop.begun()
         for life in range(200):
             manners = Manners(streams=20, latency_ms=1, goodbye_every=17 + life % 7)
             standin = ApnsStandIn(clock, port=port, manners=manners, certificate=certificate)
