@@ -18,6 +18,17 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("carillon")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that may take long first, and journeys before the rest: none is left over when the others are done."""
+    items.sort(key=lambda item: (-_allowed_s(item), item.path.parent.name != "journeys"))
+
+
+def _allowed_s(item: pytest.Item) -> float:
+    """The time that the test alone was given, or 0."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else 0
+
+
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real broker, one for the whole run."""
