@@ -18,9 +18,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("carillon")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that may take long first, and journeys before the rest: none is left over when the others are done."""
-    items.sort(key=lambda item: (-_allowed_s(item), item.path.parent.name != "journeys"))
+    """What runs beside what: modules, and as one the tests that share an installation, which is then started once.
+
+    Those that may take long come first, so that none is left over when the others are done.
+    """
+    for item in items:
+        shares = "carillon" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("installation" if shares else str(item.path)))
+    items.sort(key=lambda item: -_allowed_s(item))
 
 
 def _allowed_s(item: pytest.Item) -> float:
