@@ -22,7 +22,7 @@ install: .venv/installed
 
 ## Every check and every test.
 test: .venv/installed-dev lint buf
-	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadscope
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

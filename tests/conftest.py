@@ -18,24 +18,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("carillon")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs beside what: modules, and as one the tests that share an installation, which is then started once.
-
-    Those that may take long come first, so that none is left over when the others are done.
-    """
-    for item in items:
-        shares = "carillon" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("installation" if shares else str(item.path)))
-    items.sort(key=lambda item: -_allowed_s(item))
-
-
-def _allowed_s(item: pytest.Item) -> float:
-    """The time that the test alone was given, or 0."""
-    marker = item.get_closest_marker("timeout")
-    return float(marker.args[0]) if marker else 0
-
-
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real broker, one for the whole run."""

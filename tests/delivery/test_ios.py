@@ -458,7 +458,7 @@ async def test_too_many_pushes_to_one_device_delay_it_alone(shop: Shop) -> None:
 async def test_what_nobody_knows_is_recorded_as_that_in_the_end(shop: Shop) -> None:
     async with shop.running():
         (device,) = await shop.register(prefix_of(0, oddity=Oddity.RESET) + GOOD[0][4:])
-        msgid = await shop.send(device, period_s=20)
+        msgid = await shop.send(device, period_s=2000)
         await shop.begun()
         await shop.pass_time_until(lambda: not shop.under_way)
         await shop.house.recorded(Row(msgid, device, FAILED, "unknown: reset: INTERNAL_ERROR"))
