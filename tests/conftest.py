@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+import structlog
 
+from services.runtime.logs import logger
 from tests.support.kafka import KafkaBroker, kafka
 from tests.support.service import Service
 
@@ -16,6 +18,14 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("carillon")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a command that runs in this process makes of the logs lasts as long as its test."""
+    yield
+    structlog.reset_defaults()
+    vars(logger).pop("bind", None)
 
 
 @pytest.fixture(scope="session")
