@@ -14,6 +14,7 @@ CATEGORIES = ("region", "carrier", "channel", "sdk_version", "brand")
 
 _VIEW = "login_days_of_sessions"
 _COMMENT = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {view:String}"
+_READERS = "SELECT identity FROM readers FINAL LIMIT 1"
 _BY_DAY = f"""
 SELECT appkey, category, toDate32(time, '{{zone}}') AS day, info, count() AS rows,
   groupBitmapState(bitShiftLeft(toUInt64(partition), 32) + number) AS devices
@@ -25,7 +26,11 @@ GROUP BY appkey, category, day, info
 
 
 async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:
-    """Have logins counted by days of this zone from now on, and those that are stored; nothing to do if they are."""
+    """Have logins counted by days of this zone from now on, and those that are stored; nothing to do if they are.
+
+    What is stored comes again from the log when the store has no readers, under what its devices are like by then, and
+    would count under both.
+    """
     rows = await clickhouse.rows(_COMMENT, {"view": _VIEW})
     if rows and rows[0][0] == zone.key:
         return
@@ -34,7 +39,8 @@ async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:
     for table in ("login_days", "login_counts", "login_before"):
         await clickhouse.command(f"TRUNCATE TABLE {table}")
     await clickhouse.command(f"CREATE MATERIALIZED VIEW {_VIEW} TO login_days AS {by_day}")
-    await clickhouse.command(f"INSERT INTO login_days {by_day}")
+    if await clickhouse.rows(_READERS):
+        await clickhouse.command(f"INSERT INTO login_days {by_day}")
     await clickhouse.command(f"ALTER TABLE {_VIEW} MODIFY COMMENT '{zone.key}'")
 
 

@@ -155,10 +155,10 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
     patience_s = _PATIENCE_S if settings.clickhouse_url else None
     is_first = settings.shard == 0
     store = Store(clickhouse, settings.history_days, settings.zone(), is_first=is_first, patience_s=patience_s)
-    preparing = Preparing(clickhouse, around.clock, settings.zone())
+    preparing = [Preparing(clickhouse, around.clock, settings.zone())] if is_first else []
     return Role(
         ROLE,
-        services=[store, Filling(store, ingestion, patience_s), preparing],
+        services=[store, Filling(store, ingestion, patience_s), *preparing],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 
