@@ -6,6 +6,7 @@ COPY protos protos
 COPY services services
 COPY edge edge
 COPY analytics analytics
+COPY carillon carillon
 COPY sdk sdk
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 RUN python -m venv /opt/carillon && /opt/carillon/bin/pip install --no-cache-dir /wheels/*.whl

@@ -11,23 +11,23 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from analytics.clickhouse import ClickHouse
-from analytics.contents import digest
-from analytics.ingestion import ROLE, Ingestion, sources
-from analytics.logins import count_days
-from analytics.migrate import check_migrated, migrate
-from analytics.preparing import Preparing
-from analytics.retention import keep
+from analytics.ingestion.ingestion import ROLE, Ingestion, sources
 from analytics.server import AnalyticsServicer
+from analytics.statistics.logins import count_days
+from analytics.statistics.prewarm import Prewarm
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.digest import digest
+from analytics.store.migrate import check_migrated, migrate
+from analytics.store.retention import keep
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
-from services.runtime.clock import SystemClock
-from services.runtime.config import PREFIX, Settings, SettingsError
+from services.domain.role import Role, RoleContext
 from services.runtime.errors import InputError
-from services.runtime.log import Log, Partition
-from services.runtime.parking import Parking
-from services.runtime.replay import Verdict, to_fold
-from services.runtime.retries import until_available
-from services.runtime.role import Role, Surroundings
+from services.runtime.log.port import Log, Partition
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.retries import until_available
+from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.replay import Verdict, to_fold
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -142,20 +142,20 @@ def ready_after(patience_s: float | None, ready: asyncio.Event) -> Iterator[None
         saying.cancel()
 
 
-def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
+def build(settings: AnalyticsSettings, context: RoleContext) -> Role:
     """Wire the role: hold the store open, fill it from the log, answer audits."""
     clickhouse = connect(settings)
-    ingestion = _ingestion(settings, around.log, clickhouse, settings.offsets_file())
+    ingestion = _ingestion(settings, context.log, clickhouse, settings.offsets_file())
     servicer = AnalyticsServicer(
-        *(ingestion, clickhouse, around.clock, settings.zone()),
+        *(ingestion, clickhouse, context.clock, settings.zone()),
         partitions=settings.partitions,
         ack_delay_ms=settings.ack_delay_s * 1000,
-        others=_others(settings, around),
+        others=_others(settings, context),
     )
     patience_s = _PATIENCE_S if settings.clickhouse_url else None
     is_first = settings.shard == 0
     store = Store(clickhouse, settings.history_days, settings.zone(), is_first=is_first, patience_s=patience_s)
-    preparing = [Preparing(clickhouse, around.clock, settings.zone())] if is_first else []
+    preparing = [Prewarm(clickhouse, context.clock, settings.zone())] if is_first else []
     return Role(
         ROLE,
         services=[store, Filling(store, ingestion, patience_s), *preparing],
@@ -163,8 +163,8 @@ def build(settings: AnalyticsSettings, around: Surroundings) -> Role:
     )
 
 
-def _others(settings: AnalyticsSettings, around: Surroundings) -> "list[AnalyticsServiceAsyncStub]":
-    channels = around.peers.all(ROLE) if settings.shards > 1 else []
+def _others(settings: AnalyticsSettings, context: RoleContext) -> "list[AnalyticsServiceAsyncStub]":
+    channels = context.peers.all(ROLE) if settings.shards > 1 else []
     return [AnalyticsServiceStub(channel) for shard, channel in enumerate(channels) if shard != settings.shard]
 
 
@@ -280,7 +280,7 @@ def _ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, of
         log,
         clickhouse,
         offsets,
-        Parking(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
+        DeadLetters(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
         sources(settings.partitions, settings.shard, settings.shards),
         instance=f"{settings.shard}/{settings.shards}",
         stores_commands=settings.shard == 0,

@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from analytics.acks import AckReader
-from analytics.app_audit import Span, audit_app
-from analytics.audit import audit_push
-from analytics.clickhouse import ClickHouse
-from analytics.device_audit import audit_device
-from analytics.export import FORMATS, export
-from analytics.ingestion import Ingestion
-from analytics.positions import decode, encode
-from analytics.pushes import find_push, no_such_push
-from analytics.question import Question
-from analytics.statistics import answer
+from analytics.acks.positions import decode, encode
+from analytics.acks.reader import AckReader
+from analytics.audit.app import Span, audit_app
+from analytics.audit.device import audit_device
+from analytics.audit.export import FORMATS, export
+from analytics.audit.find_push import find_push, no_such_push
+from analytics.audit.push import audit_push
+from analytics.ingestion.ingestion import Ingestion
+from analytics.statistics.answers import answer
+from analytics.statistics.question import Question
+from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
     AuditAppResponse,
@@ -33,10 +33,10 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
-from services.runtime.clock import Clock
+from services.domain.topics import DELIVERIES
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
-from services.runtime.rpc import Context
-from services.runtime.topics import DELIVERIES
+from services.runtime.process.clock import Clock
+from services.runtime.rpc.transport import Context
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub

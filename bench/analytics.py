@@ -26,20 +26,20 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from analytics.acks import AckReader
-from analytics.audit import audit_push
-from analytics.clickhouse import ClickHouse
-from analytics.ingestion import Ingestion, sources
-from analytics.logins import count_days
-from analytics.migrate import migrate
-from analytics.question import Question
-from analytics.statistics import answer
+from analytics.acks.reader import AckReader
+from analytics.audit.push import audit_push
+from analytics.ingestion.ingestion import Ingestion, sources
+from analytics.statistics.answers import answer
+from analytics.statistics.logins import count_days
+from analytics.statistics.question import Question
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
 from bench.analytics_facts import APP, FIRST_ID, LOGIN, PARTITIONS, History
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
-from services.runtime.clock import SystemClock
-from services.runtime.parking import Parking
-from services.runtime.sqlite_log import SqliteLog
-from services.runtime.topics import DELIVERIES
+from services.domain.topics import DELIVERIES
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import SystemClock
+from services.runtime.projection.dead_letters import DeadLetters
 
 ZONE = ZoneInfo("Asia/Shanghai")
 Ask = Callable[[], Awaitable[object]]
@@ -157,11 +157,11 @@ async def ingested(
     history: History, log: SqliteLog, clickhouse: ClickHouse, directory: Path
 ) -> tuple[Ingestion, float]:
     """The ingestion after it has taken everything in, and the seconds that it needed from its start."""
-    for drafts in tracked("records", history.drafts(), history.parts):
-        for at in range(0, len(drafts), 30):
-            await log.append(drafts[at : at + 30])
-    parking = Parking(directory / "parked.jsonl", "analytics")
-    ingestion = Ingestion(log, clickhouse, directory / "offsets.db", parking, sources(PARTITIONS))
+    for new_records in tracked("records", history.new_records(), history.parts):
+        for at in range(0, len(new_records), 30):
+            await log.append(new_records[at : at + 30])
+    dead_letters = DeadLetters(directory / "parked.jsonl", "analytics")
+    ingestion = Ingestion(log, clickhouse, directory / "offsets.db", dead_letters, sources(PARTITIONS))
     ends = await log.ends(sources(PARTITIONS))
     started = time.perf_counter()
     running = asyncio.create_task(ingestion.run(asyncio.Event()))

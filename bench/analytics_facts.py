@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
-from analytics.attributes import ATTRIBUTES
+from analytics.ingestion.attributes import ATTRIBUTES
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes, PushFact, PushStarted
 from protos.push.v1.push_pb2 import Audience, Everyone, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.runtime.v1.log_pb2 import Meta
-from services.runtime.log import Draft
-from services.runtime.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
+from services.runtime.log.port import NewRecord
 
 APP = "1234567890"
 PARTITIONS = 32
@@ -139,22 +139,22 @@ class History:
         """How many lists of drafts there are."""
         return self.broadcasts + -(-self.unicasts // _UNICASTS)
 
-    def drafts(self) -> Iterator[list[Draft]]:
+    def new_records(self) -> Iterator[list[NewRecord]]:
         """The log's records, a broadcast at a time, then the unicasts."""
         for broadcast in range(self.broadcasts):
             yield [*self._started(broadcast), *self._outcomes(broadcast)]
         yield from self._unicasts()
 
-    def _started(self, broadcast: int) -> Iterator[Draft]:
+    def _started(self, broadcast: int) -> Iterator[NewRecord]:
         msgid, at = FIRST_ID + broadcast, self.sent_ms(broadcast)
         yield _command(msgid, 1, at, Kind.KIND_BROADCAST)
         audience = BitMap(range(self.in_partition)).serialize()
         for partition in range(PARTITIONS):
             fact = PushFact(meta=_meta(at), msgid=msgid, appkey=APP, partition=partition)
             fact.started.CopyFrom(PushStarted(audience=audience, count=self.in_partition, expires_ms=at + DAY_MS))
-            yield Draft(PUSHES.name, partition, b"", fact.SerializeToString())
+            yield NewRecord(PUSHES.name, partition, b"", fact.SerializeToString())
 
-    def _outcomes(self, broadcast: int) -> Iterator[Draft]:
+    def _outcomes(self, broadcast: int) -> Iterator[NewRecord]:
         random = np.random.default_rng(broadcast)
         msgid, at = FIRST_ID + broadcast, self.sent_ms(broadcast)
         for kind, share in _STEPS.items():
@@ -165,7 +165,7 @@ class History:
                     times = at + kind * 1000 + random.integers(0, 60_000, len(some))
                     yield _outcomes(partition, np.full(len(some), msgid), some, kind, times)
 
-    def _unicasts(self) -> Iterator[list[Draft]]:
+    def _unicasts(self) -> Iterator[list[NewRecord]]:
         """Lists of 1000, received within the last two days, in records of what arrives in some milliseconds."""
         random = np.random.default_rng(0)
         since_ms = self.now_ms - 2 * DAY_MS
@@ -189,10 +189,10 @@ class History:
             yield [*commands, *receipts]
 
 
-def _command(msgid: int, id_count: int, time_ms: int, kind: Kind.ValueType) -> Draft:
+def _command(msgid: int, id_count: int, time_ms: int, kind: Kind.ValueType) -> NewRecord:
     push = SendPush(msgid=msgid, id_count=id_count, appkey=APP, platform=PLATFORM_ANDROID, kind=kind)
     push.audience.CopyFrom(Audience(everyone=Everyone()))
-    return Draft(PUSH_COMMANDS.name, 0, b"", PushCommand(meta=_meta(time_ms), send=push).SerializeToString())
+    return NewRecord(PUSH_COMMANDS.name, 0, b"", PushCommand(meta=_meta(time_ms), send=push).SerializeToString())
 
 
 def _outcomes(
@@ -201,7 +201,7 @@ def _outcomes(
     numbers: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     kind: OutcomeKind.ValueType,
     times_ms: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-) -> Draft:
+) -> NewRecord:
     columns = AppOutcomes(
         appkey=APP,
         msgids=msgids.astype("<u8").tobytes(),
@@ -211,7 +211,7 @@ def _outcomes(
         reason_indexes=bytes(len(msgids)),
     )
     fact = DeliveryFact(meta=_meta(int(times_ms.max())), outcomes=Outcomes(apps=[columns]))
-    return Draft(DELIVERIES.name, partition, b"", fact.SerializeToString())
+    return NewRecord(DELIVERIES.name, partition, b"", fact.SerializeToString())
 
 
 def _meta(time_ms: int) -> Meta:

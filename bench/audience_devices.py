@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from pyroaring import BitMap
 
-from services.runtime.clock import ManualClock
+from services.runtime.process.clock import ManualClock
 from services.targeting.activity import Activity, day_of
 from services.targeting.counts import Counts
 from services.targeting.state import AppIndex, TargetingState, index_of

@@ -38,13 +38,13 @@ from bench.protocols import masked, upgraded
 from bench.watch import PARTITIONS, Watch
 from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
-from services.runtime.kafka_log import KafkaLog
-from services.runtime.log import Log, Partition
-from services.runtime.rpc import connect
-from services.runtime.sqlite_log import SqliteLog
-from services.runtime.topics import TOPICS
+from services.domain.topics import TOPICS
+from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.port import Log, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.rpc.transport import connect
 from tests.journeys.installation import AppServer, Installation, TestApp
-from tests.support.kafka import KafkaBroker
+from tests.kit.kafka import KafkaBroker
 
 STAGES = ("answered", "started", "first frame", "last frame", "acknowledged", "outcomes in log", "rows")
 _ROWS_LOOK_S = 0.02

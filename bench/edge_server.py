@@ -19,18 +19,18 @@ from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import AwaitRequest, Meta, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from services.runtime import memory
-from services.runtime.config import environment, load
-from services.runtime.http import HttpDoor
-from services.runtime.ids import event_id, new_token
-from services.runtime.log import Draft
-from services.runtime.logs import configure
-from services.runtime.peers import Peers
-from services.runtime.role import Surroundings
-from services.runtime.rpc import LocalServer, Server
-from services.runtime.runner import Service
-from services.runtime.surroundings import connected_peers, surroundings
-from services.runtime.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.ids import event_id, new_token
+from services.domain.role import RoleContext
+from services.domain.role_context import connected_peers, role_context
+from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.runtime.http.listener import HttpListener
+from services.runtime.log.port import NewRecord
+from services.runtime.process import garbage_collection
+from services.runtime.process.logs import configure
+from services.runtime.process.runner import Service
+from services.runtime.process.settings import environment, load
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import LocalServer, Server
 
 ROLES = ("registry", "targeting", "scheduling", "delivery", "analytics")
 
@@ -64,51 +64,53 @@ async def serve(devices: int) -> None:
         if local
         else connected_peers(environment(), None)
     )
-    async with surroundings(settings, peers) as around:
+    async with role_context(settings, peers) as context:
         running = []
         if local:
-            role = services.registry.main.build(load(services.registry.main.RegistrySettings, environment()), around)
+            role = services.registry.main.build(load(services.registry.main.RegistrySettings, environment()), context)
             for add in role.servicers:
                 add(cast(Server, servers["registry"]))
             running = [await started(service) for service in role.services]
-        app, secret = await made_app(around)
-        tokens = await registered(around, app, devices, settings.partitions)
-        doors = edge.main.Doors(settings, around)
-        door = HttpDoor("v2", doors.v2, "127.0.0.1", 0)
+        app, secret = await made_app(context)
+        tokens = await registered(context, app, devices, settings.partitions)
+        doors = edge.main.Doors(settings, context)
+        door = HttpListener("v2", doors.v2, "127.0.0.1", 0)
         running.append(await started(door))
-        memory.settle()
+        garbage_collection.freeze_startup_objects()
         print(json.dumps({"port": door.port, "appkey": app.appkey, "secret": secret, "tokens": tokens}), flush=True)
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def made_app(around: Surroundings) -> tuple[App, str]:
-    registry = RegistryServiceStub(around.peers.all("registry")[0])
+async def made_app(context: RoleContext) -> tuple[App, str]:
+    registry = RegistryServiceStub(context.peers.all("registry")[0])
     made = await registry.CreateApp(CreateAppRequest(platform=PLATFORM_ANDROID, name="b", package="b.b"))
     return made.app, made.secret_key
 
 
-async def registered(around: Surroundings, app: App, count: int, partitions: int) -> list[str]:
+async def registered(context: RoleContext, app: App, count: int, partitions: int) -> list[str]:
     """Devices in the log, and known to the registry."""
     tokens = [new_token() for _ in range(count)]
-    drafts = []
+    new_records = []
     for token in tokens:
-        meta = Meta(event_id=event_id(), time_ms=around.clock.now_ms(), writer="bench")
+        meta = Meta(event_id=event_id(), time_ms=context.clock.now_ms(), writer="bench")
         command = DeviceCommand(
             meta=meta, appkey=app.appkey, token=token, register=RegisterDevice(platform=PLATFORM_ANDROID)
         )
         key = device_key(app.appkey, token)
-        drafts.append(Draft(DEVICE_COMMANDS.name, partition_of(key, partitions), key, command.SerializeToString()))
-    offsets = await around.log.append(drafts)
-    last = {draft.partition: offset for draft, offset in zip(drafts, offsets, strict=True)}
+        new_records.append(
+            NewRecord(DEVICE_COMMANDS.name, partition_of(key, partitions), key, command.SerializeToString())
+        )
+    offsets = await context.log.append(new_records)
+    last = {new_record.partition: offset for new_record, offset in zip(new_records, offsets, strict=True)}
     for partition, offset in last.items():
         position = Position(topic=DEVICE_COMMANDS.name, partition=partition, offset=offset)
-        registry = PositionsServiceStub(around.peers.owner("registry", partition))
+        registry = PositionsServiceStub(context.peers.owner("registry", partition))
         await registry.Await(AwaitRequest(positions=[position]))
     return tokens
 
 
 async def serve_floor() -> None:
-    door = HttpDoor("floor", floor, "127.0.0.1", 0)
+    door = HttpListener("floor", floor, "127.0.0.1", 0)
     running = await started(door)
     print(json.dumps({"port": door.port}), flush=True)
     await running

@@ -38,22 +38,22 @@ from protos.push.v1.push_pb2 import AndroidStyle, Message
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
 from services.delivery.main import DeliverySettings
 from services.delivery.main import build as build_delivery
+from services.domain.apps import AppDirectory
+from services.domain.keys import Keyring
+from services.domain.role import RoleContext
+from services.domain.topics import APPS
 from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
-from services.runtime import memory
-from services.runtime.apps import AppDirectory
-from services.runtime.clock import SystemClock
-from services.runtime.config import environment, load
 from services.runtime.errors import NotFoundError
-from services.runtime.keys import Keyring
-from services.runtime.log import Draft
-from services.runtime.logs import configure
-from services.runtime.peers import Peers
-from services.runtime.role import Surroundings
-from services.runtime.rpc import Channel, Context, LocalServer, Server
-from services.runtime.runner import Service
-from services.runtime.sqlite_log import SqliteLog
-from services.runtime.topics import APPS
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process import garbage_collection
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.logs import configure
+from services.runtime.process.runner import Service
+from services.runtime.process.settings import environment, load
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import Channel, Context, LocalServer, Server
 
 APPKEY = "1000000001"
 MASTER = bytes(32)
@@ -157,21 +157,21 @@ async def main(directory: Path, real: bool) -> None:
     env = {**environment(), **_SETTINGS}
     log = SqliteLog(directory / "log.db")
     fact = AppFact(app=App(appkey=APPKEY, platform=Platform.PLATFORM_ANDROID))
-    await log.append([Draft(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
+    await log.append([NewRecord(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
     front, behind, nobody = LocalServer(), LocalServer(), LocalServer()
     delivery = Counting(behind.channel()) if real else Script()
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, front))
     peers = Peers({"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]})
-    around = Surroundings(log, SystemClock(), peers, Keyring(MASTER), AppDirectory(log))
-    services: list[Service] = [around.apps]
+    context = RoleContext(log, SystemClock(), peers, Keyring(MASTER), AppDirectory(log))
+    services: list[Service] = [context.apps]
     if real:
-        role = build_delivery(_delivery_settings(directory), around)
+        role = build_delivery(_delivery_settings(directory), context)
         for add in role.servicers:
             add(cast(Server, behind))
         services += role.services
-    services += build(load(GatewaySettings, env), around).services
+    services += build(load(GatewaySettings, env), context).services
     tasks = [await started(service) for service in services]
-    memory.settle()
+    garbage_collection.freeze_startup_objects()
     print(cast(Door, services[-1]).port, flush=True)
     await _obey(delivery)
     for task in reversed(tasks):

@@ -12,9 +12,9 @@ from typing import Protocol
 from bench.gateway_alone import APPKEY, EXPIRES_MS, FIRST_MSGID, MASTER, MESSAGE
 from bench.programs import Built, Program, free_port
 from bench.protocols import NATS_CONNECT, Publisher, masked, mqtt, mqtt_connect, mqtt_text, nats, upgraded
-from services.gateway.frames import HEADROOM, PushFrames
-from services.runtime.keys import Keyring
-from services.runtime.rpc import Tls
+from services.domain.keys import Keyring
+from services.gateway.push_frames import HEADROOM, PushFrames
+from services.runtime.rpc.transport import Tls
 
 TEXT = bytes(PushFrames(MESSAGE, EXPIRES_MS).frame(FIRST_MSGID)[HEADROOM:])
 FRAME_BYTES = len(TEXT) + 4

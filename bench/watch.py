@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import numpy
 
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, PushFact
-from services.runtime.log import Log, Partition, Reader, Record
-from services.runtime.sqlite_log import SqliteLog
-from services.runtime.topics import DELIVERIES, PUSHES
+from services.domain.topics import DELIVERIES, PUSHES
+from services.runtime.log.port import Log, Partition, Reader, Record
+from services.runtime.log.sqlite import SqliteLog
 
 PARTITIONS = 32
 

@@ -6,13 +6,13 @@ from typing import Annotated
 import msgspec
 
 from edge.android.app import android_app
-from edge.core.body import Application, TimedBodies
+from edge.core.parsing.body import Application, TimedBodies
 from edge.ios.app import ios_app
 from edge.v2.app import v2_app
-from services.runtime.config import Port, Positive, Settings
-from services.runtime.http import HttpDoor
-from services.runtime.ids import MessageIds, claim_worker
-from services.runtime.role import Role, Surroundings
+from services.domain.ids import MessageIds, claim_worker
+from services.domain.role import Role, RoleContext
+from services.runtime.http.listener import HttpListener
+from services.runtime.process.settings import Port, Positive, Settings
 
 
 class EdgeSettings(Settings, frozen=True, kw_only=True):
@@ -35,12 +35,12 @@ SETTINGS = EdgeSettings
 class Doors:
     """The doors' applications. They share a worker number for message ids, held until `close`."""
 
-    def __init__(self, settings: EdgeSettings, around: Surroundings) -> None:
+    def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
         worker, self._claim = claim_worker(settings.state_dir("edge"), settings.shard, settings.shards)
-        ids = MessageIds(around.clock, worker, self._claim)
-        self.android: Application = TimedBodies(android_app(settings, settings.timed_min_lead_s, around, ids))
-        self.ios: Application = TimedBodies(ios_app(settings, around, ids))
-        self.v2: Application = TimedBodies(v2_app(settings, around, ids))
+        ids = MessageIds(context.clock, worker, self._claim)
+        self.android: Application = TimedBodies(android_app(settings, settings.timed_min_lead_s, context, ids))
+        self.ios: Application = TimedBodies(ios_app(settings, context, ids))
+        self.v2: Application = TimedBodies(v2_app(settings, context, ids))
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:
         return dict(zip(settings.door_ports, (self.android, self.ios, self.v2), strict=True))
@@ -49,16 +49,16 @@ class Doors:
         self._claim.close()
 
 
-def build(settings: EdgeSettings, around: Surroundings) -> Role:
+def build(settings: EdgeSettings, context: RoleContext) -> Role:
     """The doors as services of this process."""
-    doors = Doors(settings, around)
+    doors = Doors(settings, context)
     return Role(
         "edge",
         [
             _Claim(doors),
-            HttpDoor("the legacy Android door", doors.android, settings.host, settings.android_port),
-            HttpDoor("the legacy iOS door", doors.ios, settings.host, settings.ios_port),
-            HttpDoor("the v2 door", doors.v2, settings.host, settings.v2_port),
+            HttpListener("the legacy Android door", doors.android, settings.host, settings.android_port),
+            HttpListener("the legacy iOS door", doors.ios, settings.host, settings.ios_port),
+            HttpListener("the v2 door", doors.v2, settings.host, settings.v2_port),
         ],
     )
 

@@ -10,15 +10,15 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from uvicorn_worker import UvicornWorker
 
-from edge.core.body import Application, refuse
+from edge.core.parsing.body import Application, refuse
 from edge.main import Doors, EdgeSettings
-from services.runtime import memory
-from services.runtime.config import SettingsError, load
+from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
-from services.runtime.http import GRACE_S, KEEP_ALIVE_S, HttpProtocol
-from services.runtime.logs import configure, logger
-from services.runtime.operations import Operations
-from services.runtime.surroundings import connected_peers, surroundings
+from services.runtime.http.listener import GRACE_S, KEEP_ALIVE_S, HttpProtocol
+from services.runtime.http.operations import Operations
+from services.runtime.process import garbage_collection
+from services.runtime.process.logs import configure, logger
+from services.runtime.process.settings import SettingsError, load
 
 _START_S = 20.0
 _LOOK_S = 1.0
@@ -90,10 +90,10 @@ class EdgeProcess:
     async def _live(self) -> None:
         watching = asyncio.create_task(_end_with_parent(os.getppid()))
         try:
-            async with surroundings(self._settings, connected_peers(self._env, self._settings.tls())) as around:
-                with contextlib.closing(Doors(self._settings, around)) as doors:
+            async with role_context(self._settings, connected_peers(self._env, self._settings.tls())) as context:
+                with contextlib.closing(Doors(self._settings, context)) as doors:
                     self._doors |= doors.by_port(self._settings)
-                    memory.settle()
+                    garbage_collection.freeze_startup_objects()
                     self._operations.set_ready()
                     self._started.set_result(None)
                     await self._stop.wait()

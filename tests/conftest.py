@@ -6,9 +6,9 @@ import hypothesis
 import pytest
 import structlog
 
-from services.runtime.logs import logger
-from tests.support.kafka import KafkaBroker, kafka
-from tests.support.service import Service
+from services.runtime.process.logs import logger
+from tests.kit.kafka import KafkaBroker, kafka
+from tests.kit.service import Service
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 hypothesis.settings.register_profile(

@@ -5,9 +5,9 @@ import json
 import msgspec
 
 from edge.android.bodies import PushBody, Tag
-from edge.core import optfilter
-from edge.core.digits import Flag, number, numbers
-from edge.core.typed import ABSENT, decode
+from edge.core.parsing import optfilter
+from edge.core.parsing.digits import Flag, number, numbers
+from edge.core.parsing.typed import ABSENT, decode
 from protos.push.v1.push_pb2 import (
     KIND_BROADCAST,
     KIND_MULTICAST,

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edge.core.digits import Digits, Flag, Period
-from edge.core.typed import ABSENT
+from edge.core.parsing.digits import Digits, Flag, Period
+from edge.core.parsing.typed import ABSENT
 
 LIST_LIMIT = 1000
 TAG_LIMIT = 32767

@@ -9,17 +9,17 @@ from edge.android.replies import push_reply
 from edge.android.requests import asked_acks, cancelled_push, cancelled_task, push_order, timed_order
 from edge.core.acks import Acks
 from edge.core.answers import answer
-from edge.core.broadcasts import Broadcasts
-from edge.core.entry import Entry
-from edge.core.idempotency import FirstAnswers, Wanted
+from edge.core.authentication import Entry
+from edge.core.broadcast_cancel import Broadcasts
+from edge.core.idempotency import Idempotency, Wanted
 from edge.core.tasks import Tasks
-from services.runtime.clock import Clock
+from services.runtime.process.clock import Clock
 
 
 class PushEndpoint:
     """POST and DELETE /push"""
 
-    def __init__(self, entry: Entry, first_answers: FirstAnswers, broadcasts: Broadcasts) -> None:
+    def __init__(self, entry: Entry, first_answers: Idempotency, broadcasts: Broadcasts) -> None:
         self._entry = entry
         self._first_answers = first_answers
         self._broadcasts = broadcasts
@@ -50,7 +50,7 @@ class Times(NamedTuple):
 class TimedEndpoint:
     """POST and DELETE /timed_msg"""
 
-    def __init__(self, entry: Entry, first_answers: FirstAnswers, tasks: Tasks, times: Times) -> None:
+    def __init__(self, entry: Entry, first_answers: Idempotency, tasks: Tasks, times: Times) -> None:
         self._entry = entry
         self._first_answers = first_answers
         self._tasks = tasks

@@ -16,11 +16,11 @@ from edge.android.bodies import (
     TimedBody,
 )
 from edge.android.style import message_of
-from edge.core.digits import Period, number
-from edge.core.minutes import MINUTE_MS, minute_ms
+from edge.core.parsing.digits import Period, number
+from edge.core.parsing.minutes import MINUTE_MS, minute_ms
+from edge.core.parsing.typed import decode
 from edge.core.push import Push
-from edge.core.sign import AppRef
-from edge.core.typed import decode
+from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import KIND_BROADCAST
 from services.runtime.errors import InputError
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from edge.android.bodies import PushBody
-from edge.core.digits import Flag, number
+from edge.core.parsing.digits import Flag, number
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.runtime.errors import InputError
 

@@ -3,9 +3,9 @@
 from protos.analytics.v1.analytics_pb2 import ListAcksRequest, ListAcksResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.registry.v1.apps_pb2 import App
-from services.runtime.apps import AppDirectory
+from services.domain.apps import AppDirectory
 from services.runtime.errors import InputError
-from services.runtime.peers import Peers
+from services.runtime.rpc.peers import Peers
 
 _READ_S = 20.0
 

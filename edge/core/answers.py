@@ -10,8 +10,8 @@ from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
 from services.runtime.errors import CarillonError
-from services.runtime.logs import logger
-from services.runtime.metrics import REQUEST_SECONDS, REQUESTS
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
 
 MEDIA_TYPE = "application/json;charset=utf-8"
 DoorApp: TypeAlias = "falcon.asgi.App[Request, Response]"

@@ -32,10 +32,10 @@ from edge.core.push import Prepared, Push, Pushes, Receipt, new_task_key
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.runtime.clock import Clock
+from services.domain.topics import partition_of
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
-from services.runtime.peers import SETTLE_S, Peers
-from services.runtime.topics import partition_of
+from services.runtime.process.clock import Clock
+from services.runtime.rpc.peers import SETTLE_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
     due_ms: int | None = None
 
 
-class FirstAnswers:
+class Idempotency:
     """Carries requests that push out, at most once for each key."""
 
     def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int) -> None:

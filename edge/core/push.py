@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from edge.core.sign import AppRef
-from edge.core.writer import Writer
+from edge.core.command_writer import Writer
+from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
-from services.runtime.clock import Clock
+from services.domain.ids import MessageIds, event_id
+from services.domain.targets import Resolved, Targets
+from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
 from services.runtime.errors import InputError
-from services.runtime.ids import MessageIds, event_id
-from services.runtime.log import MAX_RECORD_BYTES, Draft
-from services.runtime.targets import Resolved, Targets
-from services.runtime.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
+from services.runtime.log.port import MAX_RECORD_BYTES, NewRecord
+from services.runtime.process.clock import Clock
 
 
 class Push(msgspec.Struct, frozen=True):
@@ -103,11 +103,11 @@ class Pushes:
             create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
             await self._create(prepared, prepared.task_key, create)
             return
-        drafts = []
+        new_records = []
         for command in prepared.commands:
             value = PushCommand(meta=self._meta(prepared.origin), send=command).SerializeToString()
-            drafts.append(Draft(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), value))
-        await self._writer.append(drafts)
+            new_records.append(NewRecord(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), value))
+        await self._writer.append(new_records)
 
     async def commit_claim(self, task_key: str, prepared: Prepared, claim: Claim) -> None:
         """Make a task of what was prepared, also where it is sent at once; returns once its claim is decided."""
@@ -120,7 +120,7 @@ class Pushes:
         if len(value) > MAX_TASK_BYTES:
             raise InputError(f"the request is too large: it makes a task of {len(value)} bytes")
         key = task_key.encode()
-        await self._writer.settle(Draft(TASK_COMMANDS.name, partition_of(key, self._partitions), key, value))
+        await self._writer.settle(NewRecord(TASK_COMMANDS.name, partition_of(key, self._partitions), key, value))
 
     def _meta(self, origin: Origin) -> Meta:
         return Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edge.core.writer import Writer
+from edge.core.command_writer import Writer
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import (
     TASK_STATUS_UNSENT,
@@ -16,12 +16,12 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskCommand,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.runtime.clock import Clock
+from services.domain.ids import event_id
+from services.domain.topics import TASK_COMMANDS, partition_of
 from services.runtime.errors import ConflictError
-from services.runtime.ids import event_id
-from services.runtime.log import Draft
-from services.runtime.peers import Peers
-from services.runtime.topics import TASK_COMMANDS, partition_of
+from services.runtime.log.port import NewRecord
+from services.runtime.process.clock import Clock
+from services.runtime.rpc.peers import Peers
 
 _READ_THROUGH = 500
 """So many tasks before a page are read and left out; more are jumped over."""
@@ -59,7 +59,7 @@ class Tasks:
         meta = Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin)
         command = TaskCommand(meta=meta, task_key=task_key, cancel=CancelTask(appkeys=appkeys))
         key, partition = task_key.encode(), self._partition(task_key)
-        await self._writer.settle(Draft(TASK_COMMANDS.name, partition, key, command.SerializeToString()))
+        await self._writer.settle(NewRecord(TASK_COMMANDS.name, partition, key, command.SerializeToString()))
         task = await self.get(task_key, appkeys)
         if task.cancelled_by_event_id != meta.event_id:
             _check_unsent(task)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from edge.core.digits import Digits, Flag, Period
+from edge.core.parsing.digits import Digits, Flag, Period
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Names = Annotated[list[Name], msgspec.Meta(min_length=1)]

@@ -3,8 +3,8 @@
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
-from edge.core.entry import Entry
-from edge.core.idempotency import FirstAnswers, Wanted
+from edge.core.authentication import Entry
+from edge.core.idempotency import Idempotency, Wanted
 from edge.ios.registrations import Registrations
 from edge.ios.replies import push_reply
 from edge.ios.requests import named_token, push_order
@@ -13,7 +13,7 @@ from edge.ios.requests import named_token, push_order
 class PushEndpoint:
     """POST /push"""
 
-    def __init__(self, entry: Entry, first_answers: FirstAnswers) -> None:
+    def __init__(self, entry: Entry, first_answers: Idempotency) -> None:
         self._entry = entry
         self._first_answers = first_answers
 

@@ -1,13 +1,13 @@
 """Device tokens that app servers register and delete themselves."""
 
-from edge.core.sign import AppRef
-from edge.core.writer import Writer
+from edge.core.command_writer import Writer
+from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.runtime.v1.log_pb2 import Meta, Origin
-from services.runtime.clock import Clock
-from services.runtime.ids import event_id
-from services.runtime.log import Draft
-from services.runtime.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.ids import event_id
+from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.runtime.log.port import NewRecord
+from services.runtime.process.clock import Clock
 
 
 class Registrations:
@@ -32,4 +32,4 @@ class Registrations:
         command.appkey, command.token = app.appkey, token
         key = device_key(app.appkey, token)
         partition = partition_of(key, self._partitions)
-        await self._writer.settle(Draft(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))
+        await self._writer.settle(NewRecord(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from edge.core.apns_limit import check_payload
-from edge.core.digits import Flag, Period, number
+from edge.core.parsing.apns_limit import check_payload
+from edge.core.parsing.digits import Flag, Period, number
+from edge.core.parsing.typed import decode
 from edge.core.push import Push
-from edge.core.sign import AppRef
-from edge.core.typed import decode
+from edge.core.signature import AppRef
 from edge.ios.bodies import Badge, PushBody, RegisterBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
 

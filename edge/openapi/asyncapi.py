@@ -9,7 +9,7 @@ import msgspec
 from edge.openapi import device, kinds
 from edge.openapi.document import MEDIA_TYPE
 from edge.openapi.schema import Json, completed, schemas
-from services.runtime import device_protocol as protocol
+from services.domain import device_protocol as protocol
 
 PATH = "/device/v1"
 

@@ -9,7 +9,7 @@ import msgspec
 from edge.openapi import kinds
 from edge.openapi.document import Operation
 from edge.openapi.schema import completed
-from services.runtime import device_protocol as protocol
+from services.domain import device_protocol as protocol
 
 _WITHOUT_NUL = r"^[^\u0000]*$"
 _Name = Annotated[kinds.Name, msgspec.Meta(pattern=_WITHOUT_NUL)]

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 
 from edge.android.audience import OPTIONS
-from edge.core.optfilter import OptFilter
-from edge.core.regions import REGIONS
+from edge.core.parsing.optfilter import OptFilter
+from edge.core.parsing.regions import REGIONS
 from edge.openapi.schema import completed
 from edge.v2.apps import MAX_APPS
-from services.runtime.apns_payload import MAX_PAYLOAD_BYTES
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 
 NAME_BYTES = 40
 LIST_LIMIT = 1000

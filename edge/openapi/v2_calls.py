@@ -23,7 +23,10 @@ from edge.openapi.v2_answers import (
 )
 from edge.openapi.v2_push import Appkeys
 from edge.openapi.v2_push_examples import ANDROID, ANDROID_TOKEN, IOS, IOS_TOKEN, SECOND_IOS, SIGN
-from edge.v2 import apps, statistics, tag_requests, task_requests
+from edge.v2 import apps
+from edge.v2.statistics import statistics
+from edge.v2.tags import requests as tag_requests
+from edge.v2.tasks import requests as task_requests
 
 _TaskKey = Annotated[str, msgspec.Meta(min_length=1, max_length=64, extra_json_schema={"format": "task-key"})]
 TASK_KEY = "f3c2a7d09be84d2c8d6a1b0e5c4f7a98"

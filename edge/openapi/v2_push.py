@@ -8,7 +8,7 @@ from edge.openapi import kinds
 from edge.openapi.document import SIGN_TEXT, Operation, Refusal
 from edge.openapi.schema import completed, one_of
 from edge.openapi.v2_push_examples import EXAMPLES
-from edge.v2 import click, requests, style, targets
+from edge.v2.push import click, requests, style, targets
 
 _Some = msgspec.Meta(min_length=1)
 _Tags = one_of(list[Annotated[list[targets.Tag], _Some]], list[targets.Tag], None)

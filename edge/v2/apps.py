@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from edge.core.canonical import number_or_text
-from edge.core.sign import AppRef, Signers
+from edge.core.parsing.canonical import number_or_text
+from edge.core.signature import AppRef, Signers
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
 from services.runtime.errors import InputError
 

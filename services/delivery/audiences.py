@@ -9,11 +9,11 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.delivery import decide
-from services.delivery.pushes import Waiting
-from services.runtime.clock import Clock
+from services.delivery.state.pushes import Waiting
 from services.runtime.errors import CarillonError, InputError
-from services.runtime.logs import logger
-from services.runtime.peers import Peers
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+from services.runtime.rpc.peers import Peers
 
 _RESOLVE_S = 60.0
 _RETRY_MS = 500

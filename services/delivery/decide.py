@@ -6,9 +6,9 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinished, PushStarted
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.pushes import Push, Waiting
-from services.delivery.state import DeliveryState
-from services.runtime.topics import PUSH_COMMANDS
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import Push, Waiting
+from services.domain.topics import PUSH_COMMANDS
 
 MAILBOX_CAP = 100
 """Unicast pushes kept for a device that is away; the oldest makes place for the newest."""

@@ -3,12 +3,12 @@
 import asyncio
 
 from services.delivery import decide
-from services.delivery.fanout import Fanout
-from services.delivery.journal import Entry, Journal
-from services.delivery.state import DeliveryState
-from services.runtime.clock import Clock
-from services.runtime.crashpoint import Point, reached
-from services.runtime.topics import PUSHES
+from services.delivery.android.fanout import Fanout
+from services.delivery.event_writer import Entry, EventWriter
+from services.delivery.state.delivery_state import DeliveryState
+from services.domain.topics import PUSHES
+from services.runtime.process.clock import Clock
+from services.runtime.process.crashpoint import Point, reached
 
 _SWEEP_MS = 1000
 
@@ -18,10 +18,10 @@ class Expiry:
 
     name = "delivery expiry"
 
-    def __init__(self, state: DeliveryState, fanout: Fanout, journal: Journal, clock: Clock) -> None:
+    def __init__(self, state: DeliveryState, fanout: Fanout, events: EventWriter, clock: Clock) -> None:
         self._state = state
         self._fanout = fanout
-        self._journal = journal
+        self._events = events
         self._clock = clock
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -36,5 +36,5 @@ class Expiry:
         facts = [fact for push in self._state.expired(self._clock.now_ms()) for fact in decide.finish(push)]
         if facts:
             reached(Point.EXPIRY_DECIDED)
-            await self._journal.write(PUSHES, [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+            await self._events.write(PUSHES, [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
             reached(Point.EXPIRY_DONE)

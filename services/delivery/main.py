@@ -6,28 +6,28 @@ from pathlib import Path
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.apns_simulator.certificate import new_key, public_key
+from services.apns_simulator.server import ApnsSimulator
+from services.apns_simulator.watching import VirtualPhonesServicer
+from services.delivery.android.fanout import Fanout
+from services.delivery.android.presence import Presence
 from services.delivery.apns.senders import APPLE, CredentialsOf, Place, Senders
 from services.delivery.audiences import Audiences
-from services.delivery.commands import Commands
+from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import Expiry
-from services.delivery.fanout import Fanout
 from services.delivery.ios.delivery import IosDelivery
-from services.delivery.journal import Journal
-from services.delivery.presence import Presence
-from services.delivery.recorder import Recorder
+from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.projection import Commands
 from services.delivery.server import DeliveryServicer
-from services.delivery.snapshots import DeliveryFold, Snapshots
-from services.delivery.standin.certificate import new_key, public_key
-from services.delivery.standin.phones import VirtualPhonesServicer
-from services.delivery.standin.service import ApnsStandIn
-from services.runtime.apns_credentials import ApnsCredentials, Environment, OpenedCredentials
-from services.runtime.config import PREFIX, Settings, SettingsError
-from services.runtime.log import Log
-from services.runtime.parking import Parking
-from services.runtime.progress import PositionsServicer
-from services.runtime.role import Role, Surroundings
-from services.runtime.rpc import Server
-from services.runtime.topics import owned
+from services.delivery.state.snapshots import DeliveryFold, Snapshots
+from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials
+from services.domain.role import Role, RoleContext
+from services.domain.topics import owned
+from services.runtime.log.port import Log
+from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.positions import PositionsServicer
+from services.runtime.rpc.transport import Server
 
 
 class DeliverySettings(Settings, frozen=True, kw_only=True):
@@ -51,44 +51,44 @@ SETTINGS = DeliverySettings
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
     """The state in a directory, for the role itself and for replays."""
     mine = owned(settings.partitions, settings.shard, settings.shards)
-    return DeliveryFold(directory, log, _parking(settings), mine)
+    return DeliveryFold(directory, log, _dead_letters(settings), mine)
 
 
-def build(settings: DeliverySettings, around: Surroundings) -> Role:
+def build(settings: DeliverySettings, context: RoleContext) -> Role:
     """Wire the role: restore, record, send to iOS devices, follow commands, expire."""
-    fold = open_state(settings, settings.state_dir("delivery"), around.log)
-    state, clock = fold.state, around.clock
-    journal = Journal(around.log, state, clock)
-    recorder = Recorder(journal)
+    fold = open_state(settings, settings.state_dir("delivery"), context.log)
+    state, clock = fold.state, context.clock
+    events = EventWriter(context.log, state, clock)
+    recorder = OutcomeRecorder(events)
     presence = Presence()
     fanout = Fanout(state, presence, recorder, clock, settings.shards)
-    standin = ApnsStandIn(clock)
+    simulator = ApnsSimulator(clock)
     ios = IosDelivery(
-        around.log,
+        context.log,
         state,
         recorder,
-        lambda: Senders(_places(settings, standin), clock),
-        OpenedCredentials(around.keys) if settings.apns_url else _throw_away_key(standin),
-        around.peers,
-        around.apps,
+        lambda: Senders(_places(settings, simulator), clock),
+        OpenedCredentials(context.keys) if settings.apns_url else _throw_away_key(simulator),
+        context.peers,
+        context.apps,
         clock,
         settings.shards,
     )
-    audiences = Audiences(around.peers, clock)
-    commands = Commands(around.log, journal, state, audiences, fanout, ios, recorder, clock, _parking(settings))
-    snapshots = Snapshots(fold, journal, around.log, clock, settings.snapshot_s)
+    audiences = Audiences(context.peers, clock)
+    commands = Commands(context.log, events, state, audiences, fanout, ios, recorder, clock, _dead_letters(settings))
+    snapshots = Snapshots(fold, events, context.log, clock, settings.snapshot_s)
     servicer = DeliveryServicer(state, fanout, recorder, clock, snapshots.restored)
-    phones = VirtualPhonesServicer(None if settings.apns_url else standin)
+    phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
     positions = PositionsServicer(commands.progress)
     return Role(
         "delivery",
         services=[
-            *([] if settings.apns_url else [standin]),
+            *([] if settings.apns_url else [simulator]),
             snapshots,
             recorder,
             ios,
             commands,
-            Expiry(state, fanout, journal, clock),
+            Expiry(state, fanout, events, clock),
         ],
         servicers=[
             lambda server: _add_own(servicer, phones, server),
@@ -103,13 +103,13 @@ def _add_own(servicer: DeliveryServicer, phones: VirtualPhonesServicer, server: 
     add_VirtualPhonesServiceServicer_to_server(phones, server)
 
 
-def _parking(settings: DeliverySettings) -> Parking:
-    return Parking(settings.data / "parked" / "delivery.jsonl", "delivery")
+def _dead_letters(settings: DeliverySettings) -> DeadLetters:
+    return DeadLetters(settings.data / "parked" / "delivery.jsonl", "delivery")
 
 
-def _places(settings: DeliverySettings, standin: ApnsStandIn) -> dict[Environment, Place]:
+def _places(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Environment, Place]:
     if settings.apns_url is None:
-        return dict.fromkeys(APPLE, Place(standin.url, standin.authority))
+        return dict.fromkeys(APPLE, Place(simulator.url, simulator.authority))
     authority = Path(settings.apns_authority).read_text() if settings.apns_authority else None
     return {
         Environment.PRODUCTION: Place(settings.apns_url, authority),
@@ -117,8 +117,8 @@ def _places(settings: DeliverySettings, standin: ApnsStandIn) -> dict[Environmen
     }
 
 
-def _throw_away_key(standin: ApnsStandIn) -> CredentialsOf:
+def _throw_away_key(simulator: ApnsSimulator) -> CredentialsOf:
     """All apps are of one team, whose key the stand-in is told."""
     key = new_key()
-    standin.keys.register("STANDIN", "STANDIN", public_key(key))
+    simulator.keys.register("STANDIN", "STANDIN", public_key(key))
     return lambda app: ApnsCredentials("STANDIN", "STANDIN", app.package, key)

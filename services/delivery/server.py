@@ -14,18 +14,18 @@ from protos.delivery.v1.delivery_pb2 import (
     Reports,
 )
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
-from services.delivery.fanout import Fanout
-from services.delivery.parts import BitmapPart, listed_targets
-from services.delivery.presence import Device
-from services.delivery.pushes import Push
-from services.delivery.recorder import Recorder
-from services.delivery.state import DeliveryState
-from services.delivery.stream import GatewayStream
-from services.runtime.clock import Clock
+from services.delivery.android.fanout import Fanout
+from services.delivery.android.gateway_stream import GatewayStream
+from services.delivery.android.presence import Device
+from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.state.audience_parts import BitmapPart, listed_targets
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import Push
+from services.domain.ids import issued_ms
 from services.runtime.errors import InputError, NotFoundError
-from services.runtime.ids import issued_ms
-from services.runtime.logs import logger
-from services.runtime.rpc import Context
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+from services.runtime.rpc.transport import Context
 
 _AHEAD_MS = 60_000
 _LATEST_REPORT_MS = 400 * 86_400_000  # a timed push has its id up to a year before it is sent
@@ -59,7 +59,7 @@ class DeliveryServicer(DeliveryServiceServicer):
         self,
         state: DeliveryState,
         fanout: Fanout,
-        recorder: Recorder,
+        recorder: OutcomeRecorder,
         clock: Clock,
         restored: asyncio.Event,
     ) -> None:

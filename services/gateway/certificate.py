@@ -3,7 +3,7 @@
 import os
 import ssl
 
-from services.runtime.logs import logger
+from services.runtime.process.logs import logger
 
 
 class Certificate:

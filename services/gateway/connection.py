@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
+from services.domain.device_protocol import MAX_FRAME_BYTES, Answer, Goodbye, GoodbyeReason, encode
+from services.gateway.connections import Session
 from services.gateway.decide import Limits
-from services.gateway.frames import HEADROOM
-from services.gateway.state import Session
-from services.runtime.device_protocol import MAX_FRAME_BYTES, Answer, Goodbye, GoodbyeReason, encode
-from services.runtime.logs import logger
-from services.runtime.metrics import GOODBYES
+from services.gateway.push_frames import HEADROOM
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import GOODBYES
 
 MAX_WAITING = 64
 """Requests of one device that may wait for their turn."""

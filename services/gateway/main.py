@@ -4,22 +4,22 @@ import resource
 import secrets
 from random import SystemRandom
 
-from services.gateway.buckets import Buckets
+from services.domain.device_protocol import HEARTBEAT_S
+from services.domain.role import Role, RoleContext
 from services.gateway.certificate import Certificate
 from services.gateway.connection import Connection
+from services.gateway.connections import ConnectionIds, Connections
 from services.gateway.decide import Limits, Room, room
-from services.gateway.outbox import Outbox
-from services.gateway.reception import Reception
-from services.gateway.requests import Requests
-from services.gateway.revoked import Eviction
+from services.gateway.device_requests import Requests
+from services.gateway.handshake import Reception
+from services.gateway.revocations import Eviction
 from services.gateway.server import Door
-from services.gateway.sessions import Journal
-from services.gateway.state import ConnectionIds, Connections
+from services.gateway.session_writer import SessionWriter
+from services.gateway.token_buckets import Buckets
+from services.gateway.unreported import Outbox
 from services.gateway.uplink import Uplink
-from services.runtime.config import PREFIX, Port, Positive, Settings, SettingsError
-from services.runtime.device_protocol import HEARTBEAT_S
-from services.runtime.logs import logger
-from services.runtime.role import Role, Surroundings
+from services.runtime.process.logs import logger
+from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError
 
 _BURST_S = 10
 _UNLIMITED_FILES = 2**20
@@ -104,19 +104,19 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
 SETTINGS = GatewaySettings
 
 
-def build(settings: GatewaySettings, around: Surroundings) -> Role:
-    """Journal, one uplink for each delivery instance, and the door, which stops first."""
+def build(settings: GatewaySettings, context: RoleContext) -> Role:
+    """SessionWriter, one uplink for each delivery instance, and the door, which stops first."""
     random = SystemRandom()
     gateway = f"gateway-{secrets.token_hex(4)}"
     limits = settings.limits()
     connections: Connections[Connection] = Connections()
-    journal = Journal(around.log, around.clock, gateway, settings.partitions, connections.counts)
-    deliveries = around.peers.all("delivery")
+    sessions = SessionWriter(context.log, context.clock, gateway, settings.partitions, connections.counts)
+    deliveries = context.peers.all("delivery")
     outboxes = [Outbox() for _ in deliveries]
     reception = Reception(
-        around,
-        Requests(around, settings.partitions),
-        journal,
+        context,
+        Requests(context, settings.partitions),
+        sessions,
         outboxes,
         connections,
         ConnectionIds(random.getrandbits(16)),
@@ -127,7 +127,7 @@ def build(settings: GatewaySettings, around: Surroundings) -> Role:
     door = Door(
         reception,
         connections,
-        around.clock,
+        context.clock,
         random,
         limits,
         _room(settings.gateway_max_connections),
@@ -148,7 +148,7 @@ def build(settings: GatewaySettings, around: Surroundings) -> Role:
         )
 
     uplinks = map(uplink, range(len(deliveries)))
-    return Role("gateway", services=[journal, *uplinks, Eviction(around.apps, connections), door])
+    return Role("gateway", services=[sessions, *uplinks, Eviction(context.apps, connections), door])
 
 
 def _room(connections: int | None) -> Room:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy
 
 from protos.delivery.v1.delivery_pb2 import AttachResponse, Send
+from services.domain.device_protocol import GoodbyeReason
+from services.gateway.acceptor import Acceptor, listen
 from services.gateway.certificate import Certificate
 from services.gateway.connection import Connection
+from services.gateway.connections import Connections
 from services.gateway.decide import Limits, Room, drained_ms, later_ms, overdue, retry_after_ms
-from services.gateway.entrance import Entrance, listen
-from services.gateway.frames import PushFrames
-from services.gateway.reception import Reception
-from services.gateway.state import Connections
-from services.runtime.clock import Clock
-from services.runtime.device_protocol import GoodbyeReason
-from services.runtime.metrics import FRAMES_SENT, REFUSED
+from services.gateway.handshake import Reception
+from services.gateway.push_frames import PushFrames
+from services.runtime.process.clock import Clock
+from services.runtime.process.metrics import FRAMES_SENT, REFUSED
 
 _CHUNK = 256
 _REFUSED_AT_ONCE = 256
@@ -69,8 +69,8 @@ class Door:
     async def run(self, ready: asyncio.Event) -> None:
         listener = listen(self._host, self.port, self._share_port)
         self.port = listener.getsockname()[1]
-        entrance = Entrance(listener, self, self.limits, self._certificate)
-        entrance.open()
+        acceptor = Acceptor(listener, self, self.limits, self._certificate)
+        acceptor.open()
         sweeping = asyncio.create_task(self._sweep())
         ready.set()
         try:
@@ -79,7 +79,7 @@ class Door:
         finally:
             await self._drain()
             sweeping.cancel()
-            entrance.close()
+            acceptor.close()
 
     async def hand(self, response: AttachResponse) -> None:
         """Do what delivery says."""

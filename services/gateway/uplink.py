@@ -10,12 +10,12 @@ from random import Random
 
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
-from services.gateway.outbox import Outbox
-from services.gateway.state import Session
-from services.runtime.crashpoint import Point, reached
+from services.gateway.connections import Session
+from services.gateway.unreported import Outbox
 from services.runtime.errors import CarillonError
-from services.runtime.logs import logger
-from services.runtime.rpc import Channel
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+from services.runtime.rpc.transport import Channel
 
 _BACKOFF_S = 0.05
 _MAX_BACKOFF_S = 2.0

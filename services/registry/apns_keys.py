@@ -4,9 +4,9 @@ import re
 
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_PRODUCTION, PLATFORM_IOS, ApnsKey, App
 from protos.registry.v1.registry_pb2 import ApnsKeyChange
-from services.runtime.apns_credentials import ENVIRONMENTS, sealed
+from services.domain.apns.credentials import ENVIRONMENTS, sealed
+from services.domain.keys import Keyring
 from services.runtime.errors import InputError
-from services.runtime.keys import Keyring
 
 _ID = re.compile(r"[A-Z0-9]{10}")
 _TOPIC = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")

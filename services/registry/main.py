@@ -7,22 +7,22 @@ from pathlib import Path
 
 from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.domain.apps import AppDirectory
+from services.domain.role import Role, RoleContext
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, Topic, owned
 from services.registry.lookups import Lookups
-from services.registry.revoking import Revoking
-from services.registry.rules import AliasRules, DeviceRules, FindApp, KnownApps
+from services.registry.projection import AliasRules, DeviceRules, FindApp, KnownApps
+from services.registry.revocation_worker import Revoking
 from services.registry.server import RegistryServicer
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
-from services.runtime.apps import AppDirectory
-from services.runtime.config import Settings
-from services.runtime.follower import Follower
-from services.runtime.log import Log, Partition
-from services.runtime.parking import Parking
-from services.runtime.past import until_ready
-from services.runtime.progress import PositionsServicer
-from services.runtime.replay import State
-from services.runtime.role import Role, Surroundings
-from services.runtime.store import SqliteStore
-from services.runtime.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, Topic, owned
+from services.runtime.log.point_in_time import until_ready
+from services.runtime.log.port import Log, Partition
+from services.runtime.process.settings import Settings
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.follower import Follower
+from services.runtime.projection.positions import PositionsServicer
+from services.runtime.projection.replay import State
+from services.runtime.projection.store import SqliteStore
 
 ROLE = "registry"
 
@@ -72,7 +72,7 @@ class RegistryState:
             log,
             rules,
             self.devices,
-            Parking(self._parked, ROLE),
+            DeadLetters(self._parked, ROLE),
             folds=_partitions(SESSIONS, self._mine),
             decides=_partitions(DEVICE_COMMANDS, self._mine),
             own=_partitions(DEVICES, self._mine),
@@ -85,7 +85,7 @@ class RegistryState:
             log,
             AliasRules(AliasTable(self.aliases), settings.shard, settings.shards),
             self.aliases,
-            Parking(self._parked, role),
+            DeadLetters(self._parked, role),
             folds=[*_partitions(DEVICES, self._all), *_partitions(SESSIONS, self._all)],
             decides=_partitions(DEVICES, self._all),
         )
@@ -108,13 +108,13 @@ class Projection:
             self._after()
 
 
-def build(settings: RegistrySettings, around: Surroundings) -> Role:
+def build(settings: RegistrySettings, context: RoleContext) -> Role:
     """The registry over its state in the settings' directory."""
-    apps = KnownApps(around.apps)
-    state = RegistryState(settings, settings.state_dir(ROLE), around.log, apps.find, lambda: revoking.wake())
-    revoking = Revoking(state.device_follower, state.device_table, around.apps, around.clock)
+    apps = KnownApps(context.apps)
+    state = RegistryState(settings, settings.state_dir(ROLE), context.log, apps.find, lambda: revoking.wake())
+    revoking = Revoking(state.device_follower, state.device_table, context.apps, context.clock)
     lookups = Lookups(state.devices, state.aliases)
-    servicer = RegistryServicer(around, lookups, settings.partitions, owns_apps=settings.shard == 0)
+    servicer = RegistryServicer(context, lookups, settings.partitions, owns_apps=settings.shard == 0)
     positions = PositionsServicer(*(follower.progress for follower in state.followers))
 
     def close_devices() -> None:
@@ -153,7 +153,7 @@ async def decide_again(settings: RegistrySettings, directory: Path, log: Log) ->
         log,
         DeviceRules(DeviceTable(store), apps.get, settings.partitions),
         store,
-        Parking(directory / "parked.jsonl", ROLE),
+        DeadLetters(directory / "parked.jsonl", ROLE),
         folds=(),
         decides=_partitions(DEVICE_COMMANDS, everything),
         own=_partitions(DEVICES, everything),

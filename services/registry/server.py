@@ -34,15 +34,15 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from services.domain import ids
+from services.domain.role import RoleContext
+from services.domain.topics import APPS, DEVICE_COMMANDS, device_key, partition_of
 from services.registry.apns_keys import change_apns
-from services.registry.changes import settings_changed
+from services.registry.app_changes import settings_changed
 from services.registry.lookups import Lookups
-from services.runtime import ids
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
-from services.runtime.log import Draft, Partition
-from services.runtime.role import Surroundings
-from services.runtime.rpc import Context
-from services.runtime.topics import APPS, DEVICE_COMMANDS, device_key, partition_of
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.rpc.transport import Context
 
 DEFAULT_PERIOD_S = 86_400
 MAX_INVALID_PAGE = 5000
@@ -58,7 +58,7 @@ class RegistryServicer(RegistryServiceServicer):
 
     def __init__(
         self,
-        around: Surroundings,
+        context: RoleContext,
         lookups: Lookups,
         partitions: int,
         *,
@@ -66,7 +66,7 @@ class RegistryServicer(RegistryServiceServicer):
         new_appkey: Callable[[], str] = ids.new_appkey,
         new_secret: Callable[[], str] = ids.new_secret,
     ) -> None:
-        self._around = around
+        self._context = context
         self._lookups = lookups
         self._partitions = partitions
         self._owns_apps = owns_apps
@@ -81,7 +81,7 @@ class RegistryServicer(RegistryServiceServicer):
             name=_checked_text("name", request.name),
             package=_checked_package(request.package),
             account=_checked_text("account", request.account, required=False),
-            created_ms=self._around.clock.now_ms(),
+            created_ms=self._context.clock.now_ms(),
             default_period_s=DEFAULT_PERIOD_S,
         )
         async with self._changing:
@@ -91,7 +91,7 @@ class RegistryServicer(RegistryServiceServicer):
         return CreateAppResponse(app=app, secret_key=secret)
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
-        return ListAppsResponse(apps=self._around.apps.all())
+        return ListAppsResponse(apps=self._context.apps.all())
 
     async def GetApp(self, request: GetAppRequest, context: Context) -> GetAppResponse:
         return GetAppResponse(app=self._app(request.appkey))
@@ -106,7 +106,7 @@ class RegistryServicer(RegistryServiceServicer):
             if request.HasField("name"):
                 app.name = _checked_text("name", request.name)
             if request.HasField("apns"):
-                change_apns(app, request.apns, self._around.keys)
+                change_apns(app, request.apns, self._context.keys)
             known = self._app(request.appkey)
             if app != known:
                 await self._write(app, "set", settings_changed(known, app), request.origin)
@@ -143,7 +143,7 @@ class RegistryServicer(RegistryServiceServicer):
     async def RevokeDeviceKey(self, request: RevokeDeviceKeyRequest, context: Context) -> RevokeDeviceKeyResponse:
         key = device_key(self._app(request.appkey).appkey, request.token)
         partition = partition_of(key, self._partitions)
-        owner = RegistryServiceStub(self._around.peers.owner("registry", partition))
+        owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
         asked = FindDevicesRequest(appkey=request.appkey, tokens=[request.token], removed_too=True)
         if not (await owner.FindDevices(asked)).numbers_plus_one[0]:
             raise NotFoundError(f"app {request.appkey} has no device with this token")
@@ -159,20 +159,20 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def _revoke(self, keys: Mapping[int, bytes], command: DeviceCommand, origin: Origin) -> None:
         """Append the command to these partitions; returns once it is decided and the doors' record is in the log."""
-        drafts = []
+        new_records = []
         for partition, key in keys.items():
-            now_ms = self._around.clock.now_ms()
+            now_ms = self._context.clock.now_ms()
             meta = Meta(event_id=ids.event_id(), time_ms=now_ms, writer="registry", origin=origin)
             command.meta.CopyFrom(meta)
-            drafts.append(Draft(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))
-        await self._around.log.append(drafts)
-        ends = await self._around.log.ends([Partition(DEVICE_COMMANDS.name, partition) for partition in keys])
+            new_records.append(NewRecord(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))
+        await self._context.log.append(new_records)
+        ends = await self._context.log.ends([Partition(DEVICE_COMMANDS.name, partition) for partition in keys])
         last = [Position(topic=p.topic, partition=p.number, offset=end - 1) for p, end in ends.items()]
-        await self._around.peers.settle(last)
+        await self._context.peers.wait_applied(last)
 
     def _app(self, appkey: str) -> App:
         """A copy of the app. NotFoundError."""
-        known = self._around.apps.get(appkey)
+        known = self._context.apps.get(appkey)
         if known is None:
             raise NotFoundError(f"there is no app with appkey {appkey!r}")
         app = App()
@@ -180,13 +180,13 @@ class RegistryServicer(RegistryServiceServicer):
         return app
 
     def _free_appkey(self) -> str:
-        while self._around.apps.get(appkey := self._new_appkey()) is not None:
+        while self._context.apps.get(appkey := self._new_appkey()) is not None:
             pass
         return appkey
 
     def _seal_new_secret(self, app: App) -> str:
         secret = self._new_secret()
-        app.sealed_secret = self._around.keys.seal(secret, app.appkey)
+        app.sealed_secret = self._context.keys.seal(secret, app.appkey)
         return secret
 
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
@@ -194,20 +194,20 @@ class RegistryServicer(RegistryServiceServicer):
         if not self._owns_apps:
             raise ConflictError("apps are kept by the registry's instance 0; ask that one")
         meta = Meta(
-            event_id=ids.event_id(), time_ms=self._around.clock.now_ms(), writer="registry", origin=_given(origin)
+            event_id=ids.event_id(), time_ms=self._context.clock.now_ms(), writer="registry", origin=_given(origin)
         )
         changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
         facts = {
             f"{app.appkey}/changed/{meta.event_id.hex()}": AppFact(meta=meta, changed=changed),
             app.appkey: AppFact(meta=meta, app=app),
         }
-        drafts = [Draft(APPS.name, 0, key.encode(), fact.SerializeToString()) for key, fact in facts.items()]
-        offset = (await self._around.log.append(drafts))[-1]
+        new_records = [NewRecord(APPS.name, 0, key.encode(), fact.SerializeToString()) for key, fact in facts.items()]
+        offset = (await self._context.log.append(new_records))[-1]
         if offset < 0:
-            offset = (await self._around.log.ends([_PARTITION]))[_PARTITION] - 1
+            offset = (await self._context.log.ends([_PARTITION]))[_PARTITION] - 1
         try:
             async with asyncio.timeout(_APPLY_S):
-                await self._around.apps.progress.wait([(_PARTITION, offset)])
+                await self._context.apps.progress.wait([(_PARTITION, offset)])
         except TimeoutError:
             raise DeadlineError(f"app {app.appkey} is in the log, but not known here yet; list the apps") from None
 

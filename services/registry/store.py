@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
+from services.domain.revocations import NONE_REVOKED, REVOKED, RevokedNumbers
 from services.runtime.errors import CarillonError
-from services.runtime.revoked import NONE_REVOKED, REVOKED, RevokedNumbers
-from services.runtime.store import SqliteStore
+from services.runtime.projection.store import SqliteStore
 
 UNREGISTERED = "unregistered"
 """Why a device was removed that its app or its app server took back."""

@@ -7,15 +7,15 @@ from typing import Any
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
-from services.runtime.config import Settings
-from services.runtime.follower import Fact, Follower
-from services.runtime.log import Log, Partition, Record
-from services.runtime.parking import Parking
-from services.runtime.progress import PositionsServicer
-from services.runtime.role import Role, Surroundings
-from services.runtime.store import SqliteStore
-from services.runtime.targets import Targets
-from services.runtime.topics import TASK_COMMANDS, TASKS, owned
+from services.domain.role import Role, RoleContext
+from services.domain.targets import Targets
+from services.domain.topics import TASK_COMMANDS, TASKS, owned
+from services.runtime.log.port import Log, Partition, Record
+from services.runtime.process.settings import Settings
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.follower import Fact, Follower
+from services.runtime.projection.positions import PositionsServicer
+from services.runtime.projection.store import SqliteStore
 from services.scheduling.decide import decide
 from services.scheduling.server import SchedulingServicer
 from services.scheduling.state import apply
@@ -62,7 +62,7 @@ class SchedulingState:
             log,
             TaskRules(self.tasks),
             self._store,
-            Parking(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
+            DeadLetters(settings.data / "parked" / f"{ROLE}.jsonl", ROLE),
             folds=(),
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
@@ -88,10 +88,10 @@ def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> Sched
     return SchedulingState(settings, directory, log)
 
 
-def build(settings: SchedulingSettings, around: Surroundings) -> Role:
-    state = SchedulingState(settings, settings.state_dir(ROLE), around.log)
-    targets = Targets(around.peers, settings.partitions)
-    timer = Timer(state.follower, state.tasks, targets, around.log, around.clock)
+def build(settings: SchedulingSettings, context: RoleContext) -> Role:
+    state = SchedulingState(settings, settings.state_dir(ROLE), context.log)
+    targets = Targets(context.peers, settings.partitions)
+    timer = Timer(state.follower, state.tasks, targets, context.log, context.clock)
     tasks = SchedulingServicer(state.follower, state.committed)
     positions = PositionsServicer(state.follower.progress)
     return Role(

@@ -12,11 +12,11 @@ from protos.scheduling.v1.scheduling_pb2 import (
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
 from services.runtime.errors import NotFoundError
-from services.runtime.follower import Follower
-from services.runtime.rpc import Context
-from services.scheduling.outstanding import Outstanding
+from services.runtime.projection.follower import Follower
+from services.runtime.rpc.transport import Context
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskTable
+from services.scheduling.unsent_tasks import Outstanding
 
 _STATUS = {
     Status.WAITING: TaskStatus.TASK_STATUS_UNSENT,

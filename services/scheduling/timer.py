@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from protos.push.v1.push_pb2 import SendPush
-from services.runtime.clock import Clock
-from services.runtime.crashpoint import Point, reached
+from services.domain.targets import Targets
+from services.domain.topics import PUSH_COMMANDS, TASKS
 from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError
-from services.runtime.follower import Fact, Follower
-from services.runtime.log import Draft, Log
-from services.runtime.logs import logger
-from services.runtime.metrics import TASKS_FIRED
-from services.runtime.targets import Targets
-from services.runtime.topics import PUSH_COMMANDS, TASKS
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.process.clock import Clock
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import TASKS_FIRED
+from services.runtime.projection.follower import Fact, Follower
 from services.scheduling import decide
 from services.scheduling.state import StoredTask
 from services.scheduling.store import FIRST, TaskTable, place
@@ -112,9 +112,9 @@ class Timer:
         """Append the task's pushes; False when that has to be tried again."""
         async with self._slots:
             try:
-                drafts = [await self._draft(task, push) for push in task.scheduled.scheduled.pushes]
+                new_records = [await self._draft(task, push) for push in task.scheduled.scheduled.pushes]
                 reached(Point.TASK_SENDING)
-                await self._log.append(drafts)
+                await self._log.append(new_records)
                 reached(Point.TASK_SENT)
             except (InputError, NotFoundError, ConflictError) as error:
                 logger.error("a timed task cannot be sent", task=task.task_key, error=str(error))
@@ -123,9 +123,9 @@ class Timer:
                 return False
             return True
 
-    async def _draft(self, task: StoredTask, push: SendPush) -> Draft:
+    async def _draft(self, task: StoredTask, push: SendPush) -> NewRecord:
         resolved = SendPush()
         resolved.CopyFrom(push)
         resolved.audience.CopyFrom((await self._targets.resolve(push.appkey, push.audience)).audience)
         command = decide.push_command(task, resolved, self._clock.now_ms())
-        return Draft(PUSH_COMMANDS.name, 0, str(push.msgid).encode(), command.SerializeToString())
+        return NewRecord(PUSH_COMMANDS.name, 0, str(push.msgid).encode(), command.SerializeToString())

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.targeting.v1.targeting_pb2_grpc import add_TargetingServiceServicer_to_server
-from services.runtime.clock import Clock, SystemClock
-from services.runtime.config import Settings
-from services.runtime.follower import Follower
-from services.runtime.log import Log
-from services.runtime.parking import Parking
-from services.runtime.progress import PositionsServicer
-from services.runtime.role import Role, Surroundings
-from services.runtime.topics import owned
+from services.domain.role import Role, RoleContext
+from services.domain.topics import owned
+from services.runtime.log.port import Log
+from services.runtime.process.clock import Clock, SystemClock
+from services.runtime.process.settings import Settings
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.follower import Follower
+from services.runtime.projection.positions import PositionsServicer
+from services.targeting.projection import Targeting
 from services.targeting.server import TargetingServicer
-from services.targeting.service import Targeting
 from services.targeting.state import TargetingState
 from services.targeting.store import Snapshots
 
@@ -28,11 +28,11 @@ class TargetingSettings(Settings, frozen=True, kw_only=True):
 SETTINGS = TargetingSettings
 
 
-def build(settings: TargetingSettings, around: Surroundings) -> Role:
-    state = _state(settings, around.clock)
-    follower = _follower(settings, around.log, state)
+def build(settings: TargetingSettings, context: RoleContext) -> Role:
+    state = _state(settings, context.clock)
+    follower = _follower(settings, context.log, state)
     snapshots = Snapshots(settings.state_dir(ROLE), state)
-    targeting = Targeting(state, follower, snapshots, around.clock, settings.snapshot_s)
+    targeting = Targeting(state, follower, snapshots, context.clock, settings.snapshot_s)
     servicer, positions = TargetingServicer(targeting), PositionsServicer(follower.progress)
     return Role(
         ROLE,
@@ -66,5 +66,5 @@ def _state(settings: TargetingSettings, clock: Clock) -> TargetingState:
 
 
 def _follower(settings: TargetingSettings, log: Log, state: TargetingState) -> Follower:
-    parking = Parking(settings.data / "parked" / f"{ROLE}.jsonl", ROLE)
-    return Follower(ROLE, log, state, state, parking, folds=state.folds())
+    dead_letters = DeadLetters(settings.data / "parked" / f"{ROLE}.jsonl", ROLE)
+    return Follower(ROLE, log, state, state, dead_letters, folds=state.folds())

@@ -14,9 +14,9 @@ from protos.targeting.v1.targeting_pb2 import (
 )
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.runtime.errors import InputError
-from services.runtime.rpc import Context
+from services.runtime.rpc.transport import Context
 from services.targeting.decide import checked, matching
-from services.targeting.service import Targeting
+from services.targeting.projection import Targeting
 from services.targeting.state import TargetingState
 
 

@@ -11,11 +11,11 @@ from pyroaring import BitMap
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionBatch, SessionFact
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
-from services.runtime.clock import Clock
-from services.runtime.follower import Fact
-from services.runtime.log import Partition, Record
-from services.runtime.revoked import RevokedNumbers
-from services.runtime.topics import DEVICES, SESSIONS
+from services.domain.revocations import RevokedNumbers
+from services.domain.topics import DEVICES, SESSIONS
+from services.runtime.log.port import Partition, Record
+from services.runtime.process.clock import Clock
+from services.runtime.projection.follower import Fact
 from services.targeting.activity import Activity, day_of
 from services.targeting.counts import Counts
 from services.targeting.index import Column, SetColumn

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 from pyroaring import BitMap
 
-from services.runtime.log import Partition
-from services.runtime.snapshot import Snapshot, SnapshotFile
+from services.runtime.log.port import Partition
+from services.runtime.projection.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
 SCHEMA = 1

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.journeys.installation import AppServer, Installation, TestApp
-from tests.support.clickhouse import ClickHouseServer
-from tests.support.kafka import kafka
+from tests.kit.clickhouse import ClickHouseServer
+from tests.kit.kafka import kafka
 
 FEW_PROCESSES = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 KINDS = [*FEW_PROCESSES, pytest.param("shards", marks=pytest.mark.kafka)]

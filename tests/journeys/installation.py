@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.support.apns_keys import KEY_ID, TEAM_ID, pem
+from tests.kit.apns_keys import KEY_ID, TEAM_ID, pem
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
 CALLED = ("registry", "targeting", "scheduling", "delivery", "analytics")
@@ -123,7 +123,7 @@ class Installation:
             process = self._processes.pop(name)
             process.send_signal(signal.SIGTERM)
             code = process.wait(timeout=40)
-            assert code == 0, f"{name} ended with {code}: {self._tail(name)}"
+            assert code == 0, f"{name} ended with {code}: {self._recent(name)}"
 
     def kill(self, name: str = "up") -> None:
         """SIGKILL, its children too."""
@@ -191,7 +191,7 @@ class Installation:
         url = f"http://127.0.0.1:{self._instances[name].console_port}/healthz"
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
-            assert self._processes[name].poll() is None, f"{name} ended: {self._tail(name)}"
+            assert self._processes[name].poll() is None, f"{name} ended: {self._recent(name)}"
             try:
                 answer = httpx.get(url, timeout=2)
             except httpx.TransportError:
@@ -201,9 +201,9 @@ class Installation:
                 assert answer.json() == {"status": "ready"}
                 return
             time.sleep(0.05)
-        raise AssertionError(f"{name} is not ready after {_START_S} s: {self._tail(name)}")
+        raise AssertionError(f"{name} is not ready after {_START_S} s: {self._recent(name)}")
 
-    def _tail(self, name: str) -> str:
+    def _recent(self, name: str) -> str:
         return self.output(name).read_text(errors="replace")[-4000:]
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
+from carillon.replay import REPLAYED
 from carillon_device import DeviceError
-from services.replaying import REPLAYED
-from services.runtime.crashpoint import Point
+from services.runtime.process.crashpoint import Point
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import message
-from tests.support.device import VirtualDevice
+from tests.kit.device import VirtualDevice
+from tests.kit.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 IOS_TOKEN = "cd" * 32
 DEVICES = 3
 PAUSE_S = 0.05
@@ -57,7 +57,7 @@ class Mortal(Installation):
         env = {**self.env_of("up"), "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": place}
         with self.output().open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.support.crashing", "up"), env=env, stdout=output, stderr=output
+                *(sys.executable, "-m", "tests.kit.crashing", "up"), env=env, stdout=output, stderr=output
             )
 
 
@@ -146,9 +146,9 @@ class Traffic:
                 if event["type"] == "push":
                     shown[event["content"]] += 1
             assert not {content: count for content, count in shown.items() if count > 1}
-        return not any(self.owed())
+        return not any(self.unacknowledged())
 
-    def owed(self) -> list[set[str]]:
+    def unacknowledged(self) -> list[set[str]]:
         """What each device has still to show."""
         return [due - shown.keys() for due, shown in zip(self._due, self._shown, strict=True)]
 
@@ -203,7 +203,7 @@ async def life(installation: Mortal, traffic: Traffic, place: str) -> None:
                 working.result()
             assert await dying == -signal.SIGKILL, f"the process ended before {place}"
     except TimeoutError:
-        pytest.fail(f"{place} was never reached; still to be shown: {traffic.owed()}")
+        pytest.fail(f"{place} was never reached; still to be shown: {traffic.unacknowledged()}")
     finally:
         for task in (showing, working):
             if task is not None:

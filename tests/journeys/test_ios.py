@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from services.delivery.standin.certificate import public_key
+from services.apns_simulator.certificate import public_key
 from tests.journeys.conftest import FEW_PROCESSES
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp
-from tests.support.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from tests.kit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 
 BOUND_S = 30
 TOKEN = "ab" * 32
@@ -68,7 +68,7 @@ async def signing(tmp_path: Path) -> AsyncIterator[tuple[Installation, Process, 
     known, authority = tmp_path / "public.pem", tmp_path / "authority.pem"
     known.write_text(public_key(text))
     options = ("--port", "0", "--authority", str(authority), "--key", TEAM_ID, KEY_ID, str(known), "--json")
-    apple = await start(installation, "apns-standin", *options)
+    apple = await start(installation, "apns-simulator", *options)
     assert apple.stderr is not None
     url = (await asyncio.wait_for(apple.stderr.readline(), BOUND_S)).decode().split()[-1]
     installation.env |= {"CARILLON_APNS_URL": url, "CARILLON_APNS_AUTHORITY": str(authority)}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.kafka import kafka
 from tests.soak.run import Plan, Soak
-from tests.support.kafka import kafka
 
 
 @pytest.mark.timeout(600)

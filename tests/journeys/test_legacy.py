@@ -8,7 +8,7 @@ import pytest
 from tests.journeys.conftest import FEW_PROCESSES
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, shown
-from tests.support.device import VirtualDevice
+from tests.kit.device import VirtualDevice
 
 pytestmark = pytest.mark.parametrize("carillon", FEW_PROCESSES, indirect=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
-from tests.support.device import VirtualDevice
+from tests.kit.device import VirtualDevice
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
 

@@ -19,11 +19,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from click.testing import CliRunner
 
-from services.main import main
-from services.replaying import REPLAYED
+from carillon.main import main
+from carillon.replay import REPLAYED
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
 from tests.journeys.test_push import message, shown
-from tests.support.device import VirtualDevice
+from tests.kit.device import VirtualDevice
 
 IOS_TOKEN = "ab" * 32
 Digests = dict[str, str]

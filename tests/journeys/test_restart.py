@@ -12,7 +12,7 @@ import pytest
 
 from tests.journeys.installation import AppServer, Installation, TestApp
 from tests.journeys.test_push import message, shown
-from tests.support.device import VirtualDevice
+from tests.kit.device import VirtualDevice
 
 DEVICES = 4
 KILLS = 3

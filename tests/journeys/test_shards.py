@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from services.replaying import REPLAYED
+from carillon.replay import REPLAYED
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, message, shown
-from tests.support.device import VirtualDevice
+from tests.kit.device import VirtualDevice
 
 pytestmark = [
     pytest.mark.kafka,

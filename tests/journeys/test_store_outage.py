@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from analytics.clickhouse import ClickHouse
+from analytics.store.clickhouse import ClickHouse
 from tests.journeys.installation import AppServer, Installation
 from tests.journeys.test_push import message, shown
-from tests.support.clickhouse import ClickHouseServer
-from tests.support.device import VirtualDevice
+from tests.kit.clickhouse import ClickHouseServer
+from tests.kit.device import VirtualDevice
 
 PUSHES = 20
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.kit.kafka import KafkaBroker
 from tests.soak.ledger import Outcome
 from tests.soak.run import Plan, Soak, Verdict
-from tests.support.kafka import KafkaBroker
 
 _REFRESH_S = 0.5
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from services.delivery.standin.apple import Request
-from services.delivery.standin.connection import Reply
-from services.delivery.standin.service import ApnsStandIn
-from services.runtime.clock import SystemClock
+from services.apns_simulator.connection import Reply
+from services.apns_simulator.rules import Request
+from services.apns_simulator.server import ApnsSimulator
+from services.runtime.process.clock import SystemClock
 from tests.journeys.installation import AppServer
 from tests.soak.ledger import Change, Ledger, Shown, State, now_ms
 from tests.soak.phones import AGAIN_S, OWN_TROUBLE
 
 
-class ApplePhones(ApnsStandIn):
+class ApplePhones(ApnsSimulator):
     """Every iOS device of the run: tokens of one app, and what Apple's service was given for each."""
 
     def __init__(self, ledger: Ledger) -> None:

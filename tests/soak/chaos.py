@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from tests.journeys.installation import Installation
+from tests.kit.kafka import KafkaBroker
 from tests.soak.ledger import Ledger
-from tests.support.kafka import KafkaBroker
 
 _QUIET_S = (2.0, 6.0)
 _STOPPED_S = (0.3, 4.0)

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analytics.clickhouse import ClickHouse
 from analytics.main import SETTINGS, connect
+from analytics.store.clickhouse import ClickHouse
 from protos.push.v1.push_pb2 import KIND_UNICAST
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
-from services.runtime.config import load
+from services.runtime.process.settings import load
 from tests.soak.checks import Case, Finding
 from tests.soak.history import History
 

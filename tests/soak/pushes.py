@@ -28,7 +28,7 @@ class Request(NamedTuple):
     push: Push
 
 
-class Draft(NamedTuple):
+class PushVariant(NamedTuple):
     """A kind of push: its target in the request, whom the client expects, and which apps it goes to."""
 
     kind: str
@@ -63,60 +63,66 @@ class Pushes:
     def broadcast(self) -> Request:
         """To everyone on Android, for a day, as fast as can be."""
         self._serial += 1
-        draft = Draft("v2 broadcast", {"userScope": 1}, _everyone)
-        return self._v2_request(draft, {"period": LONG_S}, is_notif=1)
+        variant = PushVariant("v2 broadcast", {"userScope": 1}, _everyone)
+        return self._v2_request(variant, {"period": LONG_S}, is_notif=1)
 
     def _v2(self, targets: Targets) -> Request:
         make = self._random.choice((_v2_many, _v2_named))
-        draft = make(self._random, targets)
+        variant = make(self._random, targets)
         option: Body = {"period": self._period_s()}
         if self._random.random() < 0.2:
             option["qps"] = self._random.choice((5, 50, 1000))
         if self._random.random() < 0.15:
             option |= {"timed": 2, "send_time_interval": self._random.randint(*_TIMED_S)}
-        return self._v2_request(draft, option, self._random.randint(0, 1))
+        return self._v2_request(variant, option, self._random.randint(0, 1))
 
-    def _v2_request(self, draft: Draft, option: Body, is_notif: int) -> Request:
-        push = self._push(draft, option["period"], option.get("qps", 0), "timed" in option)
-        appkeys = {name: self._apps[name][0].appkey for name in ("android", "ios") if draft.apps in (name, "both")}
+    def _v2_request(self, variant: PushVariant, option: Body, is_notif: int) -> Request:
+        push = self._push(variant, option["period"], option.get("qps", 0), "timed" in option)
+        appkeys = {name: self._apps[name][0].appkey for name in ("android", "ios") if variant.apps in (name, "both")}
         style: Body = {"basic": {"content": push.content, "is_notif": is_notif}, "android": {"title": "Soak"}}
-        body = {"sendTo": {"appkey": appkeys, **draft.target}, "msgStyle": style, "option": option}
-        return Request("v2", "/v2/push", body, self._apps[draft.apps], push)
+        body = {"sendTo": {"appkey": appkeys, **variant.target}, "msgStyle": style, "option": option}
+        return Request("v2", "/v2/push", body, self._apps[variant.apps], push)
 
     def _android(self, targets: Targets) -> Request:
-        draft = _android_draft(self._random, targets)
+        variant = _android_draft(self._random, targets)
         period_s, qps = self._legacy_period_s(), self._random.choice((0, 0, 0, 50))
-        is_broadcast = draft.kind == "android broadcast"
-        push = self._push(draft, period_s, qps if is_broadcast else 0)
+        is_broadcast = variant.kind == "android broadcast"
+        push = self._push(variant, period_s, qps if is_broadcast else 0)
         body = {
             "appkey": push.appkeys[0],
             "message": push.content,
             "is_notif": self._random.randint(0, 1),
             "period": str(period_s),
             "qps": qps,
-            **draft.target,
+            **variant.target,
         }
         return Request("android", "/push", body, self._apps["android"], push)
 
     def _ios(self, targets: Targets) -> Request:
-        draft = _ios_draft(self._random, targets)
-        push = self._push(draft, self._legacy_period_s(), 0)
-        transparent = {"transparent": self._random.randint(0, 1)} if draft.kind == "ios broadcast" else {}
+        variant = _ios_draft(self._random, targets)
+        push = self._push(variant, self._legacy_period_s(), 0)
+        transparent = {"transparent": self._random.randint(0, 1)} if variant.kind == "ios broadcast" else {}
         message = self._random.choice((push.content, {"title": "Soak", "body": push.content}))
-        body = {"appkey": push.appkeys[0], "message": message, "period": push.period_s, **draft.target, **transparent}
+        body = {
+            "appkey": push.appkeys[0],
+            "message": message,
+            "period": push.period_s,
+            **variant.target,
+            **transparent,
+        }
         return Request("ios", "/push", body, self._apps["ios"], push)
 
-    def _push(self, draft: Draft, period_s: int, qps: int, is_timed: bool = False) -> Push:
+    def _push(self, variant: PushVariant, period_s: int, qps: int, is_timed: bool = False) -> Push:
         return Push(
             serial=self._serial,
-            kind=draft.kind,
-            appkeys=tuple(app.appkey for app in self._apps[draft.apps]),
-            matches=draft.matches,
+            kind=variant.kind,
+            appkeys=tuple(app.appkey for app in self._apps[variant.apps]),
+            matches=variant.matches,
             period_s=period_s,
             qps=qps,
             is_timed=is_timed,
-            most_active_only=draft.most_active_only,
-            may_be_cancelled=draft.may_be_cancelled and not is_timed,
+            most_active_only=variant.most_active_only,
+            may_be_cancelled=variant.may_be_cancelled and not is_timed,
         )
 
     def _period_s(self) -> int:
@@ -130,7 +136,7 @@ def _everyone(state: State) -> bool:
     return True
 
 
-def _v2_many(random: Random, targets: Targets) -> Draft:
+def _v2_many(random: Random, targets: Targets) -> PushVariant:
     """Broadcasts and multicasts."""
     one, two = random.sample(list(TAGS), 2)
     stag, other = random.sample(STAGS, 2)
@@ -138,24 +144,24 @@ def _v2_many(random: Random, targets: Targets) -> Draft:
     by_channel = {"android": {"channel": [channel]}}
     return random.choice(
         (
-            Draft("v2 broadcast", {"userScope": 1}, _everyone, may_be_cancelled=True),
-            Draft("v2 broadcast to both", {"userScope": 0}, _everyone, "both"),
-            Draft("v2 broadcast to iOS", {"userScope": 2}, _everyone, "ios"),
-            Draft("v2 tag", {"userScope": 6, "tag": [[one]]}, lambda s: one in s.tags, may_be_cancelled=True),
-            Draft("v2 tags", {"userScope": 6, "tag": [[one, two]]}, lambda s: {one, two} <= s.tags),
-            Draft(
+            PushVariant("v2 broadcast", {"userScope": 1}, _everyone, may_be_cancelled=True),
+            PushVariant("v2 broadcast to both", {"userScope": 0}, _everyone, "both"),
+            PushVariant("v2 broadcast to iOS", {"userScope": 2}, _everyone, "ios"),
+            PushVariant("v2 tag", {"userScope": 6, "tag": [[one]]}, lambda s: one in s.tags, may_be_cancelled=True),
+            PushVariant("v2 tags", {"userScope": 6, "tag": [[one, two]]}, lambda s: {one, two} <= s.tags),
+            PushVariant(
                 "v2 tag but not",
                 {"userScope": 6, "tag": [[one]], "not_tag": [[two]]},
                 lambda s: one in s.tags and two not in s.tags,
             ),
-            Draft(
+            PushVariant(
                 "v2 string tags",
                 {"userScope": 6, "stag": [[stag], [other]]},
                 lambda s: stag in s.stags or other in s.stags,
                 random.choice(("android", "both")),
             ),
-            Draft("v2 attribute", {"userScope": 7, "optfilter": by_channel}, lambda s: s.channel == channel),
-            Draft(
+            PushVariant("v2 attribute", {"userScope": 7, "optfilter": by_channel}, lambda s: s.channel == channel),
+            PushVariant(
                 "v2 tag and attribute",
                 {"userScope": 8, "tag": [[one]], "optfilter": by_channel},
                 lambda s: one in s.tags and s.channel == channel,
@@ -164,7 +170,7 @@ def _v2_many(random: Random, targets: Targets) -> Draft:
     )
 
 
-def _v2_named(random: Random, targets: Targets) -> Draft:
+def _v2_named(random: Random, targets: Targets) -> PushVariant:
     """Unicasts."""
     alias, listed, token = (
         random.choice(targets.aliases),
@@ -175,18 +181,20 @@ def _v2_named(random: Random, targets: Targets) -> Draft:
     both = {"android": listed, "ios": [ios_token]}
     return random.choice(
         (
-            Draft(
+            PushVariant(
                 "v2 alias, most active",
                 {"userScope": 3, "alias": alias},
                 lambda s: s.alias == alias,
                 most_active_only=True,
             ),
-            Draft("v2 alias", {"userScope": 4, "alias": [alias]}, lambda s: s.alias == alias),
-            Draft("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
-            Draft("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
-            Draft("v2 token list", {"userScope": 5, "token": {"android": listed}}, lambda s: s.token in listed),
-            Draft("v2 iOS token", {"userScope": 5, "token": {"ios": ios_token}}, lambda s: s.token == ios_token, "ios"),
-            Draft(
+            PushVariant("v2 alias", {"userScope": 4, "alias": [alias]}, lambda s: s.alias == alias),
+            PushVariant("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
+            PushVariant("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
+            PushVariant("v2 token list", {"userScope": 5, "token": {"android": listed}}, lambda s: s.token in listed),
+            PushVariant(
+                "v2 iOS token", {"userScope": 5, "token": {"ios": ios_token}}, lambda s: s.token == ios_token, "ios"
+            ),
+            PushVariant(
                 "v2 tokens of both",
                 {"userScope": 5, "token": both},
                 lambda s: s.token in listed or s.token == ios_token,
@@ -196,36 +204,40 @@ def _v2_named(random: Random, targets: Targets) -> Draft:
     )
 
 
-def _android_draft(random: Random, targets: Targets) -> Draft:
+def _android_draft(random: Random, targets: Targets) -> PushVariant:
     one, two = random.sample(list(TAGS), 2)
     channel, alias = random.choice(CHANNELS), random.choice(targets.aliases)
     token, listed = random.choice(targets.tokens), _listed(random, targets.tokens)
     return random.choice(
         (
-            Draft("android broadcast", {}, _everyone, may_be_cancelled=True),
-            Draft("android tags", {"filter": [one, str(two)]}, lambda s: {one, two} <= s.tags, may_be_cancelled=True),
-            Draft(
+            PushVariant("android broadcast", {}, _everyone, may_be_cancelled=True),
+            PushVariant(
+                "android tags", {"filter": [one, str(two)]}, lambda s: {one, two} <= s.tags, may_be_cancelled=True
+            ),
+            PushVariant(
                 "android tag groups",
                 {"filter_v2": [[one], [two]]},
                 lambda s: one in s.tags or two in s.tags,
                 may_be_cancelled=True,
             ),
-            Draft("android attribute", {"optfilter": {"channel": [channel]}}, lambda s: s.channel == channel),
-            Draft("android token", {"token": token}, lambda s: s.token == token),
-            Draft("android token list", {"token": listed}, lambda s: s.token in listed),
-            Draft("android alias", {"alias": alias, "alias_send_all": 1}, lambda s: s.alias == alias),
-            Draft("android alias, most active", {"alias": alias}, lambda s: s.alias == alias, most_active_only=True),
+            PushVariant("android attribute", {"optfilter": {"channel": [channel]}}, lambda s: s.channel == channel),
+            PushVariant("android token", {"token": token}, lambda s: s.token == token),
+            PushVariant("android token list", {"token": listed}, lambda s: s.token in listed),
+            PushVariant("android alias", {"alias": alias, "alias_send_all": 1}, lambda s: s.alias == alias),
+            PushVariant(
+                "android alias, most active", {"alias": alias}, lambda s: s.alias == alias, most_active_only=True
+            ),
         )
     )
 
 
-def _ios_draft(random: Random, targets: Targets) -> Draft:
+def _ios_draft(random: Random, targets: Targets) -> PushVariant:
     token, listed = random.choice(targets.ios_tokens), _listed(random, targets.ios_tokens)
     return random.choice(
         (
-            Draft("ios broadcast", {}, _everyone, "ios"),
-            Draft("ios token", {"token": token}, lambda s: s.token == token, "ios"),
-            Draft("ios token list", {"token": listed}, lambda s: s.token in listed, "ios"),
+            PushVariant("ios broadcast", {}, _everyone, "ios"),
+            PushVariant("ios token", {"token": token}, lambda s: s.token == token, "ios"),
+            PushVariant("ios token list", {"token": listed}, lambda s: s.token in listed, "ios"),
         )
     )
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.journeys.installation import AppServer, Installation, TestApp
+from tests.kit.kafka import KafkaBroker
 from tests.soak.apple import ApplePhones
 from tests.soak.chaos import Chaos
 from tests.soak.checks import Case, Client, Finding, findings
@@ -24,7 +25,6 @@ from tests.soak.phones import STAGS
 from tests.soak.pushes import Pushes
 from tests.soak.quiet import QUIET_S, Quiet, verified
 from tests.soak.senders import Senders
-from tests.support.kafka import KafkaBroker
 
 _CALM_S = 3.0
 _IOS_DEVICES = 4

@@ -32,7 +32,7 @@ class Senders:
         self._pushes = pushes
         self._ledger = ledger
         self._random = random
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def send_on_and_on(self, rate: float, targets: Callable[[], Targets]) -> None:
@@ -44,11 +44,11 @@ class Senders:
 
     async def finish(self) -> None:
         """Return once every request has its outcome; nothing is killed any more."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
 
     async def close(self) -> None:
-        for task in self._under_way:
+        for task in self._in_flight:
             task.cancel()
         for door in self._doors.values():
             await door.close()
@@ -63,11 +63,11 @@ class Senders:
 
     def _start(self, request: Request) -> None:
         task = asyncio.create_task(self._one(request))
-        self._under_way.add(task)
+        self._in_flight.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._under_way.discard(task)
+        self._in_flight.discard(task)
         self._slots.release()
         if not task.cancelled() and (error := task.exception()):
             self._ledger.faults.append(f"a request failed: {error!r}")

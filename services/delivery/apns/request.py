@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.delivery.apns.headers import literal
 from services.delivery.apns.push import ApnsPush, ApnsResult
-from services.runtime.apns_payload import MAX_PAYLOAD_BYTES
+from services.delivery.http2.headers import literal
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 
 _IDS = uuid.UUID("5d0a9b0e-2f0c-5f0b-9a3d-6b1c2e7f4a10")
 _VALUE = re.compile(r"[!-~]{1,256}")

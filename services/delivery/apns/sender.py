@@ -6,15 +6,15 @@ from collections import deque
 from functools import partial
 from urllib.parse import urlsplit
 
-from services.delivery.apns.circuit import Circuit
-from services.delivery.apns.link import Link, Times
+from services.delivery.apns.circuit_breaker import Circuit
+from services.delivery.apns.connection import Link, Times
+from services.delivery.apns.provider_tokens import ProviderToken
 from services.delivery.apns.push import ApnsResult, Sending
 from services.delivery.apns.reasons import Action, label, verdict
 from services.delivery.apns.request import fault, header_block
-from services.delivery.apns.tokens import ProviderToken
-from services.runtime.clock import Clock
-from services.runtime.logs import logger
-from services.runtime.metrics import APNS_ANSWERS
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import APNS_ANSWERS
 
 CONNECTIONS = 2
 """To one service with one key. More bring little: Apple takes up to a thousand requests at once on each."""
@@ -39,7 +39,7 @@ class _Seat:
     def free(self, now_ms: int) -> int:
         if self.link is None or self.circuit.rests(now_ms):
             return 0
-        return self.link.free if self.circuit.is_closed else min(self.link.free, 1 - self.link.under_way)
+        return self.link.free if self.circuit.is_closed else min(self.link.free, 1 - self.link.in_flight)
 
 
 class ApnsSender:

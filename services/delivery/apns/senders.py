@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protos.registry.v1.apps_pb2 import App
-from services.delivery.apns.link import Times
+from services.delivery.apns.connection import Times
+from services.delivery.apns.provider_tokens import ProviderToken
 from services.delivery.apns.sender import ApnsSender
-from services.delivery.apns.tokens import ProviderToken
-from services.runtime.apns_credentials import ApnsCredentials, Environment
-from services.runtime.clock import Clock
+from services.domain.apns.credentials import ApnsCredentials, Environment
+from services.runtime.process.clock import Clock
 
 
 class CredentialsOf(Protocol):

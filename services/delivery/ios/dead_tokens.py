@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.runtime.v1.log_pb2 import Meta
-from services.runtime.clock import Clock
+from services.domain.ids import event_id
+from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.runtime.errors import CarillonError
-from services.runtime.ids import event_id
-from services.runtime.log import Draft, Log
-from services.runtime.logs import logger
-from services.runtime.topics import DEVICE_COMMANDS, device_key
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
 
 _BATCH = 1000
 
@@ -57,7 +57,7 @@ class DeadTokens:
                 dead.done()
         self._writing = None
 
-    def _command(self, dead: DeadToken) -> Draft:
+    def _command(self, dead: DeadToken) -> NewRecord:
         command = DeviceCommand(
             meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="delivery"),
             appkey=dead.appkey,
@@ -65,4 +65,4 @@ class DeadTokens:
             remove=RemoveDevice(reason=dead.reason, registered_before_ms=dead.registered_before_ms),
         )
         key = device_key(dead.appkey, dead.token)
-        return Draft(DEVICE_COMMANDS.name, dead.partition, key, command.SerializeToString())
+        return NewRecord(DEVICE_COMMANDS.name, dead.partition, key, command.SerializeToString())

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from services.delivery.apns.senders import CredentialsOf, Senders
-from services.delivery.ios.app import IosApp, Tools
+from services.delivery.ios.app_sender import IosApp, Tools
 from services.delivery.ios.dead_tokens import DeadTokens
 from services.delivery.ios.device_tokens import DeviceTokens
-from services.delivery.pushes import Push
-from services.delivery.recorder import Recorder
-from services.delivery.state import DeliveryState
-from services.runtime.apps import AppDirectory
-from services.runtime.clock import Clock
-from services.runtime.log import Log
-from services.runtime.logs import logger
-from services.runtime.peers import Peers
+from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import Push
+from services.domain.apps import AppDirectory
+from services.runtime.log.port import Log
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+from services.runtime.rpc.peers import Peers
 
 _GRACE_S = 2.0
 """At the end: for answers to what was sent, so that it need not be sent again."""
@@ -31,7 +31,7 @@ class IosDelivery:
         self,
         log: Log,
         state: DeliveryState,
-        recorder: Recorder,
+        recorder: OutcomeRecorder,
         open_senders: Callable[[], Senders],
         credentials_of: CredentialsOf,
         peers: Peers,

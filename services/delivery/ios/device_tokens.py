@@ -7,8 +7,8 @@ from typing import NamedTuple
 from protos.registry.v1.registry_pb2 import GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.errors import CarillonError
-from services.runtime.logs import logger
-from services.runtime.peers import Peers
+from services.runtime.process.logs import logger
+from services.runtime.rpc.peers import Peers
 
 
 class KnownDevice(NamedTuple):

@@ -1,0 +1,82 @@
+"""The clauses of a filter, each held against one device."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from analytics.audit import expression
+from analytics.audit.device_states import State
+from analytics.audit.enum_names import enum_name
+from analytics.audit.timeline import joined
+from protos.analytics.v1.analytics_pb2 import Clause
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    Comparison,
+    Filter,
+    ModelClause,
+)
+
+_HOLDS: Mapping[int, Callable[[int, int], bool]] = {
+    Comparison.COMPARISON_GREATER: lambda opens, wanted: opens > wanted,
+    Comparison.COMPARISON_LESS: lambda opens, wanted: opens < wanted,
+    Comparison.COMPARISON_GREATER_OR_EQUAL: lambda opens, wanted: opens >= wanted,
+    Comparison.COMPARISON_LESS_OR_EQUAL: lambda opens, wanted: opens <= wanted,
+    Comparison.COMPARISON_EQUAL: lambda opens, wanted: opens == wanted,
+}
+
+
+def clauses(rule: Filter, device: State, opens: Mapping[int, int]) -> list[Clause]:
+    """All of them have to hold; none for everyone. `opens` are the device's app opens by the number of days."""
+    return [
+        *_tag_clauses(rule, device),
+        *_stag_clauses(rule, device),
+        *(_attribute(clause, device) for clause in rule.attributes),
+        *(_activity(clause, opens.get(clause.days, 0)) for clause in rule.activity),
+        *(_model(clause, device) for clause in rule.models),
+    ]
+
+
+def _tag_clauses(rule: Filter, device: State) -> Iterator[Clause]:
+    found = joined(*(f"tag {tag}" for tag in sorted(device.tags))) or "no tags"
+    if rule.tags:
+        holds = _any_group((group.tags for group in rule.tags), device.tags)
+        yield Clause(text=expression.groups(expression.tag_names(rule.tags)), holds=holds, found=found)
+    if rule.not_tags:
+        holds = not _any_group((group.tags for group in rule.not_tags), device.tags)
+        yield Clause(text=expression.negated(expression.tag_names(rule.not_tags)), holds=holds, found=found)
+
+
+def _stag_clauses(rule: Filter, device: State) -> Iterator[Clause]:
+    found = joined(*(f'stag "{stag}"' for stag in sorted(device.stags))) or "no stags"
+    if rule.stags:
+        holds = _any_group((group.stags for group in rule.stags), device.stags)
+        yield Clause(text=expression.groups(expression.stag_names(rule.stags)), holds=holds, found=found)
+    if rule.not_stags:
+        holds = not _any_group((group.stags for group in rule.not_stags), device.stags)
+        yield Clause(text=expression.negated(expression.stag_names(rule.not_stags)), holds=holds, found=found)
+
+
+def _any_group(groups: Iterable[Sequence[int] | Sequence[str]], have: Collection[int | str]) -> bool:
+    return any(all(wanted in have for wanted in group) for group in groups)
+
+
+def _attribute(clause: AttributeClause, device: State) -> Clause:
+    name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
+    value = device.attribute(name)
+    within = value != "" and value in clause.values
+    return Clause(
+        text=expression.attribute(clause), holds=within != clause.negated, found=f"{name} {value or 'unknown'}"
+    )
+
+
+def _activity(clause: ActivityClause, opens: int) -> Clause:
+    holds = _HOLDS.get(clause.comparison)
+    known = holds is not None and holds(opens, clause.opens)
+    return Clause(text=expression.activity(clause), holds=known, found=f"{opens} app opens")
+
+
+def _model(clause: ModelClause, device: State) -> Clause:
+    brand, model = device.attribute("brand"), device.attribute("model")
+    within = model != "" and (brand, model) in [(pair.brand, pair.model) for pair in clause.pairs]
+    found = f"model {brand or 'unknown'} {model or 'unknown'}"
+    return Clause(text=expression.model(clause), holds=within != clause.negated, found=found)

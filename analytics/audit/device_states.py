@@ -1,0 +1,88 @@
+"""What a device was like at each moment, and what changed from one to the next."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from analytics.audit.changes import DESCRIPTION, stags, tags
+from analytics.audit.timeline import entry, joined
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import TimelineEntry
+
+LATEST = 1000
+"""Of states, commands, session events, pushes and outcomes, at most so many are looked at: the latest ones."""
+
+_STATES = f"""
+SELECT partition, number, toUnixTimestamp64Milli(time), platform, toUnixTimestamp64Milli(registered),
+  toUnixTimestamp64Milli(removed), removed_reason, has_alias, alias, tags, stags, {", ".join(DESCRIPTION)}
+FROM devices FINAL WHERE appkey = {{appkey:String}} AND token = {{token:String}}
+ORDER BY _offset DESC LIMIT {{limit:UInt32}}
+"""  # noqa: S608
+
+
+class State(NamedTuple):
+    """A row of `devices`."""
+
+    partition: int
+    number: int
+    time_ms: int
+    platform: str
+    registered_ms: int
+    removed_ms: int
+    removed_reason: str
+    alias: str | None
+    tags: frozenset[int]
+    stags: frozenset[str]
+    description: tuple[str, ...]
+
+    def attribute(self, name: str) -> str:
+        return self.description[DESCRIPTION.index(name)]
+
+
+async def device_states(clickhouse: ClickHouse, appkey: str, token: str) -> list[State]:
+    """Those that were read, in their order; the log keeps the latest for certain and earlier ones for a while."""
+    rows = await clickhouse.rows(_STATES, {"appkey": appkey, "token": token, "limit": LATEST})
+    return [_state(row) for row in reversed(rows)]
+
+
+def state_entries(states: Sequence[State]) -> list[TimelineEntry]:
+    """The registration, then what changed from each state to the next."""
+    first = states[0]
+    nothing = first._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(DESCRIPTION))
+    if first.time_ms > first.registered_ms:
+        entries = [entry("registered", first.registered_ms, detail=first.platform)]
+        states = [nothing._replace(removed_ms=0), *states]
+    else:
+        entries = [entry("registered", first.registered_ms, detail=joined(first.platform, _difference(nothing, first)))]
+    return [*entries, *(change for before, after in pairwise(states) for change in _changes(before, after))]
+
+
+def _changes(before: State, after: State) -> list[TimelineEntry]:
+    difference = _difference(before, after)
+    if after.removed_ms and not before.removed_ms:
+        return [entry("removed", after.removed_ms, detail=after.removed_reason)]
+    if (before.removed_ms and not after.removed_ms) or before.number != after.number:
+        return [entry("registered again", after.time_ms, detail=difference)]
+    return [entry("changed", after.time_ms, detail=difference)] if difference else []
+
+
+def _difference(before: State, after: State) -> str:
+    alias = "" if before.alias == after.alias else "no alias" if after.alias is None else f"alias {after.alias}"
+    return joined(
+        alias,
+        *tags("+", after.tags - before.tags),
+        *tags("-", before.tags - after.tags),
+        *stags("+", after.stags - before.stags),
+        *stags("-", before.stags - after.stags),
+        *(
+            f"{name} {new or 'unknown'}"
+            for name, old, new in zip(DESCRIPTION, before.description, after.description, strict=True)
+            if old != new
+        ),
+    )
+
+
+def _state(row: Sequence[Any]) -> State:
+    has_alias, alias, tags_, stags_, *description = row[7:]
+    known = (alias if has_alias else None, frozenset(tags_), frozenset(stags_), tuple(description))
+    return State._make((*row[:7], *known))

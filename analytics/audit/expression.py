@@ -1,0 +1,105 @@
+"""An audience as a line that people can read."""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from analytics.audit.enum_names import enum_name
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    Audience,
+    Comparison,
+    Filter,
+    ModelClause,
+    StagGroup,
+    TagGroup,
+)
+
+_NUMBER_BYTES = 4
+_COMPARISONS = {
+    Comparison.COMPARISON_GREATER: ">",
+    Comparison.COMPARISON_LESS: "<",
+    Comparison.COMPARISON_GREATER_OR_EQUAL: ">=",
+    Comparison.COMPARISON_LESS_OR_EQUAL: "<=",
+    Comparison.COMPARISON_EQUAL: "=",
+}
+
+
+def readable(audience: Audience) -> str:
+    """For example `(tag 1 AND tag 2) OR (tag 5), NOT stag "news", region in 北京市`; commas join what is ANDed."""
+    match audience.WhichOneof("audience"):
+        case "everyone":
+            return "everyone"
+        case "filter":
+            return _filter(audience.filter)
+        case "devices":
+            return _count(len(audience.devices.numbers) // _NUMBER_BYTES, "device", "devices")
+        case "tokens":
+            return _count(len(audience.tokens.tokens), "token", "tokens")
+        case "aliases":
+            which = "all their devices" if audience.aliases.all_devices else "the latest device of each"
+            return f"{_count(len(audience.aliases.aliases), 'alias', 'aliases')}, {which}"
+        case None:
+            return "unknown"
+        case never:
+            assert_never(never)
+
+
+def _filter(rule: Filter) -> str:
+    clauses = [
+        groups(tag_names(rule.tags)),
+        negated(tag_names(rule.not_tags)),
+        groups(stag_names(rule.stags)),
+        negated(stag_names(rule.not_stags)),
+        *(attribute(clause) for clause in rule.attributes),
+        *(activity(clause) for clause in rule.activity),
+        *(model(clause) for clause in rule.models),
+    ]
+    return ", ".join(filter(None, clauses)) or "everyone"
+
+
+def tag_names(wanted: Iterable[TagGroup]) -> list[list[str]]:
+    return [[f"tag {tag}" for tag in group.tags] for group in wanted]
+
+
+def stag_names(wanted: Iterable[StagGroup]) -> list[list[str]]:
+    return [[f'stag "{stag}"' for stag in group.stags] for group in wanted]
+
+
+def groups(named: Sequence[Sequence[str]]) -> str:
+    texts = [" AND ".join(members) for members in named]
+    return texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
+
+
+def negated(named: Sequence[Sequence[str]]) -> str:
+    text = groups(named)
+    if len(named) == 1 and len(named[0]) == 1:
+        return f"NOT {text}"
+    return f"NOT ({text})" if text else ""
+
+
+def attribute(clause: AttributeClause) -> str:
+    name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
+    return f"{name} {_within(clause.negated)} {_one_of(list(clause.values))}"
+
+
+def model(clause: ModelClause) -> str:
+    return f"model {_within(clause.negated)} {_one_of([f'{pair.brand} {pair.model}' for pair in clause.pairs])}"
+
+
+def activity(clause: ActivityClause) -> str:
+    days = _count(clause.days, "day", "days")
+    return f"opens in {days} {_COMPARISONS.get(clause.comparison, '?')} {clause.opens}"
+
+
+def _within(negated: bool) -> str:
+    return "not in" if negated else "in"
+
+
+def _one_of(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"[{', '.join(values)}]"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

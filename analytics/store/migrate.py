@@ -1,0 +1,61 @@
+"""Applies the numbered SQL files of `migrations/`, each once, in order."""
+
+from importlib import resources
+from typing import NamedTuple
+
+from analytics.store.clickhouse import ClickHouse
+from services.runtime.errors import UnavailableError
+from services.runtime.process.logs import logger
+
+_APPLIED = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+  version UInt32, name String, time DateTime64(3, 'UTC') DEFAULT now64(3)
+) ENGINE = MergeTree ORDER BY version
+"""
+
+
+class Migration(NamedTuple):
+    version: int
+    name: str
+    statements: list[str]
+
+
+def migrations() -> list[Migration]:
+    """All of them, by version. A file is NNNN_name.sql; a statement ends with a semicolon at the end of its line."""
+    files = [
+        file for file in resources.files("analytics.store").joinpath("migrations").iterdir() if file.name[-4:] == ".sql"
+    ]
+    return [_migration(file.name, file.read_text(encoding="utf-8")) for file in sorted(files, key=lambda f: f.name)]
+
+
+async def migrate(clickhouse: ClickHouse) -> None:
+    """Bring the database up to date. A crash half way is healed by the next call: statements may run twice."""
+    applied = await _applied(clickhouse)
+    for migration in migrations():
+        if migration.version not in applied:
+            for statement in migration.statements:
+                await clickhouse.command(statement)
+            await clickhouse.command(
+                "INSERT INTO schema_migrations (version, name) SELECT {version:UInt32}, {name:String}",
+                {"version": migration.version, "name": migration.name},
+            )
+            logger.info("analytics store migrated", version=migration.version, name=migration.name)
+
+
+async def check_migrated(clickhouse: ClickHouse) -> None:
+    """UnavailableError: the instance that migrates the store has not done so yet."""
+    missing = {migration.version for migration in migrations()} - await _applied(clickhouse)
+    if missing:
+        raise UnavailableError(f"instance 0 of analytics has yet to apply {len(missing)} migrations to the store")
+
+
+async def _applied(clickhouse: ClickHouse) -> set[int]:
+    await clickhouse.command(_APPLIED)
+    return {version for (version,) in await clickhouse.rows("SELECT DISTINCT version FROM schema_migrations")}
+
+
+def _migration(file_name: str, text: str) -> Migration:
+    number, _, name = file_name.removesuffix(".sql").partition("_")
+    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    statements = [statement.strip() for statement in f"{lines}\n".split(";\n") if statement.strip()]
+    return Migration(int(number), name, statements)

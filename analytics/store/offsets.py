@@ -1,0 +1,90 @@
+"""How far the analytics store is: the next offset of each partition, and the batch that may be half in.
+
+A batch is written down before its first row is inserted and ticked off after its last. When the process dies in
+between, the next start reads the very same records again and inserts them with the same tokens, and ClickHouse drops
+what it has already.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from services.runtime.log.port import Partition
+from services.runtime.projection.store import SqliteStore
+
+_DDL = """
+CREATE TABLE batch (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, first INTEGER NOT NULL, next INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+CREATE TABLE reader (identity TEXT NOT NULL);
+"""
+
+
+class Range(NamedTuple):
+    """Offsets of one partition: from `first` on, up to but without `next`."""
+
+    first: int
+    next: int
+
+
+Batch = Mapping[Partition, Range]
+
+
+class Offsets:
+    """One SQLite file, used from one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = SqliteStore(path, _DDL)
+        self._store.rows.execute("PRAGMA synchronous = FULL")
+
+    def identity(self) -> str | None:
+        """Who filled the analytics store, or None before the first `restart`."""
+        row = self._store.rows.execute("SELECT identity FROM reader").fetchone()
+        return row[0] if row else None
+
+    def restart(self) -> str:
+        """Forget everything; returns a new identity."""
+        identity = secrets.token_hex(8)
+        self._store.begin()
+        for table in ("batch", "reader", "offsets"):
+            self._store.rows.execute(f"DELETE FROM {table}")  # noqa: S608
+        self._store.rows.execute("INSERT INTO reader VALUES (?)", (identity,))
+        self._store.commit({})
+        return identity
+
+    def next_offsets(self) -> dict[Partition, int]:
+        """Where to read on, once no batch is pending."""
+        return self._store.offsets()
+
+    def pending(self) -> Batch:
+        """The batch that was begun and not ended; empty when there is none."""
+        rows = self._store.rows.execute("SELECT topic, partition, first, next FROM batch")
+        return {Partition(topic, number): Range(first, following) for topic, number, first, following in rows}
+
+    def begin(self, batch: Batch) -> None:
+        """Note durably what is about to be inserted."""
+        self._store.begin()
+        self._store.rows.executemany(
+            "INSERT INTO batch VALUES (?, ?, ?, ?)", [(*partition, *range_) for partition, range_ in batch.items()]
+        )
+        self._store.commit({})
+
+    def end(self, batch: Batch) -> None:
+        """Note durably that all of it is in."""
+        self._store.begin()
+        self._store.rows.execute("DELETE FROM batch")
+        self._store.commit({partition: range_.next for partition, range_ in batch.items()})
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def token(identity: str, table: str, batch: Batch) -> str:
+    """What a repeated insert is known by: the same for the same reader, table and ranges."""
+    ranges = ",".join(
+        f"{partition.topic}:{partition.number}:{batch[partition].first}-{batch[partition].next}"
+        for partition in sorted(batch)
+    )
+    return f"{identity}:{table}:{hashlib.blake2b(ranges.encode(), digest_size=16).hexdigest()}"

@@ -1,0 +1,117 @@
+"""`carillon apns-simulator`: Apple's push service as a program of its own."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+import uvloop
+
+from services.apns_simulator.certificate import SelfSigned
+from services.apns_simulator.rules import Request
+from services.apns_simulator.script import table
+from services.apns_simulator.server import ApnsSimulator, Behaviour
+from services.runtime.process.clock import Clock, SystemClock
+from services.runtime.process.runner import run
+
+_TABLE = f"""\b
+A device token decides what its pushes get, by its first letters. With `c` in place of the first `e` only the first
+push to the token gets it. Every other token is accepted.
+
+\b
+{table()}"""
+
+
+@click.command("apns-simulator", epilog=_TABLE)
+@click.option("--host", default="127.0.0.1", show_default=True, help="An IP address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True, help="0: any free one.")
+@click.option(
+    "--authority", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate to trust here, as PEM."
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=(str, str, click.Path(exists=True, dir_okay=False, path_type=Path)),
+    metavar="TEAM KEY_ID FILE",
+    help="A team's public key as PEM. Without any, every provider token is taken.",
+)
+@click.option("--topic", "topics", multiple=True, help="A bundle id that exists. Without any, all do.")
+@click.option(
+    "--streams", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="After the first push."
+)
+@click.option("--first-streams", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Until then.")
+@click.option("--latency-ms", type=click.IntRange(0, 60_000), default=0, show_default=True)
+@click.option("--window", type=click.IntRange(1, 2**31 - 1), default=65_535, show_default=True, help="Bytes a stream.")
+@click.option(
+    "--goodbye-every", type=click.IntRange(0), default=0, show_default=True, help="GOAWAY after so many; 0: never."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each push as a line of JSON.")
+def apns_simulator(
+    host: str,
+    port: int,
+    authority: Path | None,
+    keys: tuple[tuple[str, str, Path], ...],
+    topics: tuple[str, ...],
+    streams: int,
+    first_streams: int,
+    latency_ms: int,
+    window: int,
+    goodbye_every: int,
+    as_json: bool,
+) -> None:
+    """Be Apple's push service on this machine, with TLS and HTTP/2, and show what is sent to it."""
+    clock = SystemClock()
+    behaviour = Behaviour(streams, first_streams, latency_ms, window, goodbye_every, frozenset(topics))
+    try:
+        simulator = ApnsSimulator(clock, host, port, behaviour, SelfSigned.make(host))
+        for team_id, key_id, file in keys:
+            simulator.keys.register(team_id, key_id, file.read_text())
+    except ValueError as error:
+        raise click.ClickException(f"this cannot be: {error}") from None
+    simulator.on_push = _printer(clock, as_json)
+    if authority is not None:
+        authority.write_text(simulator.authority)
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(_serve(simulator))
+
+
+async def _serve(simulator: ApnsSimulator) -> None:
+    try:
+        await run([simulator], on_ready=lambda: click.echo(f"ready at {simulator.url}", err=True))
+    except OSError as error:
+        raise click.ClickException(f"{simulator.url}: {error.strerror or error}") from None
+
+
+def _printer(clock: Clock, as_json: bool) -> Callable[[Request, str, str], None]:
+    def show(request: Request, status: str, reason: str) -> None:
+        line = _line(request, clock.now_ms(), status, reason)
+        click.echo(msgspec.json.encode(line).decode() if as_json else _text(line))
+
+    return show
+
+
+def _line(request: Request, time_ms: int, status: str, reason: str) -> dict[str, object]:
+    """One push: the authorization is a secret and left out."""
+    path = request.header(":path") or ""
+    return {
+        "time_ms": time_ms,
+        "token": path.removeprefix("/3/device/"),
+        "status": int(status) if status else None,
+        "reason": reason,
+        "headers": {name: value for name, value in request.headers if name.startswith("apns-")},
+        "payload": _payload(bytes(request.body)),
+    }
+
+
+def _payload(body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body.decode(errors="replace")
+
+
+def _text(line: dict[str, object]) -> str:
+    outcome = f"{line['status'] or 'no answer'} {line['reason']}".rstrip()
+    return f"{line['token']}  {outcome}  {msgspec.json.encode(line['payload']).decode()}"

@@ -1,0 +1,147 @@
+"""`carillon audit`: what happened to a push, a device or an app, from the event log."""
+
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import click
+
+from carillon.commands.audit_export import export
+from carillon.commands.audit_text import (
+    app_line,
+    device_facts,
+    device_object,
+    entry_object,
+    on_device,
+    print_json,
+    push_facts,
+    push_object,
+    show,
+    states_table,
+    timeline_table,
+    warn_if_behind,
+)
+from carillon.commands.connect import reach
+from protos.analytics.v1.analytics_pb2 import (
+    AuditAppRequest,
+    AuditAppResponse,
+    AuditDeviceRequest,
+    AuditDeviceResponse,
+    AuditPushRequest,
+    AuditPushResponse,
+)
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from services.runtime.process.settings import Settings, environment, load
+from services.runtime.rpc.transport import Channel
+
+_TIMEOUT_S = 30.0
+_PAGE = 500
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group()
+def audit() -> None:
+    """Explain a push, a device or an app from the event log."""
+
+
+audit.add_command(export)
+
+
+@audit.command()
+@click.argument("msgid", type=click.IntRange(min=1))
+@click.option("--device", "token", default="", metavar="TOKEN", help="Say too what the push was to this device.")
+@_as_json
+def push(msgid: int, token: str, as_json: bool) -> None:
+    """What happened to the push with this message id, and in which state its devices are.
+
+    Each device of the audience is in one state. With another id of a list than its first, the states are those of that
+    message.
+    """
+
+    async def call(channel: Channel) -> AuditPushResponse:
+        request = AuditPushRequest(msgid=msgid, token=token)
+        return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
+
+    answer = reach("analytics", call)
+    warn_if_behind(answer.records_behind)
+    if as_json:
+        print_json(push_object(answer))
+        return
+    zone = _zone()
+    show(push_facts(answer), timeline_table(answer.timeline, zone), states_table(answer.states))
+    if answer.HasField("device"):
+        on_device(answer.device, zone)
+
+
+@audit.command()
+@click.argument("appkey")
+@click.argument("token")
+@_as_json
+def device(appkey: str, token: str, as_json: bool) -> None:
+    """What happened to a device: its registrations, changes and who asked for them, sessions and messages."""
+
+    async def call(channel: Channel) -> AuditDeviceResponse:
+        request = AuditDeviceRequest(appkey=appkey, token=token)
+        return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
+
+    answer = reach("analytics", call)
+    warn_if_behind(answer.records_behind)
+    if as_json:
+        print_json(device_object(answer))
+        return
+    show(device_facts(answer), timeline_table(answer.timeline, _zone()))
+
+
+@audit.command()
+@click.argument("appkey")
+@click.option(
+    "--from", "first", metavar="TIME", help="ISO 8601 date or time, in CARILLON_TIMEZONE; a day ago unless given."
+)
+@click.option("--to", "last", metavar="TIME", help="The first moment that is not shown; now unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None:
+    """Who did what with an app, the newest last.
+
+    Pushes and cancels, timed tasks, settings, tags that its servers changed, and by the hour what devices asked for.
+    """
+    zone = _zone()
+    to_ms = _moment_ms("--to", last, zone) if last else int(time.time() * 1000)
+    from_ms = _moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
+    if from_ms >= to_ms:
+        raise click.BadParameter("must be earlier than --to", param_hint="--from")
+    request = AuditAppRequest(appkey=appkey, from_ms=from_ms, to_ms=to_ms, limit=_PAGE)
+
+    async def call(channel: Channel) -> None:
+        async for page in _pages(channel, request):
+            warn_if_behind(page.records_behind)
+            for entry in page.timeline:
+                if as_json:
+                    print_json(entry_object(entry))
+                else:
+                    click.echo(app_line(entry, zone))
+            sys.stdout.flush()
+
+    reach("analytics", call)
+
+
+async def _pages(channel: Channel, request: AuditAppRequest) -> AsyncIterator[AuditAppResponse]:
+    while True:
+        page: AuditAppResponse = await AnalyticsServiceStub(channel).AuditApp(request, timeout=_TIMEOUT_S)
+        yield page
+        if not page.pos:
+            return
+        request.pos = page.pos
+
+
+def _zone() -> ZoneInfo:
+    return load(Settings, environment()).zone()
+
+
+def _moment_ms(option: str, text: str, zone: ZoneInfo) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter("must look like 2026-11-21 or 2026-11-21T14:05:00", param_hint=option) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1000)

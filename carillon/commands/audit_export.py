@@ -1,0 +1,105 @@
+"""`carillon audit export`: what became of a push on each device, as a file."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO
+
+import click
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from carillon.commands.audit_text import warn_if_behind
+from carillon.commands.connect import reach
+from protos.analytics.v1.analytics_pb2 import ExportFormat, ExportPushRequest, ExportPushResponse
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from services.runtime.rpc.transport import Channel
+
+CSV = ExportFormat.EXPORT_FORMAT_CSV
+FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}
+
+
+@click.command()
+@click.argument("msgid", type=click.IntRange(min=1))
+@click.option("--format", "file_format", type=click.Choice(list(FORMATS)), default="csv", show_default=True)
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; the standard output unless given."
+)
+def export(msgid: int, file_format: str, output: Path | None) -> None:
+    """What became of a push on each device of its audience, as a file: a row for each message id of each device.
+
+    The file that --output names is there once it is whole, and not before.
+    """
+    if output is None and file_format == "parquet" and sys.stdout.isatty():
+        raise click.UsageError("Parquet is not for a terminal; name a file with --output")
+    if output is not None and output.exists() and not output.is_file():
+        raise click.UsageError(f"{output} is no file; leave --output out to write to the standard output")
+    request = ExportPushRequest(msgid=msgid, format=FORMATS[file_format])
+    place = output and output.resolve()
+
+    async def call(channel: Channel) -> None:
+        if place is None:
+            await _write(channel, request, sys.stdout.buffer)
+        else:
+            await _write_whole(channel, request, place)
+
+    try:
+        reach("analytics", call)
+    except OSError as error:
+        raise click.ClickException(f"{output or 'the output'} cannot be written: {error.strerror}") from None
+
+
+async def _write_whole(channel: Channel, request: ExportPushRequest, output: Path) -> None:
+    """Beside the place of the file first: an export that ends early leaves what was there before."""
+    part = output.with_name(f"{output.name}.part")
+    try:
+        with part.open("wb") as file:
+            await _write(channel, request, file)
+            os.fsync(file.fileno())
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+async def _write(channel: Channel, request: ExportPushRequest, file: IO[bytes]) -> None:
+    """click.ClickException: the file has fewer rows than were announced."""
+    is_csv = request.format == CSV
+    async with aclosing(_answers(channel, request)) as answers:
+        first = await anext(answers)
+        warn_if_behind(first.records_behind)
+        with _bar() as progress:
+            task = progress.add_task(f"{first.rows} rows", total=first.rows if is_csv else None, written="")
+            lines = written = 0
+            async for answer in answers:
+                file.write(answer.piece)
+                written += len(answer.piece)
+                lines += answer.piece.count(b"\n") if is_csv else 0
+                progress.update(task, completed=max(0, lines - 1), written=decimal(written))
+            file.flush()
+            progress.update(task, total=progress.tasks[task].completed)
+    if is_csv and lines - 1 < first.rows:
+        raise click.ClickException(f"the file ended early: {max(0, lines - 1)} of {first.rows} rows; try again")
+
+
+async def _answers(channel: Channel, request: ExportPushRequest) -> AsyncGenerator[ExportPushResponse, None]:
+    async def requests() -> AsyncIterator[ExportPushRequest]:
+        yield request
+
+    async for answer in AnalyticsServiceStub(channel).ExportPush(requests()):
+        yield answer
+
+
+def _bar() -> Progress:
+    """Where a person looks: on a terminal. How far a CSV file is can be told by its lines; Parquet does not say."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[written]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())

@@ -1,0 +1,257 @@
+"""`carillon device`: virtual devices over the real gateway."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext, SSLError, create_default_context
+from typing import Any
+
+import click
+import msgspec
+import uvloop
+
+from carillon.commands.ios_device import PhoneSettings, new_tokens, run_phones
+from carillon.commands.revoke import revoke
+from carillon_device import (
+    FINAL,
+    Device,
+    DeviceEndedError,
+    DeviceError,
+    FileStorage,
+    Frame,
+    MemoryStorage,
+    Push,
+    RefusedError,
+    Storage,
+    UnavailableError,
+)
+from services.domain.device_protocol import DeviceAttributes
+from services.runtime.errors import CarillonError
+from services.runtime.process.settings import Port, Settings, environment, load
+
+Show = Callable[[int, Any], None]
+_QUIET = ("type", "key", "time_ms", "device")
+
+
+class DeviceSettings(Settings, frozen=True, kw_only=True):
+    """Where the gateway listens, and whether by TLS."""
+
+    gateway_port: Port = 8400
+    gateway_tls_cert: str | None = None
+
+    def url(self) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        scheme = "ws" if self.gateway_tls_cert is None else "wss"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.gateway_port}/device/v1"
+
+
+@click.group()
+def device() -> None:
+    """Virtual devices, and the end of real ones."""
+
+
+device.add_command(revoke)
+
+
+@device.command()
+@click.option("--platform", type=click.Choice(["android", "ios"]), default="android", show_default=True)
+@click.option("--appkey", required=True, help="The app to belong to.")
+@click.option("--alias", help="Set this alias.")
+@click.option("--tag", "tags", type=int, multiple=True, help="Add this numeric tag; may be repeated.")
+@click.option("--stag", "stags", multiple=True, help="Add this string tag; may be repeated.")
+@click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Such as brand=Acme; repeated.")
+@click.option("--count", type=click.IntRange(1, 10_000), default=1, help="How many devices.", show_default=True)
+@click.option("--token", metavar="HEX", help="iOS: the APNs token. Default: one that is made up.")
+@click.option("--opens", is_flag=True, help="iOS: report an app open after each push, as a user does who taps on it.")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="The gateway, ws:// or wss://. Default: CARILLON_HOST and CARILLON_GATEWAY_PORT, by TLS if that is set there."
+    " iOS: POST /device/v1 of the v2 door, by CARILLON_V2_PORT.",
+)
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Trust the authorities in this PEM file. Default: the system's.",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the devices' tokens, keys and last message ids there, and return as the same devices the next time.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def run(
+    platform: str,
+    appkey: str,
+    alias: str | None,
+    tags: Sequence[int],
+    stags: Sequence[str],
+    attributes: Sequence[str],
+    count: int,
+    token: str | None,
+    opens: bool,
+    url: str | None,
+    ca: str | None,
+    state: Path | None,
+    as_json: bool,
+) -> None:
+    """Connect virtual devices, print what happens to them, acknowledge every push. Ends with Ctrl-C.
+
+    Virtual iOS devices hold no connection: they register over HTTP and are handed what the stand-in for Apple's service
+    took for them. There is none where CARILLON_APNS_URL is set.
+    """
+    wishes = _wishes(alias, tags, stags)
+    show = _show_json if as_json else _show_text
+    if platform == "ios":
+        _check_options("--platform android", {"--ca": ca, "--state": state})
+        tokens = _tokens(token, count)
+        where = url or _default_url(PhoneSettings)
+        run_phones(where, appkey, tokens, _attributes(attributes), wishes, show, opens=opens)
+        return
+    _check_options("--platform ios", {"--token": token, "--opens": opens or None})
+    where = url or _default_url(DeviceSettings)
+    make = partial(Device, where, appkey, attributes=_attributes(attributes), ssl=_authorities(where, ca))
+    try:
+        devices = [_virtual(index, show, make, _storage(state, appkey, index)) for index in range(1, count + 1)]
+        reasons = uvloop.run(_run(devices, wishes, show))
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    for reason in sorted(set(reasons)):
+        click.echo(f"{reason}: {FINAL[reason]}", err=True)
+    sys.exit(1 if set(reasons) - {"replaced"} else 0)
+
+
+def _wishes(alias: str | None, tags: Sequence[int], stags: Sequence[str]) -> list[Frame]:
+    wishes: list[Frame] = []
+    if alias is not None:
+        wishes.append({"type": "set_alias", "alias": alias})
+    if tags:
+        wishes.append({"type": "add_tags", "tags": tags})
+    if stags:
+        wishes.append({"type": "add_stags", "stags": stags})
+    return wishes
+
+
+def _tokens(token: str | None, count: int) -> Sequence[str]:
+    if token is None:
+        return new_tokens(count)
+    if count > 1:
+        raise click.UsageError("--token names one device; leave --count away")
+    return [token]
+
+
+def _default_url(settings: type[DeviceSettings] | type[PhoneSettings]) -> str:
+    try:
+        return load(settings, environment()).url()
+    except CarillonError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _check_options(needed: str, options: Mapping[str, object]) -> None:
+    """These options are for the other platform."""
+    for name, value in options.items():
+        if value is not None:
+            raise click.UsageError(f"{name} goes with {needed}")
+
+
+def _authorities(url: str, ca: str | None) -> SSLContext | None:
+    if ca is None:
+        return None
+    if not url.startswith("wss://"):
+        raise click.BadParameter(f"{url} is not wss://", param_hint="--ca")
+    try:
+        return create_default_context(cafile=ca)
+    except SSLError:
+        raise click.BadParameter(f"{ca} holds no certificate in PEM form", param_hint="--ca") from None
+
+
+def _storage(state: Path | None, appkey: str, index: int) -> Storage:
+    """One file a device; nobody but its owner may read it, for it holds the device's key."""
+    if state is None:
+        return MemoryStorage()
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return FileStorage(state / f"{appkey}-{index}.json")
+
+
+def _attributes(pairs: Sequence[str]) -> Mapping[str, str]:
+    given = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or name not in DeviceAttributes.__struct_fields__:
+            known = ", ".join(DeviceAttributes.__struct_fields__)
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE with one of {known}", param_hint="--attribute")
+        given[name] = value
+    return given
+
+
+def _virtual(index: int, show: Show, make: Callable[..., Device], storage: Storage) -> Device:
+    """A device that prints what happens to it, and says that a notification was shown."""
+
+    def push(frame: Push) -> None:
+        show(index, frame)
+        if frame["is_notif"]:
+            with contextlib.suppress(UnavailableError):
+                made.report("shown", frame["msgid"])
+
+    made = make(storage=storage, on_push=push, on_event=partial(show, index))
+    return made
+
+
+async def _run(devices: Sequence[Device], wishes: Sequence[Frame], show: Show) -> list[str]:
+    """Run until all have ended or a signal comes; the reasons of those that ended."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    living = [asyncio.create_task(_live(one, wishes, partial(show, index))) for index, one in enumerate(devices, 1)]
+    ended = asyncio.create_task(asyncio.wait(living))
+    stop = asyncio.create_task(stopping.wait())
+    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    await asyncio.gather(*(one.close() for one in devices))
+    await ended
+    return [reason for task in living if (reason := task.result())]
+
+
+async def _live(one: Device, wishes: Sequence[Frame], show: Callable[[Frame], None]) -> str:
+    """Connect, wish, stay; the final goodbye's reason, or ""."""
+    try:
+        await one.connect(seconds=86_400)
+        for wish in wishes:
+            show({**await _answer(one, wish), "request": wish["type"]})
+        await one.ended()
+    except DeviceEndedError as ended:
+        return ended.reason
+    except UnavailableError:
+        return ""
+    return ""
+
+
+async def _answer(one: Device, wish: Frame) -> Frame:
+    try:
+        return await one.request(wish)
+    except RefusedError as refused:
+        return {"type": "error", "code": refused.code, "desc": refused.desc}
+    except DeviceError as error:
+        return {"type": "error", "desc": str(error)}
+
+
+def _show_json(index: int, event: Any) -> None:
+    click.echo(msgspec.json.encode({"time_ms": int(time.time() * 1000), "device": index, **event}).decode())
+
+
+def _show_text(index: int, event: Any) -> None:
+    now = time.time()
+    moment = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03d}"
+    details = "  ".join(f"{name}={_text(value)}" for name, value in event.items() if name not in _QUIET)
+    click.echo(f"{moment}  device {index}  {event['type']:<12}  {details}")
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

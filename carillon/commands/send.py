@@ -1,0 +1,51 @@
+"""`carillon send`: sign a request, send it, print the answer."""
+
+import json
+import sys
+from typing import IO, Any
+
+import click
+import httpx
+
+from carillon.commands.sign import secret_option, text_in
+from edge.core.signature import sign_text
+
+_TIMEOUT_S = 30
+
+
+@click.command()
+@secret_option
+@click.option("--url", required=True, help="Where to send it, such as http://127.0.0.1:8300/v2/push.")
+@click.option("--method", type=click.Choice(["POST", "DELETE"]), default="POST", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as one line of JSON.")
+@click.argument("file", type=click.File("rb"))
+def send(secrets: tuple[str, ...], url: str, method: str, as_json: bool, file: IO[bytes]) -> None:
+    """Sign the request in FILE (- for standard input), send it and print the answer.
+
+    The exit code is 0 when the answer's result is 0, else 1.
+    """
+    answer = _sent(url, method, signed_body(text_in(file), secrets))
+    click.echo(json.dumps(answer, ensure_ascii=False, indent=None if as_json else 2))
+    sys.exit(0 if answer.get("result") == 0 else 1)
+
+
+def signed_body(text: str, secrets: tuple[str, ...]) -> bytes:
+    """A request with its sign, from its canonical text: every number is sent as it was written."""
+    rest = text[1:] if text == "{}" else f",{text[1:]}"
+    return f'{{"sign":"{sign_text(text, secrets)}"{rest}'.encode()
+
+
+def _sent(url: str, method: str, body: bytes) -> dict[str, Any]:
+    try:
+        response = httpx.request(
+            method, url, content=body, headers={"Content-Type": "application/json"}, timeout=_TIMEOUT_S
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise click.ClickException(f"no answer from {url}: {error}") from None
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise click.ClickException(f"{url} answered HTTP {response.status_code}, which is not a Carillon door's answer")
+    return answer

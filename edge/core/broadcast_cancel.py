@@ -1,0 +1,53 @@
+"""Cancelling broadcasts and multicasts that some devices have not received yet."""
+
+from edge.core.command_writer import Writer
+from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
+from protos.push.v1.push_pb2 import CancelPush, PushCommand
+from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from services.domain.ids import event_id
+from services.domain.topics import PUSH_COMMANDS
+from services.runtime.errors import NotFoundError
+from services.runtime.log.port import Log, NewRecord, Partition
+from services.runtime.process.clock import Clock
+from services.runtime.rpc.peers import Peers
+
+_COMMANDS = Partition(PUSH_COMMANDS.name, 0)
+
+
+class Broadcasts:
+    """Asks delivery, which remembers each broadcast until its time to live is over, received by all or not."""
+
+    def __init__(self, log: Log, writer: Writer, peers: Peers, clock: Clock) -> None:
+        self._log = log
+        self._writer = writer
+        self._peers = peers
+        self._clock = clock
+        self._delivery = DeliveryServiceStub(peers.all("delivery")[0])
+
+    async def cancel(self, appkey: str, msgid: int, origin: Origin) -> None:
+        """Return when no device gets it any more; it may have been cancelled before. NotFoundError: the app has no such
+        broadcast, or none any more. What is in a connection already cannot be called back."""
+        await self._catch_up()
+        if await self._is_cancelled(appkey, msgid):
+            return
+        command = PushCommand(
+            meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin),
+            cancel=CancelPush(msgid=msgid, appkey=appkey),
+        )
+        await self._writer.settle(NewRecord(*_COMMANDS, str(msgid).encode(), command.SerializeToString()))
+        if not await self._is_cancelled(appkey, msgid):
+            raise NotFoundError("msgid names a broadcast whose time to live is over")
+
+    async def _catch_up(self) -> None:
+        """A broadcast that was answered a moment ago must be known to delivery."""
+        end = (await self._log.ends([_COMMANDS]))[_COMMANDS]
+        if end:
+            await self._peers.wait_applied([Position(topic=_COMMANDS.topic, partition=0, offset=end - 1)])
+
+    async def _is_cancelled(self, appkey: str, msgid: int) -> bool:
+        try:
+            found = await self._delivery.GetBroadcast(GetBroadcastRequest(msgid=msgid, appkey=appkey), timeout=5)
+        except NotFoundError:
+            raise NotFoundError("msgid names no broadcast of this app that can be cancelled") from None
+        return bool(found.cancelled)

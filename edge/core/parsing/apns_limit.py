@@ -1,0 +1,22 @@
+"""What Apple would refuse for its size is refused at the door, before it is accepted."""
+
+from collections.abc import Mapping
+
+from protos.push.v1.push_pb2 import Message
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES, most_bytes
+from services.runtime.errors import InputError
+
+
+def check_payload(message: Message, names: Mapping[str, str]) -> None:
+    """InputError names the longest of the fields and the payload's size; `names`: what the request calls content,
+    extra, sound and category."""
+    size = most_bytes(message)
+    if size > MAX_PAYLOAD_BYTES:
+        texts = {"content": message.content, "extra": message.extra}
+        if message.is_notif:
+            texts |= {"sound": message.ios.sound, "category": message.ios.category}
+        longest = max(texts, key=lambda name: len(texts[name].encode()))
+        raise InputError(
+            f"{names[longest]} is too long: it makes {size} bytes for iOS devices, of which Apple takes at most"
+            f" {MAX_PAYLOAD_BYTES}"
+        )

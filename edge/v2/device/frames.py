@@ -1,0 +1,142 @@
+"""The devices' door over HTTP: the frames of the device protocol, for devices that hold no connection (iOS)."""
+
+import msgspec
+
+from edge.core.command_writer import Writer
+from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
+from protos.registry.v1.apps_pb2 import App, Platform
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.domain import device_protocol as protocol
+from services.domain.ids import event_id, new_token
+from services.domain.role import RoleContext
+from services.domain.targets import Targets
+from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key, partition_of
+from services.runtime.errors import InputError, NotFoundError, SignError
+from services.runtime.log.port import NewRecord
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """A device that proved who it is, and what its records carry."""
+
+    appkey: str
+    token: str
+    number: int
+    origin: Origin
+
+
+class DeviceDoor:
+    """Answers one frame: a welcome, an ok, or the error tree."""
+
+    def __init__(self, context: RoleContext, writer: Writer, targets: Targets, partitions: int) -> None:
+        self._context = context
+        self._writer = writer
+        self._targets = targets
+        self._partitions = partitions
+
+    async def answer(self, payload: bytes, origin: Origin) -> protocol.Answer:
+        """InputError: no frame, or one that needs a connection. SignError: unknown app, or not the token's key."""
+        who = protocol.credentials(payload)
+        frame = protocol.decode(payload)
+        app = await self._app(who.app)
+        if isinstance(frame, protocol.Hello):
+            return await self._hello(app, frame, origin)
+        caller = self._caller(app, who, origin)
+        match frame:
+            case protocol.Ack() | protocol.Report() | protocol.Ping():
+                raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
+            case protocol.Activity(event=event):
+                await self._append_activity(caller, event)
+                return protocol.Ok()
+            case protocol.GetDeviceRequest(id=request):
+                return await self._device(caller, request)
+            case _:
+                await self._change(caller, frame)
+                return protocol.Ok(frame.id)
+
+    async def _app(self, appkey: str) -> App:
+        app = self._context.apps.get(appkey)
+        if app is None:
+            await self._context.apps.refresh()
+            app = self._context.apps.get(appkey)
+        if app is None:
+            raise SignError("unauthorized")
+        return app
+
+    def _caller(self, app: App, who: protocol.Credentials, origin: Origin) -> Caller:
+        number = None
+        if who.token and who.key:
+            number = self._context.keys.device_number(app.appkey, who.token, who.key)
+        if number is None or not who.token or self._is_revoked(app.appkey, who.token, number):
+            raise SignError("unauthorized")
+        return Caller(app.appkey, who.token, number, origin)
+
+    def _is_revoked(self, appkey: str, token: str, number: int) -> bool:
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        return self._context.apps.is_revoked(appkey, partition, number)
+
+    async def _hello(self, app: App, hello: protocol.Hello, origin: Origin) -> protocol.Welcome:
+        """Register, or greet a device that is known. An iOS token is Apple's and needs no key."""
+        is_ios = app.platform == Platform.PLATFORM_IOS
+        if is_ios and not hello.token:
+            raise InputError("input error: token is missing: it is the one that APNs gave")
+        if hello.key or (hello.token and not is_ios):
+            self._caller(app, hello, origin)
+        token = hello.token or new_token()
+        number = await self._number(app.appkey, token) if hello.token else None
+        is_new = number is None
+        meta = self._meta(origin)
+        command = (
+            protocol.registration(meta, app.appkey, token, app.platform, hello)
+            if is_new
+            else protocol.command(hello, meta, app.appkey, token)
+        )
+        if command:
+            await self._append_command(app.appkey, token, command.SerializeToString())
+        if number is None:
+            number = await self._number(app.appkey, token)
+        if number is None:
+            raise NotFoundError("the device was removed while it was registered; repeat the request")
+        key = self._context.keys.device_key(app.appkey, token, number)
+        return protocol.Welcome(token=token, key=key, heartbeat=protocol.HEARTBEAT_S, new=is_new)
+
+    async def _change(self, caller: Caller, frame: protocol.Change) -> None:
+        command = protocol.command(frame, self._meta(caller.origin), caller.appkey, caller.token)
+        assert command is not None
+        await self._append_command(caller.appkey, caller.token, command.SerializeToString())
+
+    async def _append_command(self, appkey: str, token: str, command: bytes) -> None:
+        await self._append(DEVICE_COMMANDS.name, appkey, token, command)
+
+    async def _append_activity(self, caller: Caller, event: protocol.ActivityEvent) -> None:
+        meta = self._meta(caller.origin)
+        activity = SessionEvent(
+            appkey=caller.appkey,
+            token=caller.token,
+            number=caller.number,
+            kind=protocol.activity_kind(event),
+            time_ms=meta.time_ms,
+        )
+        fact = SessionFact(meta=meta, batch=SessionBatch(events=[activity]))
+        await self._append(SESSIONS.name, caller.appkey, caller.token, fact.SerializeToString())
+
+    async def _append(self, topic: str, appkey: str, token: str, value: bytes) -> None:
+        key = device_key(appkey, token)
+        partition = partition_of(key, self._partitions)
+        await self._writer.settle(NewRecord(topic, partition, key, value))
+
+    async def _device(self, caller: Caller, request: int | None) -> protocol.DeviceOk:
+        partition = partition_of(device_key(caller.appkey, caller.token), self._partitions)
+        registry = RegistryServiceStub(self._context.peers.owner("registry", partition))
+        found = await registry.GetDevices(GetDevicesRequest(appkey=caller.appkey, tokens=[caller.token]))
+        if not found.devices:
+            raise NotFoundError("input error: no such device")
+        return protocol.device_answer(request, found.devices[0])
+
+    async def _number(self, appkey: str, token: str) -> int | None:
+        (plus_one,) = await self._targets.numbers(appkey, [token])
+        return plus_one - 1 if plus_one and not self._is_revoked(appkey, token, plus_one - 1) else None
+
+    def _meta(self, origin: Origin) -> Meta:
+        return Meta(event_id=event_id(), time_ms=self._context.clock.now_ms(), writer="edge", origin=origin)

@@ -1,0 +1,188 @@
+"""sendTo of a v2 push: an audience for each app."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from edge.core.parsing import optfilter
+from edge.core.parsing.typed import ABSENT, convert, decode
+from edge.core.signature import AppRef
+from edge.v2.apps import PushApps
+from protos.push.v1.push_pb2 import Aliases, Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
+from services.runtime.errors import InputError
+
+LIST_LIMIT = 1000
+NAME_BYTES = 40
+TAG_LIMIT = 32727
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Names = Annotated[list[str], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
+Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
+TagLists = list[Tag | Annotated[list[Tag], msgspec.Meta(min_length=1)]]
+StagLists = list[Name | Annotated[list[Name], msgspec.Meta(min_length=1)]]
+
+
+class SendTo(msgspec.Struct, frozen=True):
+    user_scope: Annotated[int, msgspec.Meta(ge=0, le=8)] = msgspec.field(name="userScope")
+    tag: msgspec.Raw = ABSENT
+    not_tag: msgspec.Raw = ABSENT
+    stag: msgspec.Raw = ABSENT
+    not_stag: msgspec.Raw = ABSENT
+    alias: msgspec.Raw = ABSENT
+    token: msgspec.Raw = ABSENT
+    optfilter: msgspec.Raw = ABSENT
+
+
+class TokenTargets(msgspec.Struct, frozen=True):
+    android: Name | Names | None = None
+    ios: msgspec.Raw = ABSENT
+
+
+class OptFilters(msgspec.Struct, frozen=True):
+    android: msgspec.Raw = ABSENT
+
+
+_SomeNames = Name | Names
+_NamesOrNone = Name | Names | None
+_TagListsOrNone = TagLists | None
+_StagListsOrNone = StagLists | None
+_TokensOrNone = TokenTargets | None
+_OptFiltersOrNone = OptFilters | None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Whom one app's push goes to; `lone`: a single token was named, not a list."""
+
+    app: AppRef
+    audience: Audience
+    lone: bool = False
+
+
+def targets(send_to: SendTo, apps: PushApps) -> list[Target]:
+    """A target for each app the push goes to, Android first. Only the fields that the userScope names are read."""
+    if _is_given(send_to.token, send_to.alias) and _is_given(
+        send_to.tag, send_to.not_tag, send_to.stag, send_to.not_stag, send_to.optfilter
+    ):
+        raise InputError("sendTo: token or alias cannot be combined with a filter")
+    if send_to.user_scope == 5:
+        return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
+    audience = _audience(send_to)
+    every_app = (apps.android, *apps.ios) if apps.android else apps.ios
+    return [Target(app, audience) for app in every_app]
+
+
+def _audience(send_to: SendTo) -> Audience:
+    match send_to.user_scope:
+        case 0 | 1 | 2:
+            return Audience(everyone=Everyone())
+        case 3 | 4:
+            return Audience(aliases=Aliases(aliases=_aliases(send_to.alias), all_devices=send_to.user_scope == 4))
+        case 6:
+            return Audience(filter=_tag_filter(send_to))
+        case 7:
+            return Audience(filter=_opt_filter(send_to.optfilter))
+        case _:
+            both = _tag_filter(send_to)
+            both.MergeFrom(_opt_filter(send_to.optfilter))
+            return Audience(filter=both)
+
+
+def _is_given(*fields: msgspec.Raw) -> bool:
+    return any(field != ABSENT and bool(decode(Any, field)) for field in fields)
+
+
+def _aliases(raw: msgspec.Raw) -> list[str]:
+    given: str | list[str] | None = decode(_NamesOrNone, raw, "sendTo.alias")
+    if given is None:
+        raise InputError("sendTo.alias is missing")
+    aliases = [given] if isinstance(given, str) else given
+    for index, alias in enumerate(aliases):
+        _check_bytes(alias, "sendTo.alias" if isinstance(given, str) else f"sendTo.alias[{index}]")
+    return aliases
+
+
+def _check_bytes(name: str, path: str) -> None:
+    if not 1 <= len(name.encode()) <= NAME_BYTES:
+        raise InputError(f"{path} must have 1 to {NAME_BYTES} bytes")
+
+
+def _tag_filter(send_to: SendTo) -> Filter:
+    tags, not_tags = (_tag_groups(send_to.tag, "sendTo.tag"), _tag_groups(send_to.not_tag, "sendTo.not_tag"))
+    stags, not_stags = (_stag_groups(send_to.stag, "sendTo.stag"), _stag_groups(send_to.not_stag, "sendTo.not_stag"))
+    if (tags or not_tags) and (stags or not_stags):
+        raise InputError("sendTo.stag and sendTo.not_stag cannot be combined with sendTo.tag and sendTo.not_tag")
+    if not (tags or not_tags or stags or not_stags):
+        raise InputError("sendTo.tag is missing: name a tag, not_tag, stag or not_stag")
+    return Filter(tags=tags, not_tags=not_tags, stags=stags, not_stags=not_stags)
+
+
+def _tag_groups(raw: msgspec.Raw, path: str) -> list[TagGroup]:
+    return [TagGroup(tags=group) for group in _groups(decode(_TagListsOrNone, raw, path) or [], path)]
+
+
+def _stag_groups(raw: msgspec.Raw, path: str) -> list[StagGroup]:
+    groups = _groups(decode(_StagListsOrNone, raw, path) or [], path)
+    for group in groups:
+        for stag in group:
+            _check_bytes(stag, path)
+    return [StagGroup(stags=group) for group in groups]
+
+
+def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:
+    """OR of AND groups; a flat list is one group."""
+    nested = [isinstance(entry, list) for entry in lists]
+    if all(nested):
+        return list(lists)
+    if any(nested):
+        raise InputError(f"{path} must be a list of lists")
+    return [list(lists)]
+
+
+def _opt_filter(raw: msgspec.Raw) -> Filter:
+    by_platform: OptFilters | None = decode(_OptFiltersOrNone, raw, "sendTo.optfilter")
+    if by_platform is None:
+        raise InputError("sendTo.optfilter is missing")
+    if by_platform.android == ABSENT:
+        raise InputError("sendTo.optfilter.android is missing")
+    return optfilter.read(by_platform.android, "sendTo.optfilter.android")
+
+
+def _by_token(given: TokenTargets | None, apps: PushApps) -> list[Target]:
+    if given is None:
+        raise InputError("sendTo.token is missing")
+    found: list[Target] = []
+    if given.android is not None:
+        if apps.android is None:
+            raise InputError("sendTo.appkey.android is missing: sendTo.token.android needs it")
+        found.append(_token_target(apps.android, given.android))
+    if given.ios != ABSENT:
+        if not apps.ios:
+            raise InputError("sendTo.appkey.ios is missing: sendTo.token.ios needs it")
+        found += _ios_tokens(given.ios, apps)
+    if not found:
+        raise InputError("sendTo.token must name tokens of android or ios")
+    return found
+
+
+def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[Target]:
+    path = "sendTo.token.ios"
+    if not apps.ios_listed:
+        return [_token_target(apps.ios[0], decode(_SomeNames, raw, path))]
+    by_app: dict[str, Any] = decode(dict[str, Any], raw, path)
+    of_request = {app.appkey: app for app in apps.ios}
+    if not by_app:
+        raise InputError(f"{path} must not be empty")
+    for appkey in by_app:
+        if appkey not in of_request:
+            raise InputError(f"{path}.{appkey} is not one of sendTo.appkey.ios")
+    return [
+        _token_target(app, convert(_SomeNames, by_app[app.appkey], f"{path}.{app.appkey}"))
+        for app in apps.ios
+        if app.appkey in by_app
+    ]
+
+
+def _token_target(app: AppRef, given: str | list[str]) -> Target:
+    tokens = [given] if isinstance(given, str) else given
+    return Target(app, Audience(tokens=Tokens(tokens=tokens)), lone=isinstance(given, str))

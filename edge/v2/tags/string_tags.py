@@ -1,0 +1,109 @@
+"""String tags of devices: added, deleted and listed by app servers."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from edge.core.command_writer import Writer
+from edge.core.signature import AppRef
+from protos.registry.v1.devices_pb2 import AddStags, Device, DeviceCommand, RemoveStags
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.domain.ids import event_id
+from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.runtime.log.port import NewRecord
+from services.runtime.process.clock import Clock
+from services.runtime.rpc.peers import Peers
+
+MAX_DEVICE_STAGS = 1000
+"""So many string tags a device may be given by app servers."""
+
+_AT_ONCE = 100
+
+StagsByToken = Mapping[str, Sequence[str]]
+
+
+class Outcome(Enum):
+    DONE = 0
+    UNKNOWN = 1
+    FULL = 2
+
+
+class AppTokens(NamedTuple):
+    """Devices of one app."""
+
+    app: AppRef
+    tokens: Sequence[str]
+
+
+class StringTags:
+    """Reads and writes by the registry's word. A call looks all its tokens up together and appends once."""
+
+    def __init__(self, writer: Writer, peers: Peers, clock: Clock, partitions: int) -> None:
+        self._writer = writer
+        self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
+        self._clock = clock
+        self._partitions = partitions
+
+    async def of(self, asked: Sequence[AppTokens]) -> list[dict[str, Sequence[str]]]:
+        """The tags of the devices that exist, by token, for each app."""
+        found = await asyncio.gather(*(self._devices(app.appkey, tokens) for app, tokens in asked))
+        return [{token: list(device.stags) for token, device in devices.items()} for devices in found]
+
+    async def add(self, wanted: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
+        """Give devices tags; an outcome a token, for each app. Returns once pushes to these tags reach the devices."""
+        return await self._change(wanted, origin, adding=True)
+
+    async def remove(self, wanted: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
+        """Take tags from devices, those they do not have too."""
+        return await self._change(wanted, origin, adding=False)
+
+    async def _change(
+        self, wanted: Sequence[tuple[AppRef, StagsByToken]], origin: Origin, *, adding: bool
+    ) -> list[list[Outcome]]:
+        found = await asyncio.gather(*(self._devices(app.appkey, list(by_token)) for app, by_token in wanted))
+        outcomes: list[list[Outcome]] = []
+        new_records: list[NewRecord] = []
+        for (app, by_token), devices in zip(wanted, found, strict=True):
+            outcomes.append([])
+            for token, stags in by_token.items():
+                outcome = _outcome(devices.get(token), stags, adding=adding)
+                outcomes[-1].append(outcome)
+                if outcome is Outcome.DONE:
+                    new_records.append(self._draft(app.appkey, token, stags, origin, adding=adding))
+        await self._writer.settle_all(new_records)
+        return outcomes
+
+    def _draft(self, appkey: str, token: str, stags: Sequence[str], origin: Origin, *, adding: bool) -> NewRecord:
+        command = DeviceCommand(
+            meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin),
+            appkey=appkey,
+            token=token,
+            add_stags=AddStags(stags=stags) if adding else None,
+            remove_stags=None if adding else RemoveStags(stags=stags),
+        )
+        key = device_key(appkey, token)
+        return NewRecord(DEVICE_COMMANDS.name, partition_of(key, self._partitions), key, command.SerializeToString())
+
+    async def _devices(self, appkey: str, tokens: Sequence[str]) -> dict[str, Device]:
+        """The records of the tokens that exist."""
+        by_instance: dict[int, list[str]] = {}
+        for token in dict.fromkeys(tokens):
+            partition = partition_of(device_key(appkey, token), self._partitions)
+            by_instance.setdefault(partition % len(self._registries), []).append(token)
+        requests = [
+            self._registries[instance].GetDevices(GetDevicesRequest(appkey=appkey, tokens=own[at : at + _AT_ONCE]))
+            for instance, own in by_instance.items()
+            for at in range(0, len(own), _AT_ONCE)
+        ]
+        return {device.token: device for answer in await asyncio.gather(*requests) for device in answer.devices}
+
+
+def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> Outcome:
+    if device is None:
+        return Outcome.UNKNOWN
+    if adding and len({*device.stags, *stags}) > max(MAX_DEVICE_STAGS, len(device.stags)):
+        return Outcome.FULL
+    return Outcome.DONE

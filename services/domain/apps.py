@@ -1,0 +1,116 @@
+"""The apps, as every role that needs them knows them: the `apps` topic folded in memory."""
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.apps_pb2 import App, AppFact
+from services.domain.revocations import NONE_REVOKED, RevokedNumbers
+from services.domain.topics import APPS
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
+from services.runtime.process.logs import logger
+from services.runtime.process.retries import until_available
+from services.runtime.projection.follower import decode
+from services.runtime.projection.positions import Progress
+
+_PARTITION = Partition(APPS.name, 0)
+_REFRESH_S = 2.0
+
+
+class AppDirectory:
+    """Looks apps up by appkey, and says which device keys are refused. A service: run it before what uses it."""
+
+    name = "apps"
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._apps: dict[str, App] = {}
+        self._revoked: dict[tuple[str, int], RevokedNumbers] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        self.progress = Progress()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._next_refresh: asyncio.Task[None] | None = None
+
+    def get(self, appkey: str) -> App | None:
+        return self._apps.get(appkey)
+
+    def all(self) -> list[App]:
+        """Every app, by creation time."""
+        return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
+
+    def revoked(self, appkey: str, partition: int) -> RevokedNumbers:
+        """The numbers of the app's devices in the partition whose keys are refused."""
+        return self._revoked.get((appkey, partition), NONE_REVOKED)
+
+    def is_revoked(self, appkey: str, partition: int, number: int) -> bool:
+        """Whether a key that carries this number is refused."""
+        return number in self.revoked(appkey, partition)
+
+    def on_revoked(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the appkey, in the event loop, whenever more keys of an app are refused."""
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        """Return once everything in the log by now is known here, or after two seconds.
+
+        Callers share the refresh that has not begun yet: the one under way may have looked too early for them.
+        """
+        if self._next_refresh is None:
+            self._next_refresh = asyncio.create_task(self._refresh(self._refreshing))
+        await asyncio.wait([self._next_refresh], timeout=_REFRESH_S)
+
+    async def _refresh(self, earlier: "asyncio.Task[None] | None") -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._refreshing, self._next_refresh = self._next_refresh, None
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                end = (await self._log.ends([_PARTITION]))[_PARTITION]
+                if end:
+                    await self.progress.wait([(_PARTITION, end - 1)])
+        except (TimeoutError, UnavailableError) as error:
+            logger.warning("the apps may not be up to date", error=str(error))
+
+    async def run(self, ready: asyncio.Event) -> None:
+        end = (await until_available(NO_ANSWER, lambda: self._log.ends([_PARTITION]), role=self.name))[_PARTITION]
+        self.progress.advance({_PARTITION: 0})
+        reader = await until_available(NO_ANSWER, lambda: self._log.open({_PARTITION: 0}), role=self.name)
+        try:
+            while not ready.is_set():
+                if end == 0 or self.progress.has(_PARTITION, end - 1):
+                    ready.set()
+                else:
+                    await self._fold(reader)
+            while True:
+                await self._fold(reader)
+        finally:
+            await reader.close()
+
+    async def _fold(self, reader: Reader) -> None:
+        records = await until_available(NO_ANSWER, reader.read, role=self.name)
+        for record in records:
+            self._apply(record)
+        self.progress.advance({_PARTITION: records[-1].offset + 1})
+
+    def _apply(self, record: Record) -> None:
+        try:
+            self._note(decode(record))
+        except (DecodeError, ValueError) as error:
+            logger.error("an app's record could not be understood", offset=record.offset, error=str(error))
+
+    def _note(self, fact: AppFact) -> None:
+        match fact.WhichOneof("fact"):
+            case "app":
+                self._apps[fact.app.appkey] = fact.app
+            case "revocations":
+                record = fact.revocations
+                self._revoked[record.appkey, record.partition] = RevokedNumbers.of(record)
+                for listener in self._listeners:
+                    listener(record.appkey)
+            case "changed" | None:
+                pass
+            case unexpected:
+                assert_never(unexpected)

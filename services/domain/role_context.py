@@ -1,0 +1,81 @@
+"""Builds what a process offers to its roles from the settings, and takes it down again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from services.domain.apps import AppDirectory
+from services.domain.keys import Keyring
+from services.domain.role import RoleContext
+from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.port import Log
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.logs import logger
+from services.runtime.process.retries import until_available
+from services.runtime.process.settings import Settings, addresses
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import Tls, connect
+
+DEFAULT_ADDRESSES = {
+    "registry": "127.0.0.1:7401",
+    "targeting": "127.0.0.1:7402",
+    "scheduling": "127.0.0.1:7403",
+    "delivery": "127.0.0.1:7404",
+    "analytics": "127.0.0.1:7405",
+}
+"""Where the roles that are called listen, unless CARILLON_<ROLE>_ADDR says otherwise."""
+
+
+def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
+    """Where the role's instances listen, in order."""
+    return addresses(role, env) or [DEFAULT_ADDRESSES[role]]
+
+
+def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
+    """The other roles over sockets."""
+    return Peers({role: [connect(address, tls) for address in role_addresses(role, env)] for role in DEFAULT_ADDRESSES})
+
+
+async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
+    """The Kafka log when one is set, else the embedded one in the data directory."""
+    if settings.kafka_bootstrap is not None:
+        return await KafkaLog.connect(
+            settings.kafka_bootstrap,
+            partitions=settings.partitions,
+            replication=settings.kafka_replication,
+            security=settings.kafka_security(),
+        )
+    directory = settings.data / "log"
+    directory.mkdir(parents=True, exist_ok=True)
+    return SqliteLog(directory / "events.db", partitions=settings.partitions, read_only=read_only)
+
+
+async def _reached_log(settings: Settings) -> Log:
+    """The log, as soon as Kafka answers: the cluster may start together with the roles, or later."""
+    if settings.kafka_bootstrap is None:
+        return await open_log(settings)
+    return await until_available("the log cannot be reached yet", lambda: open_log(settings))
+
+
+@asynccontextmanager
+async def role_context(settings: Settings, peers: Peers) -> AsyncIterator[RoleContext]:
+    """Everything a role is built with; the apps are known on entry. Closed in reverse on exit."""
+    keys = Keyring.load(settings.key_file)
+    log = await _reached_log(settings)
+    apps = AppDirectory(log)
+    following = asyncio.create_task(apps.run(known := asyncio.Event()))
+    try:
+        waiting = asyncio.create_task(known.wait())
+        await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if following.done():
+            following.result()
+        yield RoleContext(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        if not following.cancelled():
+            logger.error("the apps were not followed to the end", exc_info=following.exception())
+        await peers.close()
+        await log.close()

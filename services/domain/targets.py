@@ -1,0 +1,132 @@
+"""Named targets to devices: tokens and aliases, by the registry's word. Look-ups of many callers share one call."""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from protos.push.v1.push_pb2 import Aliases, Audience, Devices
+from protos.registry.v1.registry_pb2 import AliasDevices, FindAliasesRequest, FindDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.topics import device_key
+from services.runtime.log.batcher import Batcher, ByteBudget
+from services.runtime.rpc.peers import Peers
+
+_WAITING_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 200
+
+
+class Resolved(NamedTuple):
+    """An audience as the log takes it, how many ids its push needs, and what named nobody: places in the token list,
+    aliases. `reached` counts the devices of each alias, in order, one that was given again left out."""
+
+    audience: Audience
+    id_count: int = 1
+    unknown: Sequence[int] = ()
+    not_found: Sequence[str] = ()
+    reached: Sequence[int] = ()
+
+
+class Targets:
+    """Asks the instances of the registry that own what is asked for."""
+
+    def __init__(self, peers: Peers, partitions: int) -> None:
+        self._partitions = partitions
+        self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
+        self._budget = ByteBudget(_WAITING_BYTES)
+        self._lanes: dict[tuple[str, str, int], Batcher[str, Any]] = {}
+
+    async def resolve(self, appkey: str, audience: Audience) -> Resolved:
+        """Tokens and aliases become devices; any other audience stays as it is.
+
+        Each entry of a token list has its own message id, a repeated token too. Aliases share one id, and a device
+        that several of them lead to is a target once.
+        """
+        match audience.WhichOneof("audience"):
+            case "tokens":
+                return await self._of_tokens(appkey, list(audience.tokens.tokens))
+            case "aliases":
+                return await self._of_aliases(appkey, audience.aliases)
+            case _:
+                return Resolved(audience)
+
+    async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
+        """The number plus one of each token's device, 0 for unknown or removed ones."""
+        return await self._numbers(appkey, tokens, self._hashes(appkey, tokens, self._partitions))
+
+    async def _of_tokens(self, appkey: str, tokens: list[str]) -> Resolved:
+        partitions = self._hashes(appkey, tokens, self._partitions)
+        numbers = await self._numbers(appkey, tokens, partitions)
+        known = [
+            (partition, plus_one - 1, place)
+            for place, (partition, plus_one) in enumerate(zip(partitions, numbers, strict=True))
+            if plus_one
+        ]
+        unknown = [place for place, plus_one in enumerate(numbers) if not plus_one]
+        return Resolved(_columns(known), len(tokens), unknown)
+
+    async def _of_aliases(self, appkey: str, aliases: Aliases) -> Resolved:
+        names = list(dict.fromkeys(aliases.aliases))
+        instances = self._hashes(appkey, names, len(self._registries))
+        answers: list[AliasDevices] = await self._ask("aliases", appkey, names, instances)
+        chosen = [answer.devices if aliases.all_devices else answer.devices[:1] for answer in answers]
+        devices = {(device.partition, device.number, 0) for of_alias in chosen for device in of_alias}
+        not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
+        return Resolved(_columns(sorted(devices)), not_found=not_found, reached=[len(of_alias) for of_alias in chosen])
+
+    async def _numbers(self, appkey: str, tokens: Sequence[str], partitions: Sequence[int]) -> list[int]:
+        count = len(self._registries)
+        return await self._ask("devices", appkey, tokens, [partition % count for partition in partitions])
+
+    @staticmethod
+    def _hashes(appkey: str, names: Sequence[str], count: int) -> list[int]:
+        """What partition_of(device_key(appkey, name), count) says, for many at once."""
+        start = zlib.crc32(device_key(appkey, ""))
+        return [zlib.crc32(name.encode(), start) % count for name in names]
+
+    async def _ask(self, what: str, appkey: str, names: Sequence[str], instances: Sequence[int]) -> list[Any]:
+        if len(self._registries) == 1:
+            return list(await self._put(what, appkey, 0, names))
+        places: dict[int, list[int]] = {}
+        for place, instance in enumerate(instances):
+            places.setdefault(instance, []).append(place)
+        answers = await asyncio.gather(
+            *(self._put(what, appkey, instance, [names[place] for place in own]) for instance, own in places.items())
+        )
+        found: list[Any] = [None] * len(names)
+        for own, answer in zip(places.values(), answers, strict=True):
+            for place, value in zip(own, answer, strict=True):
+                found[place] = value
+        return found
+
+    async def _put(self, what: str, appkey: str, instance: int, names: Sequence[str]) -> Sequence[Any]:
+        batcher = self._lanes.get((what, appkey, instance))
+        if batcher is None:
+            ask: Callable[..., Any] = self._find_devices if what == "devices" else self._find_aliases
+            batcher = self._lanes[what, appkey, instance] = Batcher(partial(ask, appkey, instance), self._budget)
+        size = len(names) * _ENTRY_BYTES
+        self._budget.enter(size)
+        return await batcher.put(names, size)
+
+    async def _find_devices(self, appkey: str, instance: int, tokens: list[str]) -> list[int]:
+        response = await self._registries[instance].FindDevices(FindDevicesRequest(appkey=appkey, tokens=tokens))
+        return list(response.numbers_plus_one)
+
+    async def _find_aliases(self, appkey: str, instance: int, aliases: list[str]) -> list[AliasDevices]:
+        response = await self._registries[instance].FindAliases(FindAliasesRequest(appkey=appkey, aliases=aliases))
+        return list(response.aliases)
+
+
+def _columns(targets: Sequence[tuple[int, int, int]]) -> Audience:
+    """Targets as partition, device number and id offset."""
+    partitions, numbers, id_offsets = zip(*targets, strict=True) if targets else ((), (), ())
+    return Audience(
+        devices=Devices(
+            partitions=np.array(partitions, "<u2").tobytes(),
+            numbers=np.array(numbers, "<u4").tobytes(),
+            id_offsets=np.array(id_offsets, "<u4").tobytes(),
+        )
+    )

@@ -1,0 +1,113 @@
+"""What devices ask for, done through the log and the registry."""
+
+from typing import TYPE_CHECKING
+
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from services.domain import ids
+from services.domain.device_protocol import (
+    Answer,
+    Change,
+    GetDeviceRequest,
+    Hello,
+    Ok,
+    command,
+    device_answer,
+    error_answer,
+    registration,
+)
+from services.domain.role import RoleContext
+from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.gateway.connections import Session
+from services.runtime.errors import CarillonError, ConflictError, DeadlineError, InputError, NotFoundError
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import APPENDED
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+
+class Requests:
+    """Answers one request at a time for a device; many devices ask at once, and the log takes them together."""
+
+    def __init__(self, context: RoleContext, partitions: int) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._unsettled: dict[int, Position] = {}
+        self._registries = [RegistryServiceStub(channel) for channel in context.peers.all("registry")]
+
+    def partition(self, appkey: str, token: str) -> int:
+        return partition_of(device_key(appkey, token), self._partitions)
+
+    def meta(self, address: str) -> Meta:
+        origin = Origin(door="gateway", address=address, request_id=ids.event_id().hex())
+        return Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms(), writer="gateway", origin=origin)
+
+    async def register(self, hello: Hello, address: str) -> tuple[str, int]:
+        """A new device's token and number. CarillonError: it may exist now, but its number is not known yet."""
+        token = ids.new_token()
+        made = registration(self.meta(address), hello.app, token, Platform.PLATFORM_ANDROID, hello)
+        await self._settled(made)
+        registry = self._registry(self.partition(hello.app, token))
+        found = await registry.FindDevices(FindDevicesRequest(appkey=hello.app, tokens=[token]))
+        if found.numbers_plus_one[0] == 0:
+            raise DeadlineError("the device was registered, but has no number yet")
+        number = found.numbers_plus_one[0] - 1
+        if self._context.apps.is_revoked(hello.app, self.partition(hello.app, token), number):
+            raise ConflictError("the device's key was revoked while it registered")
+        return token, number
+
+    async def update(self, hello: Hello, session: Session, address: str) -> None:
+        """Take over the attributes that a known device named in its hello; nobody waits until they show."""
+        made = command(hello, self.meta(address), session.appkey, session.token)
+        if made is None:
+            return
+        try:
+            self._unsettled[session.partition] = await self._append(made, session.partition)
+        except CarillonError as error:
+            logger.warning("a device's attributes were not taken over", error=str(error))
+
+    async def answer(self, request: Change | GetDeviceRequest, session: Session, address: str) -> Answer:
+        """Do what is asked; every trouble becomes an error answer."""
+        try:
+            if request.id is None:
+                raise InputError("input error: id is missing")
+            if isinstance(request, GetDeviceRequest):
+                return await self._device(request.id, session)
+            made = command(request, self.meta(address), session.appkey, session.token)
+            assert made is not None
+            await self._settled(made)
+            return Ok(id=request.id)
+        except CarillonError as error:
+            if error.result >= 500:
+                logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
+            return error_answer(request.id, error)
+
+    async def _device(self, request: int, session: Session) -> Answer:
+        if (position := self._unsettled.get(session.partition)) is not None:
+            await self._context.peers.wait_applied([position])
+        asked = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
+        found = await self._registry(session.partition).GetDevices(asked)
+        if not found.devices:
+            raise NotFoundError("input error: token: this device is not registered")
+        return device_answer(request, found.devices[0])
+
+    async def _settled(self, made: DeviceCommand) -> None:
+        position = await self._append(made, self.partition(made.appkey, made.token))
+        await self._context.peers.wait_applied([position])
+
+    async def _append(self, made: DeviceCommand, partition: int) -> Position:
+        key = device_key(made.appkey, made.token)
+        new_record = NewRecord(DEVICE_COMMANDS.name, partition, key, made.SerializeToString())
+        offset = (await self._context.log.append([new_record]))[0]
+        if offset < 0:
+            offset = (await self._context.log.ends([Partition(new_record.topic, partition)])).popitem()[1] - 1
+        APPENDED.labels(DEVICE_COMMANDS.name).inc()
+        return Position(topic=new_record.topic, partition=partition, offset=offset)
+
+    def _registry(self, partition: int) -> "RegistryServiceAsyncStub":
+        return self._registries[partition % len(self._registries)]

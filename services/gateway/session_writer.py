@@ -1,0 +1,135 @@
+"""Session facts: who came and went, what apps did, how many were connected. One record a partition and flush."""
+
+import asyncio
+import contextlib
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain import ids
+from services.domain.topics import SESSIONS, partition_of
+from services.gateway.connections import Session
+from services.runtime.errors import CarillonError, InputError
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.process.clock import Clock
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import APPENDED
+
+MAX_WAITING = 200_000
+"""Events that may wait while the log does not answer; the oldest go first."""
+
+_EVENTS_A_RECORD = 4000
+_FLUSH_S = 0.2
+_RETRY_S = 1.0
+_MINUTE_MS = 60_000
+
+
+class SessionWriter:
+    """A service: appends what was recorded within 200 ms, app opens at once, and counts once a minute."""
+
+    name = "gateway-sessions"
+
+    def __init__(
+        self, log: Log, clock: Clock, gateway: str, partitions: int, count: Callable[[], dict[str, int]]
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._gateway = gateway
+        self._partitions = partitions
+        self._count = count
+        self._events: deque[tuple[int, SessionEvent]] = deque(maxlen=MAX_WAITING)
+        self._counts: deque[SessionFact] = deque(maxlen=_MINUTE_MS)
+        self._unsent: list[NewRecord] = []
+        self._news = asyncio.Event()
+        self._urgent = asyncio.Event()
+
+    def record(self, session: Session, kind: "SessionEventKind.ValueType", reason: str = "") -> None:
+        event = SessionEvent(
+            appkey=session.appkey,
+            token=session.token,
+            number=session.number,
+            kind=kind,
+            time_ms=self._clock.now_ms(),
+            connection=session.connection,
+            reason=reason,
+        )
+        self._events.append((session.partition, event))
+        self._news.set()
+        if kind == SessionEventKind.SESSION_EVENT_KIND_APP_OPENED:
+            self._urgent.set()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        minutes = asyncio.create_task(self._minutes())
+        ready.set()
+        try:
+            while True:
+                await self._news.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._urgent.wait(), _FLUSH_S)
+                await self._flush()
+        finally:
+            minutes.cancel()
+            await self._last_flush()
+
+    async def _minutes(self) -> None:
+        while True:
+            minute_ms = (self._clock.now_ms() // _MINUTE_MS + 1) * _MINUTE_MS
+            await self._clock.sleep_until(minute_ms)
+            counts = ConnectionCounts(
+                gateway=self._gateway,
+                minute_ms=self._clock.now_ms() // _MINUTE_MS * _MINUTE_MS,
+                connections_by_app=self._count(),
+            )
+            self._counts.append(SessionFact(meta=self._meta(), counts=counts))
+            self._news.set()
+
+    async def _flush(self) -> None:
+        self._news.clear()
+        self._urgent.clear()
+        self._unsent += self._drafts()
+        while self._unsent and not await self._append():
+            await asyncio.sleep(_RETRY_S)
+
+    async def _last_flush(self) -> None:
+        self._unsent += self._drafts()
+        if self._unsent and not await self._append():
+            logger.error("session facts were lost at the stop", records=len(self._unsent))
+
+    async def _append(self) -> bool:
+        new_records = self._unsent
+        reached(Point.SESSIONS_GATHERED)
+        try:
+            await self._log.append(new_records)
+        except InputError as error:
+            logger.error("the log refused session facts", error=str(error), records=len(new_records))
+        except CarillonError as error:
+            logger.warning("the log takes no session facts; trying again", error=str(error))
+            return False
+        reached(Point.SESSIONS_APPENDED)
+        self._unsent = []
+        for new_record in new_records:
+            APPENDED.labels(new_record.topic).inc()
+        return True
+
+    def _drafts(self) -> list[NewRecord]:
+        by_partition: dict[int, list[SessionEvent]] = defaultdict(list)
+        while self._events:
+            partition, event = self._events.popleft()
+            by_partition[partition].append(event)
+        new_records: list[NewRecord] = []
+        for partition, events in by_partition.items():
+            for start in range(0, len(events), _EVENTS_A_RECORD):
+                batch = SessionBatch(events=events[start : start + _EVENTS_A_RECORD])
+                new_records.append(self._fact_draft(partition, SessionFact(meta=self._meta(), batch=batch)))
+        while self._counts:
+            own = partition_of(self._gateway.encode(), self._partitions)
+            new_records.append(self._fact_draft(own, self._counts.popleft()))
+        return new_records
+
+    def _fact_draft(self, partition: int, fact: SessionFact) -> NewRecord:
+        return NewRecord(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString())
+
+    def _meta(self) -> Meta:
+        return Meta(event_id=ids.event_id(), time_ms=self._clock.now_ms(), writer="gateway")

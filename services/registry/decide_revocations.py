@@ -1,0 +1,49 @@
+"""What follows from a command that revokes device keys: the partition's next record of them, or nothing. Pure."""
+
+from pyroaring import BitMap
+
+from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.devices_pb2 import Device, DeviceCommand
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.revocations import REVOKED, RevokedNumbers
+
+
+def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedNumbers) -> Revocations | None:
+    """The device's number is added; None when it is revoked already, or nobody has the token."""
+    if device is None or device.number in revoked:
+        return None
+    others = BitMap(revoked.others)
+    others.add(device.number)
+    return _record(command, device.partition, RevokedNumbers(revoked.below, others))
+
+
+def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedNumbers, next_number: int) -> Revocations | None:
+    """Everything below the next free number; None when that is so already."""
+    if all(number in revoked for number in range(revoked.below, next_number)):
+        return None
+    return _record(command, partition, RevokedNumbers(next_number))
+
+
+def removed(device: Device, revocations: Revocations) -> Device:
+    """The device without its registration."""
+    changed = Device()
+    changed.CopyFrom(device)
+    changed.removed_ms = max(revocations.revoked_ms, 1)
+    changed.removed_reason = revocations.reason
+    return changed
+
+
+def _record(command: DeviceCommand, partition: int, revoked: RevokedNumbers) -> Revocations:
+    return Revocations(
+        appkey=command.appkey,
+        partition=partition,
+        below=revoked.below,
+        numbers=revoked.others.serialize() if revoked.others else b"",
+        revoked_ms=command.meta.time_ms,
+        reason=_reason(command.meta),
+    )
+
+
+def _reason(meta: Meta) -> str:
+    by = meta.origin.address or meta.origin.door
+    return f"{REVOKED} by {by}" if by else REVOKED

@@ -1,0 +1,50 @@
+"""What an operator's tools ask every process: is it ready, and what does it measure."""
+
+import asyncio
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from services.runtime.http.listener import HttpListener
+
+
+class Operations:
+    """A service that answers GET /healthz and GET /metrics from the first moment; the process says when it is ready."""
+
+    name = "operations"
+
+    def __init__(self, host: str, port: int) -> None:
+        self._ready = False
+        self._door = HttpListener("the console", self.application, host, port)
+
+    @property
+    def port(self) -> int:
+        return self._door.port
+
+    def set_ready(self) -> None:
+        self._ready = True
+
+    async def run(self, ready: asyncio.Event) -> None:
+        await self._door.run(ready)
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        """The ASGI application: 200 {"status":"ready"} or 503 {"status":"starting"}, metrics, 404 for all else."""
+        if scope["type"] != "http":
+            return
+        status, content_type, body = self._answer(scope["method"], scope["path"])
+        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def _answer(self, method: str, path: str) -> tuple[int, str, bytes]:
+        if path not in ("/healthz", "/metrics"):
+            return 404, "application/json", b'{"status":"not found"}'
+        if method not in ("GET", "HEAD"):
+            return 405, "application/json", b'{"status":"only GET"}'
+        if path == "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest()
+        if not self._ready:
+            return 503, "application/json", b'{"status":"starting"}'
+        return 200, "application/json", b'{"status":"ready"}'

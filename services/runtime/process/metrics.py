@@ -1,0 +1,30 @@
+"""Every metric of the service, declared once with its meaning."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+APPENDED = Counter("carillon_log_records_appended_total", "Records made durable in the event log", ["topic"])
+APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
+LAG = Gauge("carillon_lag_records", "Records that a role has not applied yet", ["role", "topic"])
+DEAD_LETTERS = Counter(
+    "carillon_records_dead_lettered_total", "Records set aside because they could not be understood", ["role"]
+)
+RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
+RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
+REQUEST_SECONDS = Histogram(
+    "carillon_edge_request_seconds", "Time to answer an app server", ["door", "path"], buckets=_FAST
+)
+REQUESTS = Counter("carillon_edge_requests_total", "Requests answered to app servers", ["door", "path", "result"])
+CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
+FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
+REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports taken from devices")
+GOODBYES = Counter("carillon_gateway_goodbyes_total", "Connections ended by the gateway", ["reason"])
+REFUSED = Counter("carillon_gateway_refused_total", "Devices that found no room, or registered too fast", ["why"])
+PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, once a partition")
+OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
+PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")
+APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push service, by reason", ["reason"])
+APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
+TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
+INSERTED = Counter("carillon_analytics_rows_inserted_total", "Rows inserted into ClickHouse", ["table"])

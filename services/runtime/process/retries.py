@@ -1,0 +1,27 @@
+"""Waiting for what will be there again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from services.runtime.errors import UnavailableError
+from services.runtime.process.logs import logger
+
+_FIRST_RETRY_S = 0.1
+_LAST_RETRY_S = 10.0
+Result = TypeVar("Result")
+
+
+async def until_available(message: str, attempt: Callable[[], Awaitable[Result]], **context: str) -> Result:
+    """Try until it raises no UnavailableError, after ever longer pauses: nothing is skipped.
+
+    Each failure is logged as `message` with the context.
+    """
+    wait_s = _FIRST_RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except UnavailableError as error:
+            logger.warning(message, error=str(error), again_in_s=wait_s, **context)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LAST_RETRY_S)

@@ -1,0 +1,206 @@
+"""Settings: environment variables CARILLON_<NAME>, a .env file under them, read once into a frozen type per role."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from ssl import SSLContext
+from typing import Annotated, TypeVar
+from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+import msgspec
+from dotenv import dotenv_values
+
+from services.runtime.errors import CarillonError
+from services.runtime.log.kafka.security import MECHANISMS, PROTOCOLS, KafkaSecurity, Login, read_password, show, trust
+from services.runtime.rpc.transport import Tls
+
+PREFIX = "CARILLON_"
+LOCALTIME = "/etc/localtime"
+_KAFKA_TLS = ("kafka_tls_authority", "kafka_tls_cert", "kafka_tls_key")
+_KAFKA_SASL = ("kafka_sasl_mechanism", "kafka_sasl_user", "kafka_sasl_password_file")
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+SettingsType = TypeVar("SettingsType", bound="Settings")
+
+
+class SettingsError(CarillonError):
+    """A setting is wrong; the message is one line that names it."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every role is told. Each field is the environment variable CARILLON_<FIELD> in capitals."""
+
+    data_dir: str = "./data"
+    host: str = "127.0.0.1"
+    kafka_bootstrap: str | None = None
+    kafka_replication: Positive = 1
+    kafka_security_protocol: str = "PLAINTEXT"
+    kafka_tls_authority: str | None = None
+    kafka_tls_cert: str | None = None
+    kafka_tls_key: str | None = None
+    kafka_sasl_mechanism: str | None = None
+    kafka_sasl_user: str | None = None
+    kafka_sasl_password_file: str | None = None
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
+    shard: Annotated[int, msgspec.Meta(ge=0)] = 0
+    shards: Positive = 1
+    timezone: str | None = None
+    log_level: str = "INFO"
+    console_port: Port = 8080
+    snapshot_s: Positive = 300
+    master_key_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_authority: str | None = None
+
+    def check(self) -> None:
+        """What the types cannot say; SettingsError names the setting."""
+        if self.shard >= self.shards:
+            raise SettingsError(f"{PREFIX}SHARD is {self.shard}, but must be below {PREFIX}SHARDS ({self.shards})")
+        if self.shards > self.partitions:
+            raise SettingsError(f"{PREFIX}SHARDS is {self.shards}, more than {PREFIX}PARTITIONS ({self.partitions})")
+        if self.log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise SettingsError(f"{PREFIX}LOG_LEVEL is {self.log_level!r}; use DEBUG, INFO, WARNING or ERROR")
+        if len({self.tls_cert is None, self.tls_key is None, self.tls_authority is None}) > 1:
+            raise SettingsError(f"{PREFIX}TLS_CERT, {PREFIX}TLS_KEY and {PREFIX}TLS_AUTHORITY go together")
+        for name in ("tls_cert", "tls_key", "tls_authority"):
+            if (path := getattr(self, name)) is not None and not os.access(path, os.R_OK):
+                raise SettingsError(f"{PREFIX}{name.upper()} is {path!r}, which cannot be read")
+        self.zone()
+        self.kafka_security()
+
+    @property
+    def data(self) -> Path:
+        return Path(self.data_dir)
+
+    @property
+    def key_file(self) -> Path:
+        """The installation's master key: in the data directory unless CARILLON_MASTER_KEY_FILE says otherwise."""
+        return Path(self.master_key_file) if self.master_key_file else self.data / "master.key"
+
+    def state_dir(self, role: str) -> Path:
+        """Where this instance of the role keeps its state."""
+        return self.data / (role if self.shards == 1 else f"{role}-{self.shard}-of-{self.shards}")
+
+    def zone(self) -> ZoneInfo:
+        """The zone of all dates and times of the public interface; the host's unless set."""
+        name = self.timezone or _host_zone()
+        try:
+            return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise SettingsError(
+                f"{PREFIX}TIMEZONE is {name!r}, which is no time zone; use a name like Asia/Shanghai"
+            ) from None
+
+    def tls(self) -> Tls | None:
+        """What calls between roles use for mutual TLS, or None."""
+        if self.tls_cert is None or self.tls_key is None or self.tls_authority is None:
+            return None
+        return Tls(Path(self.tls_cert), Path(self.tls_key), Path(self.tls_authority))
+
+    def kafka_security(self) -> KafkaSecurity:
+        """How Kafka is reached; the files are read. SettingsError names the setting that is wrong or missing."""
+        protocol = self.kafka_security_protocol
+        if protocol not in PROTOCOLS:
+            raise SettingsError(
+                f"{PREFIX}KAFKA_SECURITY_PROTOCOL is {protocol!r}; use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+            )
+        has_tls, has_sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
+        for name in (*(() if has_tls else _KAFKA_TLS), *(() if has_sasl else _KAFKA_SASL)):
+            if getattr(self, name) is not None:
+                raise SettingsError(f"{PREFIX}{name.upper()} is set, but {PREFIX}KAFKA_SECURITY_PROTOCOL is {protocol}")
+        return KafkaSecurity(
+            protocol, self._kafka_tls() if has_tls else None, self._kafka_login() if has_sasl else None
+        )
+
+    def _kafka_tls(self) -> SSLContext:
+        authority, cert, key = self.kafka_tls_authority, self.kafka_tls_cert, self.kafka_tls_key
+        if (cert is None) != (key is None):
+            raise SettingsError(f"{PREFIX}KAFKA_TLS_CERT and {PREFIX}KAFKA_TLS_KEY go together")
+        with _told(f"{PREFIX}KAFKA_TLS_AUTHORITY is {authority!r}"):
+            context = trust(Path(authority) if authority else None)
+        if cert is not None and key is not None:
+            with _told(f"{PREFIX}KAFKA_TLS_CERT is {cert!r} and {PREFIX}KAFKA_TLS_KEY {key!r}"):
+                show(context, Path(cert), Path(key))
+        return context
+
+    def _kafka_login(self) -> Login:
+        mechanism, user, file = self.kafka_sasl_mechanism, self.kafka_sasl_user, self.kafka_sasl_password_file
+        if mechanism not in MECHANISMS:
+            given = "not set" if mechanism is None else repr(mechanism)
+            raise SettingsError(f"{PREFIX}KAFKA_SASL_MECHANISM is {given}; use {', '.join(MECHANISMS)}")
+        if user is None or file is None:
+            raise SettingsError(f"{PREFIX}KAFKA_SASL_USER and {PREFIX}KAFKA_SASL_PASSWORD_FILE are needed with SASL")
+        with _told(f"{PREFIX}KAFKA_SASL_PASSWORD_FILE is {file!r}"):
+            return Login(mechanism, user, read_password(Path(file)))
+
+
+def environment() -> dict[str, str]:
+    """The process's environment over what a .env file in the working directory says. SettingsError: not readable."""
+    try:
+        from_file = dotenv_values(".env")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the file .env in {os.getcwd()} cannot be read: {error}") from None
+    return {**{name: value for name, value in from_file.items() if value is not None}, **os.environ}
+
+
+def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
+    """Read one role's settings; an empty variable counts as unset. SettingsError in one line that names the setting."""
+    given = {
+        field.name: value
+        for field in msgspec.structs.fields(settings)
+        if (value := env.get(PREFIX + field.name.upper(), "").strip())
+    }
+    try:
+        loaded = msgspec.convert(given, settings, strict=False)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`")
+        raise SettingsError(f"{PREFIX}{name.upper()} is {given.get(name)!r}: {problem.lower()}") from None
+    loaded.check()
+    return loaded
+
+
+def addresses(role: str, env: Mapping[str, str]) -> list[str]:
+    """CARILLON_<ROLE>_ADDR: where the role's instances listen, comma-separated, in order; empty when unset."""
+    name = f"{PREFIX}{role.upper()}_ADDR"
+    given = [address.strip() for address in env.get(name, "").split(",") if address.strip()]
+    for address in given:
+        host, _, port = address.rpartition(":")
+        if not address.startswith("unix:") and not (
+            host and "/" not in host and port.isdecimal() and int(port) < 65536
+        ):
+            raise SettingsError(f"{name} is {address!r}; use HOST:PORT or unix:PATH, one for each instance")
+    return given
+
+
+@contextmanager
+def _told(setting: str) -> Iterator[None]:
+    """Says which setting it is whose file is not what it should be."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{setting}, which cannot be used: {error}") from None
+
+
+def _host_zone() -> str:
+    """The name of the host's zone: from TZ, else from the place or the content of /etc/localtime."""
+    name = os.environ.get("TZ", "").lstrip(":")
+    if name and not name.startswith("/"):
+        return name
+    file = Path(name or LOCALTIME)
+    if not file.exists():
+        return "UTC"
+    return os.path.realpath(file).partition("/zoneinfo/")[2] or _zone_like(file.read_bytes())
+
+
+def _zone_like(content: bytes) -> str:
+    """The name of the zone with this content, for a host that keeps a copy in place of a link."""
+    names = sorted(available_timezones(), key=lambda name: ("/" not in name, name))
+    for directory in map(Path, TZPATH):
+        for name in names:
+            if (directory / name).is_file() and (directory / name).read_bytes() == content:
+                return name
+    raise SettingsError(f"{PREFIX}TIMEZONE must be set: the host's time zone has no known name")

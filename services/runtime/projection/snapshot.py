@@ -1,0 +1,98 @@
+"""A role's state in memory, and its snapshot on disk: state and log offsets in one file, replaced in one step."""
+
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import Partition
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+
+_SCHEMA = """
+CREATE TABLE blobs (key BLOB NOT NULL, value BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE offsets (topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state as (key, value) blobs, in the order they were written, and the next offset of each partition."""
+
+    offsets: dict[Partition, int]
+    blobs: list[tuple[bytes, bytes]]
+
+
+class SnapshotFile:
+    """One snapshot at `path`; one with another schema version, or damaged, counts as none."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        self.path = path
+        self._version = version
+
+    def load(self) -> Snapshot | None:
+        if not self.path.exists():
+            return None
+        try:
+            return self._read()
+        except sqlite3.Error as error:
+            logger.warning("a snapshot cannot be read and is left aside", path=str(self.path), error=str(error))
+            return None
+
+    def _read(self) -> Snapshot | None:
+        connection = sqlite3.connect(self.path)
+        try:
+            if connection.execute("PRAGMA user_version").fetchone()[0] != self._version:
+                return None
+            offsets = {Partition(t, p): n for t, p, n in connection.execute("SELECT * FROM offsets")}
+            rows = connection.execute("SELECT key, value, crc FROM blobs ORDER BY rowid").fetchall()
+        finally:
+            connection.close()
+        for key, value, crc in rows:
+            if _crc(key, value) != crc:
+                raise sqlite3.DatabaseError("a stored blob has changed")
+        return Snapshot(offsets, [(key, value) for key, value, _ in rows])
+
+    def save(self, offsets: Mapping[Partition, int], blobs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write the new snapshot beside the old one, make it durable, and put it in its place.
+
+        UnavailableError: the disk does not take it; the old one is still there.
+        """
+        reached(Point.SNAPSHOT_TAKEN, self.path.parent.name)
+        fresh = self.path.with_name(self.path.name + ".new")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.unlink(missing_ok=True)
+            self._write(fresh, offsets, blobs)
+            reached(Point.SNAPSHOT_WRITTEN, self.path.parent.name)
+            fresh.replace(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            os.fsync(directory)
+            os.close(directory)
+        except (sqlite3.Error, OSError) as error:
+            fresh.unlink(missing_ok=True)
+            raise UnavailableError(f"the snapshot {self.path} cannot be written: {error}") from error
+        reached(Point.SNAPSHOT_REPLACED, self.path.parent.name)
+
+    def _write(self, path: Path, offsets: Mapping[Partition, int], blobs: Iterable[tuple[bytes, bytes]]) -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(_SCHEMA)
+            connection.execute("BEGIN")
+            connection.executemany("INSERT INTO offsets VALUES (?, ?, ?)", [(*p, n) for p, n in offsets.items()])
+            connection.executemany(
+                "INSERT INTO blobs VALUES (?, ?, ?)", ((key, value, _crc(key, value)) for key, value in blobs)
+            )
+            connection.execute(f"PRAGMA user_version = {self._version}")
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+
+
+def _crc(key: bytes, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(key))

@@ -1,0 +1,58 @@
+"""The other roles, seen from one: a channel to each instance, waiting until they saw what was written."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from protos.runtime.v1.log_pb2 import AwaitRequest, Position
+from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
+from services.domain.topics import TOPICS
+from services.runtime.errors import DeadlineError, UnavailableError
+from services.runtime.rpc.transport import Channel
+
+SETTLE_S = 5.0
+"""How long a caller waits at most to read its own writes, seconds."""
+
+
+class Peers:
+    """Channels by role; a role's n-th leads to its instance n, which owns the partitions p with p mod count = n."""
+
+    def __init__(self, channels: Mapping[str, Sequence[Channel]]) -> None:
+        self._channels = channels
+        self._positions = {
+            role: [PositionsServiceStub(channel) for channel in of_role] for role, of_role in channels.items()
+        }
+
+    def all(self, role: str) -> Sequence[Channel]:
+        """One channel for each instance of the role, in order."""
+        return self._channels[role]
+
+    def owner(self, role: str, partition: int) -> Channel:
+        """The channel to the instance that owns the partition."""
+        instances = self._channels[role]
+        return instances[partition % len(instances)]
+
+    async def wait_applied(self, positions: Iterable[Position]) -> None:
+        """Return once every role that answers for these records, and for the facts that follow, has applied them.
+
+        DeadlineError after SETTLE_S: the records are in the log, but a role is behind.
+        """
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._settle(list(positions), set())
+        except (TimeoutError, DeadlineError, UnavailableError) as error:
+            raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
+
+    async def _settle(self, positions: list[Position], seen: set[str]) -> None:
+        while positions:
+            topics = {position.topic for position in positions} - seen
+            seen |= topics
+            roles = {role for topic in topics for role in TOPICS[topic].answered_by}
+            request = AwaitRequest(positions=positions)
+            stubs = [stub for role in roles for stub in self._positions[role]]
+            answers = await asyncio.gather(*(stub.Await(request, timeout=SETTLE_S) for stub in stubs))
+            positions = [p for answer in answers for p in answer.produced if p.topic not in seen]
+
+    async def close(self) -> None:
+        for channels in self._channels.values():
+            for channel in channels:
+                await channel.close()

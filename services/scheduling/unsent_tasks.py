@@ -1,0 +1,38 @@
+"""Waiting until tasks that go out at once are sent: one query for all who wait, whenever the state moves on."""
+
+import asyncio
+
+from services.runtime.projection.follower import Follower
+from services.scheduling.store import TaskTable
+
+
+class Outstanding:
+    """Tasks that are to go out at once and are not known to be sent."""
+
+    def __init__(self, follower: Follower, committed: TaskTable) -> None:
+        self._follower = follower
+        self._tasks = committed
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    async def gone(self, task_key: str) -> None:
+        """Return when the task is sent. The caller sets the deadline."""
+        future = self._waiting.get(task_key)
+        if future is None:
+            future = self._waiting[task_key] = asyncio.get_running_loop().create_future()
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        await asyncio.shield(future)
+
+    async def _watch(self) -> None:
+        try:
+            while self._waiting:
+                change = self._follower.progress.change
+                left = await self._follower.ask(self._tasks.at_once)
+                for task_key in self._waiting.keys() - left:
+                    self._waiting.pop(task_key).set_result(None)
+                if self._waiting:
+                    await change.wait()
+        finally:
+            while self._waiting:
+                self._waiting.popitem()[1].cancel()

@@ -1,0 +1,93 @@
+"""The clients of docs/clients are what the docs show, and the service accepts what they sign."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kit.repository import ROOT
+from tests.kit.service import Service
+
+CLIENTS = ROOT / "docs" / "clients"
+CONTENT = '世界 😀 "quoted" back\\slash /slash/ <b>&amp; \u2028\u2029 \u007f \u0001\b\f\n\r\t \\u2028 é'
+IGNORED = (
+    '{"😀": 3, "～": 2, "ключ": 1, "": null, "</b>&": "<b>&amp;", "10": 1, "9": 2,'
+    ' "a": [1.10, 1e3, -0.0, 1E-7, 12345678901234567890, 0.1, true],'
+    ' "deep": [[{"z": {"é": 1, "e": 2}}, []], {}], "nothing": [null]}'
+)
+"""A field the door does not know, but which is signed: keys that UTF-16 sorts otherwise, numbers in odd notations."""
+
+COMMANDS = {
+    "py": ["python3", CLIENTS / "sign_and_send.py"],
+    "mjs": ["node", CLIENTS / "sign_and_send.mjs"],
+    "go": ["go", "run", CLIENTS / "sign_and_send.go"],
+    "php": ["php", CLIENTS / "sign_and_send.php"],
+}
+
+
+@pytest.mark.parametrize("language", [*COMMANDS, "java"])
+def test_the_docs_show_the_client_as_it_is(language: str) -> None:
+    page = (ROOT / "docs" / "app-servers.md").read_text()
+    source = (CLIENTS / f"sign_and_send.{language}").read_text()
+    names = {"py": "python", "mjs": "javascript"}
+    assert f"```{names.get(language, language)}\n{source}```\n" in page
+
+
+def request(service: Service) -> str:
+    target = f'{{"userScope": 1, "appkey": {{"android": "{service.android.appkey}"}}}}'
+    basic = json.dumps({"is_notif": 1, "content": CONTENT}, ensure_ascii=False)
+    return f'{{"sendTo": {target}, "msgStyle": {{"basic": {basic}}}, "ignored": {IGNORED}}}'
+
+
+@pytest.mark.parametrize("language", COMMANDS)
+def test_the_service_accepts_what_a_client_signs(service: Service, language: str) -> None:
+    program, *arguments = map(str, COMMANDS[language])
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    command = [program, *arguments, f"{service.urls['v2']}/v2/push", service.android.secret_key]
+    text = accepted(service, run(command, request(service)))
+    assert text.index('"～"') < text.index('"😀"')
+    if language == "go":
+        assert '"a":[1.10,1e3,-0.0,1E-7,12345678901234567890,0.1,true]' in text
+
+
+def test_the_service_accepts_what_the_java_client_signs(service: Service, tmp_path: Path) -> None:
+    if shutil.which("javac") is None:
+        pytest.skip("javac is not installed")
+    here = Path(__file__).parent / "Awkward.java"
+    run(["javac", "-encoding", "UTF-8", "-d", str(tmp_path), str(CLIENTS / "sign_and_send.java"), str(here)])
+    arguments = [f"{service.urls['v2']}/v2/push", service.android.appkey, service.android.secret_key]
+    text = accepted(
+        service,
+        run(
+            [
+                "java",
+                "-Dfile.encoding=UTF-8",
+                "-Dsun.jnu.encoding=UTF-8",
+                "-cp",
+                str(tmp_path),
+                "Awkward",
+                *arguments,
+                "世 😀",
+            ]
+        ),
+    )
+    assert text.index('"～"') < text.index('"😀"')
+    assert '"a":[1.10,1E+3,0.0,7,0.1,true]' in text
+    assert json.loads(run(["java", str(CLIENTS / "sign_and_send.java"), *arguments]))["result"] == 0
+
+
+def run(command: Sequence[str], stdin: str = "") -> str:
+    done = subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def accepted(service: Service, printed: str) -> str:
+    """The canonical text of the push that was accepted, from the log."""
+    answer = json.loads(printed)
+    assert answer["result"] == 0, answer
+    return str(service.audit(answer["id"])["request_json"])

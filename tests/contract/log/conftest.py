@@ -1,0 +1,50 @@
+"""A log to test: SQLite's and Kafka's, empty."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.port import MAX_WAITING_BYTES, Log
+from services.runtime.log.sqlite import SqliteLog
+from tests.kit.kafka import KafkaBroker
+
+PARTITIONS = 4
+
+
+class OpenLog(Protocol):
+    """Opens the log under test; a second call opens what the first has written, once that is closed."""
+
+    async def __call__(self, max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log: ...
+
+
+@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | KafkaBroker:
+    """Where the log under test keeps its records."""
+    if request.param == "sqlite":
+        return tmp_path / "log.db"
+    broker: KafkaBroker = request.getfixturevalue("empty_broker")
+    return broker
+
+
+@pytest.fixture
+async def open_log(place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
+    opened: list[Log] = []
+
+    async def open_one(max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log:
+        if isinstance(place, KafkaBroker):
+            opened.append(await KafkaLog.connect(place.bootstrap, PARTITIONS, max_waiting_bytes=max_waiting_bytes))
+        else:
+            opened.append(SqliteLog(place, max_waiting_bytes=max_waiting_bytes))
+        return opened[-1]
+
+    yield open_one
+    for log in opened:
+        await log.close()
+
+
+@pytest.fixture
+async def log(open_log: OpenLog) -> Log:
+    return await open_log()

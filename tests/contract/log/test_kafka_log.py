@@ -1,0 +1,276 @@
+"""What only the log on Kafka promises, on a real broker that is killed, paused and misconfigured."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+
+from services.domain.topics import APPS, PUSHES, SESSIONS
+from services.runtime.errors import ConflictError, InputError, UnavailableError
+from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.port import Log, Partition, Reader
+from tests.contract.log.conftest import PARTITIONS
+from tests.contract.log.reading import P0, P1, new_record, read_count, read_to_end, values
+from tests.kit.kafka import KafkaBroker
+
+pytestmark = pytest.mark.kafka
+Result = TypeVar("Result")
+Connect = Callable[..., Awaitable[KafkaLog]]
+
+
+@pytest.fixture
+async def connect(empty_broker: KafkaBroker) -> AsyncIterator[Connect]:
+    logs: list[KafkaLog] = []
+
+    async def connect_one(partitions: int = PARTITIONS, timeout_s: float = 30) -> KafkaLog:
+        logs.append(await KafkaLog.connect(empty_broker.bootstrap, partitions, timeout_s=timeout_s))
+        return logs[-1]
+
+    yield connect_one
+    for log in logs:
+        await log.close()
+
+
+@pytest.fixture
+async def admin(empty_broker: KafkaBroker) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(bootstrap_servers=empty_broker.bootstrap)
+    await client.start()
+    yield client
+    await client.close()
+
+
+class Writers:
+    """Callers that append without a pause, in turns that each keeps; remembers what was answered."""
+
+    def __init__(self, log: Log, count: int) -> None:
+        self.answered: list[tuple[int, str]] = []
+        self._more = asyncio.Event()
+        self._stopping = False
+        self._tasks = [asyncio.create_task(self._write(log, number)) for number in range(count)]
+
+    async def _write(self, log: Log, writer: int) -> None:
+        turn = 0
+        while not self._stopping:
+            value = f"{writer}/{turn}"
+            [offset] = await log.append([new_record(value)])
+            self.answered.append((offset, value))
+            self._more.set()
+            turn += 1
+
+    async def until(self, answers: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.answered) < answers:
+                self._more.clear()
+                await self._more.wait()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+
+def first_appearances(found: list[str], writer: int) -> list[int]:
+    """The turns of a writer in the order in which readers that drop repeated ones see them."""
+    turns = [value.split("/") for value in dict.fromkeys(found)]
+    return [int(turn) for who, turn in turns if int(who) == writer]
+
+
+async def persistent_read(reader: Reader, wanted: set[str]) -> list[str]:
+    """Read until all wanted values were seen, calling again when the log is away."""
+    found: list[str] = []
+    async with asyncio.timeout(60):
+        while not wanted <= set(found):
+            try:
+                found += values(await reader.read())
+            except UnavailableError:
+                continue
+    return found
+
+
+async def test_a_killed_broker_loses_nothing_that_was_answered(connect: Connect, empty_broker: KafkaBroker) -> None:
+    log = await connect()
+    reader = await log.open({P0: 0})
+    writers = Writers(log, 16)
+    await writers.until(500)
+    await asyncio.to_thread(empty_broker.kill)
+    before = len(writers.answered)
+    await asyncio.to_thread(empty_broker.start)
+    await writers.until(before + 500)
+    await writers.stop()
+
+    stored = {record.offset: record.value.decode() for record in await read_to_end(log, {P0: 0})}
+    assert {(offset, value) for offset, value in writers.answered if offset >= 0} <= set(stored.items())
+    wanted = {value for _, value in writers.answered}
+    for found in (list(stored.values()), await persistent_read(reader, wanted)):
+        assert wanted <= set(found)
+        for writer in range(16):
+            turns = first_appearances(found, writer)
+            assert turns == list(range(len(turns)))
+
+
+async def test_a_silent_broker_is_unavailable_and_comes_back(connect: Connect, empty_broker: KafkaBroker) -> None:
+    log = await connect(timeout_s=2)
+    await log.append([new_record("before"), new_record("before", P1)])
+    reader = await log.open({P0: 1})
+    empty_broker.pause()
+    try:
+        calls = [log.append([new_record("lost")]), log.append([new_record("lost", P1)]), log.ends([P0]), reader.read()]
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+    finally:
+        empty_broker.resume()
+    assert [type(answer) for answer in answers] == [UnavailableError] * 4
+
+    async with asyncio.timeout(40):
+        offsets: list[int] = []
+        for number in range(10):
+            offsets += await until_available(partial(log.append, [new_record(f"after {number}")]))
+        last = await until_available(lambda: log.last(P0))
+    assert offsets == sorted(offsets)
+    assert last is not None
+    assert (last.offset, last.value) == (offsets[-1], b"after 9")
+    found = await persistent_read(reader, {f"after {number}" for number in range(10)})
+    assert [value for value in dict.fromkeys(found) if value != "lost"] == [f"after {n}" for n in range(10)]
+
+
+async def until_available(call: Callable[[], Awaitable[Result]]) -> Result:
+    while True:
+        try:
+            return await call()
+        except UnavailableError:
+            continue
+
+
+async def test_a_poisoned_producer_is_replaced_and_the_records_sent_again(connect: Connect) -> None:
+    log = await connect()
+    await log.append([new_record("a"), new_record("a", P1)])
+    poisoned = await log._producers.current()
+    poisoned._txn_manager.increment_sequence_number(TopicPartition(*P0), 3)
+    answers = await asyncio.gather(
+        *(log.append([new_record(f"{n}", (P0, P1)[n % 2]), new_record(f"{n}+", (P0, P1)[n % 2])]) for n in range(100))
+    )
+    assert answers == [[1 + n // 2 * 2, 2 + n // 2 * 2] for n in range(100)]
+    assert await log._producers.current() is not poisoned
+    assert await log.append([new_record("b"), new_record("b", P1)]) == [101, 101]
+    expected = ["a", *(v for n in range(0, 100, 2) for v in (f"{n}", f"{n}+")), "b"]
+    assert values(await read_to_end(log, {P0: 0})) == expected
+
+
+async def test_a_producer_whose_sender_died_is_replaced(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the sender dies")
+
+    log = await connect()
+    await log.append([new_record("a")])
+    producer = await log._producers.current()
+    monkeypatch.setattr(producer._message_accumulator, "drain_by_nodes", die)
+    assert await log.append([new_record("b")]) == [1]
+    assert values(await read_to_end(log, {P0: 0})) == ["a", "b"]
+
+
+async def test_a_producer_that_hangs_is_replaced(connect: Connect) -> None:
+    log = await connect(timeout_s=1)
+    await log.append([new_record("a")])
+    (await log._producers.current())._sender.sender_task.cancel()
+    with pytest.raises(UnavailableError):
+        await log.append([new_record("b")])
+    assert await log.append([new_record("c")]) == [1]
+    assert values(await read_to_end(log, {P0: 0})) == ["a", "c"]
+
+
+async def test_another_number_of_partitions_is_refused(connect: Connect) -> None:
+    await (await connect(partitions=PARTITIONS)).close()
+    with pytest.raises(ConflictError, match="device-commands has 4 partitions, but 8 are configured"):
+        await connect(partitions=8)
+
+
+async def test_an_existing_topic_that_would_lose_records_is_refused(
+    connect: Connect, admin: AIOKafkaAdminClient
+) -> None:
+    await admin.create_topics([NewTopic(PUSHES.name, PARTITIONS, 1, topic_configs={"retention.ms": "604800000"})])
+    with pytest.raises(ConflictError, match=r"pushes has .*, which would lose records"):
+        await connect()
+
+
+async def test_too_many_copies_are_refused(empty_broker: KafkaBroker) -> None:
+    with pytest.raises(ConflictError, match="cannot be created"):
+        await KafkaLog.connect(empty_broker.bootstrap, PARTITIONS, replication=3)
+
+
+async def test_nobody_at_the_address() -> None:
+    with pytest.raises(UnavailableError):
+        await KafkaLog.connect("127.0.0.1:1", timeout_s=1)
+
+
+async def test_several_roles_may_start_at_once(connect: Connect) -> None:
+    logs = await asyncio.gather(*(connect() for _ in range(3)))
+    assert await logs[0].append([new_record("a")]) == [0]
+    assert await logs[1].append([new_record("b")]) == [1]
+    assert await logs[2].ends([P0]) == {P0: 2}
+
+
+async def test_a_partition_beyond_the_installation_is_refused(connect: Connect) -> None:
+    log = await connect()
+    with pytest.raises(InputError):
+        await log.append([new_record("a", Partition(SESSIONS.name, PARTITIONS))])
+
+
+async def test_the_last_record_lies_before_the_mark_of_a_transaction(
+    connect: Connect, empty_broker: KafkaBroker
+) -> None:
+    log = await connect()
+    await log.append([new_record("a")])
+    async with AIOKafkaProducer(bootstrap_servers=empty_broker.bootstrap, transactional_id="t") as other:
+        for value in (b"b", b"c"):
+            async with other.transaction():
+                await other.send_and_wait(P0.topic, value, key=b"k", partition=P0.number)
+        async with other.transaction():
+            await other.send_and_wait(P0.topic, b"d", key=b"k", partition=P1.number)
+    async with asyncio.timeout(20):  # the broker writes the marks a moment after it has answered
+        while await log.ends([P0, P1]) != {P0: 5, P1: 2}:
+            continue
+    last, other_last = await log.last(P0), await log.last(P1)
+    assert last is not None
+    assert other_last is not None
+    assert (last.offset, last.value, other_last.offset, other_last.value) == (3, b"c", 0, b"d")
+    assert values(await read_to_end(log, {P0: 0})) == ["a", "b", "c"]
+
+
+async def test_what_kafka_compacts_is_only_what_a_later_record_replaces(
+    connect: Connect, admin: AIOKafkaAdminClient
+) -> None:
+    settings = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "1200000",
+        "segment.ms": "50",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    await admin.create_topics([NewTopic(APPS.name, 1, 1, topic_configs=settings)])
+    log = await connect()
+    apps = Partition(APPS.name, 0)
+    offsets: list[int] = []
+    async with asyncio.timeout(60):
+        while len(records := await read_to_end(log, {apps: 0})) >= len(offsets):
+            offsets += await log.append([new_record(f"{len(offsets)}", apps, key) for key in ("a", "b")])
+    assert offsets == list(range(len(offsets)))
+    assert {record.key: record.offset for record in records} == {b"a": offsets[-2], b"b": offsets[-1]}
+    last = await log.last(apps)
+    assert last is not None
+    assert last.offset == offsets[-1]
+    removed = min(set(offsets) - {record.offset for record in records})
+    assert await read_to_end(log, {apps: removed})
+
+
+async def test_a_position_before_the_first_record_kept(connect: Connect, admin: AIOKafkaAdminClient) -> None:
+    log = await connect()
+    await log.append([new_record(str(number)) for number in range(10)])
+    opened_before = await log.open({P0: 0})
+    await admin.delete_records({TopicPartition(*P0): RecordsToDelete(before_offset=5)})
+    with pytest.raises(ConflictError):
+        await log.open({P0: 4})
+    with pytest.raises(ConflictError):
+        await asyncio.wait_for(opened_before.read(), 20)
+    assert values(await read_count(await log.open({P0: 5}), 5)) == ["5", "6", "7", "8", "9"]

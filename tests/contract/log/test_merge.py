@@ -1,0 +1,87 @@
+"""Partitions in one order of time: none loses its own order, nothing comes before its cause, on either log."""
+
+from collections.abc import Sequence
+
+from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.push.v1.push_pb2 import PushCommand
+from protos.runtime.v1.log_pb2 import Meta, Position
+from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.projection.merge import Merge
+
+COMMANDS = Partition(PUSH_COMMANDS.name, 0)
+FIRST, SECOND = (Partition(PUSHES.name, number) for number in range(2))
+
+
+def command(time_ms: int) -> NewRecord:
+    return NewRecord(PUSH_COMMANDS.name, 0, b"", PushCommand(meta=Meta(time_ms=time_ms)).SerializeToString())
+
+
+def fact(number: int, time_ms: int, because_of: int | None = None) -> NewRecord:
+    cause = None if because_of is None else Position(topic=PUSH_COMMANDS.name, offset=because_of)
+    return NewRecord(PUSHES.name, number, b"", PushFact(meta=Meta(time_ms=time_ms, cause=cause)).SerializeToString())
+
+
+async def merged(log: Log, *, starts: dict[Partition, int] | None = None, ahead_ms: int = 0) -> list[Record]:
+    ends = await log.ends([COMMANDS, FIRST, SECOND])
+    merge = Merge(log, starts or {}, ends, {PUSH_COMMANDS.name: ahead_ms})
+    try:
+        return [dated.record async for batch in merge.batches() for dated in batch]
+    finally:
+        await merge.close()
+
+
+def places(records: Sequence[Record]) -> list[tuple[str, int, int]]:
+    return [(record.topic.removeprefix("push-"), record.partition, record.offset) for record in records]
+
+
+async def test_records_come_in_the_order_of_their_times(log: Log) -> None:
+    await log.append([fact(0, 20), fact(0, 40), fact(1, 10), fact(1, 30), command(15), command(45)])
+    assert places(await merged(log)) == [
+        ("pushes", 1, 0),
+        ("commands", 0, 0),
+        ("pushes", 0, 0),
+        ("pushes", 1, 1),
+        ("pushes", 0, 1),
+        ("commands", 0, 1),
+    ]
+    ahead = await merged(log, ahead_ms=25)
+    assert places(ahead)[:3] == [("commands", 0, 0), ("pushes", 1, 0), ("commands", 0, 1)]
+    assert places(await merged(log, starts={FIRST: 2, COMMANDS: 1})) == [
+        ("pushes", 1, 0),
+        ("pushes", 1, 1),
+        ("commands", 0, 1),
+    ]
+
+
+async def test_a_partition_keeps_its_order_though_its_clock_was_set_back(log: Log) -> None:
+    await log.append([fact(0, 50), fact(0, 10), fact(1, 20), fact(1, 60)])
+    records = await merged(log)
+    assert [r.offset for r in records if r.partition == 0] == [0, 1]
+    assert [r.offset for r in records if r.partition == 1] == [0, 1]
+    assert places(records)[-1] == ("pushes", 1, 1)
+    assert places(records)[0] == ("pushes", 1, 0)
+
+
+async def test_nothing_comes_before_its_cause(log: Log) -> None:
+    """The door's clock is far ahead of delivery's."""
+    await log.append([command(1_000_000 + n) for n in range(500)])
+    await log.append([fact(n % 2, 100 + n, because_of=n) for n in range(500)])
+    records = await merged(log)
+    assert len(records) == 1000
+    done = -1
+    for record in records:
+        if record.topic == PUSH_COMMANDS.name:
+            done = record.offset
+        else:
+            assert PushFact.FromString(record.value).meta.cause.offset <= done
+
+
+async def test_what_cannot_be_understood_stays_in_its_place(log: Log) -> None:
+    await log.append([command(10), NewRecord(PUSH_COMMANDS.name, 0, b"", b"\xff\xff"), command(30), fact(0, 20)])
+    assert places(await merged(log)) == [
+        ("commands", 0, 0),
+        ("commands", 0, 1),
+        ("pushes", 0, 0),
+        ("commands", 0, 2),
+    ]

@@ -1,0 +1,125 @@
+"""What only the embedded log promises."""
+
+import asyncio
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.sqlite import SqliteLog
+from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_to_end, values
+
+_WRITER = """
+import asyncio, pathlib, sys
+from services.runtime.log.sqlite import SqliteLog
+from tests.contract.log.reading import draft
+
+async def main():
+    log = SqliteLog(pathlib.Path(sys.argv[1]))
+    async def call(caller):
+        for turn in range(1_000_000):
+            [offset] = await log.append([draft(f"{caller}/{turn}")])
+            print(offset, f"{caller}/{turn}", flush=True)
+    await asyncio.gather(*(call(caller) for caller in range(8)))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_second_opening_for_writing_is_refused(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    with pytest.raises(ConflictError):
+        SqliteLog(tmp_path / "log.db")
+    await log.close()
+    await SqliteLog(tmp_path / "log.db").close()
+
+
+async def test_a_reading_opening_sees_what_the_writer_answers(tmp_path: Path) -> None:
+    writer = SqliteLog(tmp_path / "log.db")
+    await writer.append([new_record("a"), new_record("b", P1)])
+    beside = SqliteLog(tmp_path / "log.db", read_only=True)
+    reader = await beside.open({P0: 0})
+    assert values(await read_count(reader, 1)) == ["a"]
+    await writer.append([new_record("c")])
+    assert values(await read_count(reader, 1)) == ["c"]
+    assert await beside.ends([P0, P1]) == {P0: 2, P1: 1}
+    with pytest.raises(ConflictError):
+        await beside.append([new_record("d")])
+    await beside.close()
+    await writer.close()
+
+
+async def test_a_reading_opening_works_after_the_writer_has_gone(tmp_path: Path) -> None:
+    writer = SqliteLog(tmp_path / "log.db")
+    await writer.append([new_record("a")])
+    await writer.close()
+    beside = SqliteLog(tmp_path / "log.db", read_only=True)
+    assert values(await read_to_end(beside, {P0: 0})) == ["a"]
+    await beside.close()
+
+
+async def test_a_reading_opening_needs_a_log(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError):
+        SqliteLog(tmp_path / "none.db", read_only=True)
+    assert not (tmp_path / "none.db").exists()
+
+
+async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    command = [sys.executable, "-c", _WRITER, str(path)]
+    writer = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert writer.stdout is not None
+    answered = [(await writer.stdout.readline()).decode().split() for _ in range(400)]
+    writer.kill()
+    answered += [line.decode().split() async for line in writer.stdout if line.endswith(b"\n")]
+    await writer.wait()
+    log = SqliteLog(path)
+    stored = {record.offset: record.value.decode() for record in await read_to_end(log, {P0: 0})}
+    assert list(stored) == list(range(len(stored)))
+    assert {int(offset): value for offset, value in answered}.items() <= stored.items()
+    await log.close()
+
+
+async def test_a_failed_write_is_reported_and_leaves_no_gap(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await log.append([new_record("a")])
+    with sqlite3.connect(tmp_path / "log.db", isolation_level=None) as other:
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON records WHEN NEW.value = x'62'"
+            " BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+        )
+    other.close()
+    with pytest.raises(UnavailableError, match="disk full"):
+        await log.append([new_record("b")])
+    assert await log.append([new_record("c")]) == [1]
+    assert values(await read_to_end(log, {P0: 0})) == ["a", "c"]
+    await log.close()
+
+
+async def test_a_partition_with_much_to_read_does_not_starve_the_others(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await log.append([*[new_record("many")] * 100, new_record("one", P1), new_record("two", P2)])
+    reader = await log.open({P0: 0, P1: 0, P2: 0})
+    first = [*await reader.read(10), *await reader.read(10), *await reader.read(10)]
+    assert {"one", "two"} <= set(values(first))
+    await log.close()
+
+
+async def test_a_page_is_bounded_in_bytes(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    big = new_record("x" * 800_000)
+    await asyncio.gather(*(log.append([big] * 10) for _ in range(5)))
+    reader = await log.open({P0: 0})
+    page = await reader.read()
+    assert sum(len(record.value) for record in page) < 17 * 1024 * 1024
+    assert [r.offset for r in [*page, *await read_count(reader, 50 - len(page))]] == list(range(50))
+    await log.close()
+
+
+async def test_the_number_of_partitions_never_changes(tmp_path: Path) -> None:
+    await SqliteLog(tmp_path / "events.db", partitions=8).close()
+    with pytest.raises(ConflictError, match="CARILLON_PARTITIONS=8"):
+        SqliteLog(tmp_path / "events.db", partitions=32)
+    await SqliteLog(tmp_path / "events.db", partitions=8).close()

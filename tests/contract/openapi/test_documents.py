@@ -1,0 +1,121 @@
+"""The documents themselves: whole, well-formed, served, and kept in docs/."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from edge.openapi.asyncapi import Push
+from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, written
+from edge.openapi.schema import completed, schemas
+from edge.v2.push.targets import SendTo
+from services.domain import device_protocol
+from services.gateway import push_frames as frames
+from tests.contract.openapi.variants import Json, Variants
+from tests.kit.repository import ROOT
+from tests.kit.service import DOORS, Service
+
+DOCS = ROOT / "docs" / "openapi"
+PLACES = [("device", "v2", ASYNCAPI_PATH), *((door, door, OPENAPI_PATH) for door in DOORS)]
+
+
+@pytest.mark.parametrize(("name", "door", "path"), PLACES)
+def test_each_door_serves_its_document_and_docs_has_the_same(service: Service, name: str, door: str, path: str) -> None:
+    served = service.get(door, path)
+    assert served.status_code == 200
+    assert served.headers["content-type"] == "application/json"
+    assert served.content == written(name)
+    assert (DOCS / f"{name}.json").read_bytes() == served.content, "run: python -m edge.openapi docs/openapi"
+
+
+def objects(value: Any) -> Iterator[Json]:
+    """Every object inside."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects(inner)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_reference_leads_somewhere_and_every_component_is_used(name: str) -> None:
+    document = DOCUMENTS[name]()
+    references = {found["$ref"] for found in objects(document) if "$ref" in found}
+    for reference in references:
+        place: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+    own = {f"#/components/schemas/{component}" for component in document["components"]["schemas"]}
+    assert own <= references
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_schemas_are_schemas_and_every_property_is_described(name: str) -> None:
+    components = DOCUMENTS[name]()["components"]["schemas"]
+    for component, schema in components.items():
+        jsonschema_rs.meta.validate({**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"})
+        for field, inner in schema.get("properties", {}).items():
+            assert field == "type" or inner.get("description"), f"{component}.{field} is not described"
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_examples_fit_and_show_every_property_of_requests(door: str) -> None:
+    document = DOCUMENTS[door]()
+    variants = Variants(document)
+    reachable: set[str] = set()
+    for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
+        body = operation["requestBody"]["content"]["application/json"]
+        reachable |= components_of(body["schema"], document)
+        for name, example in body["examples"].items():
+            assert variants.fits(body["schema"], example["value"]), name
+            for _ in variants.of(body["schema"], example["value"]):
+                pass
+    components = document["components"]["schemas"]
+    every = {(component, field) for component in reachable for field in components[component].get("properties", {})}
+    assert every <= variants.seen
+
+
+def components_of(schema: Any, document: Json) -> set[str]:
+    """Every component that a schema leads to."""
+    found: set[str] = set()
+    waiting = [schema]
+    while waiting:
+        for inner in objects(waiting.pop()):
+            name = str(inner.get("$ref", "")).rpartition("/")[2]
+            if name and name not in found:
+                found.add(name)
+                waiting.append(document["components"]["schemas"][name])
+    return found
+
+
+def test_the_frames_of_the_device_protocol_are_all_there_and_their_examples_decode() -> None:
+    document = DOCUMENTS["device"]()
+    messages = document["components"]["messages"]
+    from_device = {message["$ref"].rpartition("/")[2] for operation in document["operations"].values()
+                   if operation["action"] == "receive" for message in operation["messages"]}  # fmt: skip
+    decoded = {}
+    for name, message in messages.items():
+        payload = message["examples"][0]["payload"]
+        whole = {**message["payload"], "components": document["components"]}
+        jsonschema_rs.Draft202012Validator(whole).validate(payload)
+        if name in from_device:
+            decoded[name] = type(device_protocol.decode(json.dumps(payload).encode()))
+    assert set(decoded.values()) == set(device_protocol.Frame.__args__)
+
+
+def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
+    (documented, sent), components = schemas([Push, completed(frames.Push, "Sent")], (), {})
+    assert documented != sent
+    shown, made = components["Push"]["properties"], components["Sent"]["properties"]
+    assert shown.keys() - {"type", "msgid"} == made.keys()
+    for name in made.keys() - {"is_notif", "click"}:
+        assert shown[name] == made[name]
+    click = completed(frames.Click, "SentClick", param=(Any, None))
+    _, components = schemas([Push, click], (), {})
+    assert components["Click"]["properties"].keys() == components["SentClick"]["properties"].keys()
+
+
+def test_a_field_that_is_decoded_later_cannot_be_left_out() -> None:
+    with pytest.raises(TypeError, match=r"SendTo\.tag is decoded later"):
+        completed(SendTo)

@@ -1,0 +1,170 @@
+"""Each document against its door: every limit at its edge and one past it, through HTTP."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import jsonschema_rs
+import pytest
+
+from edge.core.idempotency import HEADER
+from edge.openapi import android, device, ios, v2_push_examples
+from edge.openapi.documents import DOCUMENTS
+from tests.contract.openapi.variants import Json, Variants
+from tests.journeys.installation import TestApp
+from tests.kit.service import DOORS, Service
+
+_PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
+"""Fields that say who sends a request: a wrong one is answered as a wrong sign is."""
+
+OPERATIONS = [
+    pytest.param(door, method, path, id=f"{door} {method} {path}")
+    for door in DOORS
+    for path, methods in DOCUMENTS[door]()["paths"].items()
+    for method in methods
+]
+
+
+class Stage:
+    """Puts the service's own apps, devices and times where the documents' examples have made-up ones."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        soon = datetime.now(ZoneInfo("Asia/Shanghai")) + timedelta(hours=1)
+        key = service.ios_devices[0]["key"]
+        self._real: dict[str | int, Any] = {
+            android.APPKEY: service.android.appkey,
+            ios.APPKEY: service.ios[0].appkey,
+            v2_push_examples.SECOND_IOS: service.ios[1].appkey,
+            android.TOKEN: service.device["token"],
+            device.KEY: key,
+            android.SEND_TIME: soon.strftime("%Y-%m-%d %H:%M"),
+        }
+
+    def real(self, value: Any) -> Any:
+        match value:
+            case dict():
+                return {self.real(key): self.real(inner) for key, inner in value.items()}
+            case list():
+                return [self.real(inner) for inner in value]
+            case str() | int():
+                return self._real.get(value, value)
+            case _:
+                return value
+
+    def apps(self, path: str, body: Json) -> list[TestApp]:
+        """Who signs: the apps that a request names, in order; none for devices."""
+        if path == "/device/v1":
+            return []
+        named = body["sendTo"]["appkey"] if "sendTo" in body else body["appkey"]
+        keys: list[Any] = [named.get("android"), named.get("ios")] if isinstance(named, dict) else [named]
+        flat = [key for each in keys for key in (each if isinstance(each, list) else [each])]
+        known = {app.appkey: app for app in (self._service.android, *self._service.ios)}
+        return [known[key] for key in flat if key in known]
+
+    def answer(self, call: "Call", body: Json, apps: list[TestApp]) -> Json:
+        """The answer, which is one of those that the document shows."""
+        response = self._service.send(call.door, call.method.upper(), call.path, body, *apps)
+        assert response.status_code == 200, response.text
+        content: Json = response.json()
+        call.answers.validate(content)
+        return content
+
+    def make_what_examples_name(self) -> None:
+        """A broadcast and a task, each to be cancelled once."""
+        broadcast = Call("android", "post", "/push")
+        plain = self.real({"appkey": android.APPKEY, "message": "x", "is_notif": 0})
+        self._real[android.MSGID] = self.answer(broadcast, plain, [self._service.android])["msgid"]
+        push = Call("v2", "post", "/v2/push")
+        timed = self.real({**push.examples()["everyone"], "option": {"timed": 2, "send_time_interval": 3600}})
+        self._real[android.TASK_KEY] = self.answer(push, timed, self.apps(push.path, timed))["task_key"]
+
+
+class Call:
+    """An operation of a door's document."""
+
+    def __init__(self, door: str, method: str, path: str) -> None:
+        self.door, self.method, self.path = door, method, path
+        self.document = DOCUMENTS[door]()
+        operation = self.document["paths"][path][method]
+        self._body = operation["requestBody"]["content"]["application/json"]
+        self.schema: Json = self._body["schema"]
+        answers = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        self.answers = jsonschema_rs.Draft202012Validator({**answers, "components": self.document["components"]})
+
+    def examples(self) -> dict[str, Json]:
+        return {name: example["value"] for name, example in self._body["examples"].items()}
+
+
+@pytest.fixture(scope="module")
+def stage(service: Service) -> Stage:
+    return Stage(service)
+
+
+def refusal(answer: Json) -> str | None:
+    """What is wrong with a request, by its answer; None when nothing is."""
+    code = answer.get("result", answer.get("code"))
+    assert code in (None, 0, 400, 401), answer
+    return str(answer["desc"]).removeprefix("input error: ") if code else None
+
+
+def names(desc: str, path: str) -> bool:
+    """Whether an error is about this field, or about what it stands in."""
+    if desc in ("sign not correct", "unauthorized"):
+        return _PROOF.search(path) is not None
+    if desc.startswith("params"):
+        path = re.sub(r"^param\b", "params", path)
+    steps = re.findall(r"[^.\[]+|\[\d+\]", path)
+    if f"missing required field `{steps[-1]}`" in desc:
+        return True
+    places = [
+        "".join(f".{step}" if step[0] != "[" else step for step in steps[:end])[1:] for end in range(1, len(steps) + 1)
+    ]
+    return any(re.match(re.escape(place) + r"(?![\w-])", desc) for place in places)
+
+
+@pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
+def test_every_example_is_accepted(stage: Stage, door: str, method: str, path: str) -> None:
+    call = Call(door, method, path)
+    for name, example in call.examples().items():
+        stage.make_what_examples_name()
+        body = stage.real(example)
+        answer = stage.answer(call, body, stage.apps(path, body))
+        assert refusal(answer) is None, name
+
+
+@pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
+def test_the_door_enforces_what_its_document_says(stage: Stage, door: str, method: str, path: str) -> None:
+    call = Call(door, method, path)
+    variants = Variants(call.document)
+    problems = []
+    count = 0
+    for name, example in call.examples().items():
+        whole = stage.real(example)
+        apps = stage.apps(path, whole)
+        for field, body, fits in variants.of(call.schema, whole):
+            count += 1
+            desc = refusal(stage.answer(call, body, [] if field == "sign" else apps))
+            if fits and desc is not None and re.match(re.escape(field) + " must ", desc):
+                problems.append(f"{name}: {field} is in order but refused: {desc}")
+            elif not fits and (desc is None or not names(desc, field)):
+                problems.append(f"{name}: {field} is wrong, but the answer is {desc}; sent {str(body)[:300]}")
+    assert not problems, "\n".join(problems[:20])
+    assert count > 5
+
+
+@pytest.mark.parametrize(
+    ("door", "path"), [("android", "/push"), ("android", "/timed_msg"), ("ios", "/push"), ("v2", "/v2/push")]
+)
+def test_an_idempotency_key_is_documented_where_it_has_effect(
+    service: Service, stage: Stage, door: str, path: str
+) -> None:
+    call = Call(door, "post", path)
+    body = stage.real(call.examples()["everyone"])
+    key = {HEADER: f"{door} {path}"}
+    apps = stage.apps(path, body)
+    first, second = (service.send(door, "POST", path, body, *apps, headers=key).json() for _ in range(2))
+    assert first["result"] == second["result"] == 0
+    documented = [header["name"] for header in call.document["paths"][path]["post"].get("parameters", ())]
+    assert documented == ([HEADER] if first == second else [])

@@ -1,0 +1,95 @@
+"""Requests that schemathesis makes from the documents, signed, against the running doors."""
+
+import json
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import CheckContext, GenerationMode, Response
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from edge.openapi.documents import DOCUMENTS
+from tests.contract.openapi.test_limits import OPERATIONS, Stage
+from tests.kit.service import Service
+from tests.roles.edge.signing import signed
+
+EXAMPLES = 30
+NAMES_WHAT_MUST_EXIST = {
+    ("delete", "/push"),
+    ("delete", "/timed_msg"),
+    ("post", "/v2/timedtaskdetail"),
+    ("delete", "/v2/timed"),
+}
+"""Requests about a broadcast or a task: one that is made up is 400, however well-formed."""
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def no_fault_of_the_service(context: CheckContext, response: Response, case: Any) -> None:
+    """HTTP is always 200: the service's own faults are in the answer."""
+    answer = json.loads(response.content)
+    assert answer.get("result", answer.get("code", 0)) in (0, 400, 401), answer
+
+
+def without_sign(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "sign"}
+
+
+def secrets_of(stage: Stage, path: str, body: Any) -> list[str]:
+    """The secrets of the apps that a request names, as far as it does so in the documented way."""
+    try:
+        return [app.secret_key for app in stage.apps(path, body)]
+    except (AttributeError, KeyError, TypeError):
+        return []
+
+
+@pytest.fixture
+def formats(service: Service) -> None:
+    """Makes names in generated requests those of apps, devices and times that exist, most of the time."""
+    ios = [app.appkey for app in service.ios]
+    names = {
+        "appkey-android": [service.android.appkey],
+        "appkey-ios": ios,
+        "appkey": [service.android.appkey, *ios],
+        "token": [service.device["token"], service.ios_devices[0]["token"], "unknown"],
+        "task-key": ["0" * 32],
+        "sign": ["0" * 32],
+        "minute": ["2026-01-01 10:00", "2027-01-31 18:05", "2027-02-30 00:00"],
+    }
+    for name, values in names.items():
+        schemathesis.openapi.format(name, st.sampled_from(values))
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
+@pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
+def test_whatever_is_sent_the_answer_is_one_of_the_document(
+    service: Service, formats: None, door: str, method: str, path: str, mode: GenerationMode
+) -> None:
+    schema = schemathesis.openapi.from_dict(DOCUMENTS[door]())
+    schema.config.update(base_url=service.urls[door])
+    stage = Stage(service)
+    results: list[int] = []
+
+    @seed(1)
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
+    def send(case: Any) -> None:
+        case.body = stage.real(case.body)
+        if isinstance(case.body, dict) and path != "/device/v1":
+            case.body = json.loads(signed(without_sign(case.body), *secrets_of(stage, path, case.body)))
+        response = case.call()
+        case.validate_response(response, checks=[*CHECKS, no_fault_of_the_service])
+        answer = json.loads(response.content)
+        results.append(answer.get("result", answer.get("code", 0)))
+
+    send()
+    assert len(results) >= EXAMPLES // 4
+    if mode is GenerationMode.POSITIVE and (method, path) not in NAMES_WHAT_MUST_EXIST:
+        assert 0 in results

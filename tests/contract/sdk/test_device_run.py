@@ -1,0 +1,138 @@
+"""`carillon device run`, over the real gateway."""
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.push.v1.push_pb2 import Message
+from tests.contract.sdk.gateway import ScriptedGateway
+from tests.kit.certificates import Authority
+from tests.roles.gateway.conftest import ANDROID, House
+
+
+class Running:
+    """`carillon device run` as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    @classmethod
+    async def start(cls, house: House, *options: str) -> "Running":
+        code = "from carillon.commands.device import device; device()"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, "run", *options,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "CARILLON_GATEWAY_PORT": str(house.port)},
+        )  # fmt: skip
+        return cls(process)
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            return (await self.process.stdout.readline()).decode()
+
+    async def end(self) -> tuple[int, str, str]:
+        async with asyncio.timeout(30):
+            out, err = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode(), err.decode()
+
+
+async def test_the_command_prints_a_json_object_for_each_event(house: House) -> None:
+    options = "--alias anna --tag 5 --tag -7 --stag news --attribute brand=Acme --json"
+    running = await Running.start(house, "--appkey", ANDROID, *options.split())
+    printed: list[dict[str, Any]] = [json.loads(await running.line()) for _ in range(4)]
+    assert [each["type"] for each in printed] == ["welcome", "ok", "ok", "ok"]
+    device = await house.device(printed[0]["token"])
+    assert (device.alias, list(device.tags), list(device.stags)) == ("anna", [-7, 5], ["news"])
+    assert device.attributes.brand == "Acme"
+    (connection,) = await house.delivery.until(house.delivery.connections)
+    house.delivery.send(Message(is_notif=True, content="hi"), [connection], [42])
+    push = json.loads(await running.line())
+    assert (push["type"], push["msgid"], push["content"]) == ("push", 42, "hi")
+    await house.delivery.until(lambda: sorted(row[1:] for row in house.delivery.reports()) == [(42, 2), (42, 3)])
+    running.process.send_signal(signal.SIGINT)
+    assert (await running.end())[::2] == (0, "")
+
+
+async def test_the_command_prints_readable_lines_for_many_devices(house: House) -> None:
+    running = await Running.start(house, "--appkey", ANDROID, "--count", "3")
+    lines = [await running.line() for _ in range(3)]
+    assert sorted(line.split()[2] for line in lines) == ["1", "2", "3"]
+    assert all("welcome" in line and "key=" not in line for line in lines)
+    running.process.send_signal(signal.SIGTERM)
+    assert (await running.end())[0] == 0
+
+
+async def test_the_command_ends_with_1_when_the_gateway_refuses(house: House) -> None:
+    running = await Running.start(house, "--appkey", "1999999999", "--json")
+    code, out, err = await running.end()
+    assert code == 1
+    assert "unauthorized: the gateway does not accept this appkey" in err
+    assert json.loads(out.splitlines()[0])["type"] == "goodbye"
+
+
+WRONG = [
+    (["--attribute", "colour=red"], 2, "brand"),
+    (["--url", "http://localhost/"], 1, "'http://localhost/' is no ws:// or wss:// URL"),
+    (["--url", "wss://localhost/", "--ca", __file__], 2, "holds no certificate"),
+    (["--url", "ws://localhost/", "--ca", __file__], 2, "is not wss://"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "text"), WRONG)
+async def test_the_command_says_what_is_wrong_with_its_options(
+    house: House, options: list[str], code: int, text: str
+) -> None:
+    running = await Running.start(house, "--appkey", ANDROID, *options)
+    ended, _, err = await running.end()
+    assert (ended, text in err) == (code, True), err
+
+
+async def test_with_a_state_the_same_devices_return_and_show_nothing_twice(house: House, tmp_path: Path) -> None:
+    options = ("--appkey", ANDROID, "--state", str(tmp_path / "devices"), "--json")
+    running = await Running.start(house, *options)
+    first = json.loads(await running.line())
+    (connection,) = await house.delivery.until(house.delivery.connections)
+    house.delivery.send(Message(content="once"), [connection], [7])
+    assert json.loads(await running.line())["content"] == "once"
+    await house.delivery.until(house.delivery.reports)
+    running.process.kill()
+    await running.end()
+    (file,) = (tmp_path / "devices").iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == (f"{ANDROID}-1.json", 0o600)
+    running = await Running.start(house, *options)
+    again = json.loads(await running.line())
+    assert (again["token"], again["new"]) == (first["token"], False)
+    connection = (await house.delivery.until(lambda: house.delivery.connections()[1:]))[0]
+    house.delivery.send(Message(content="once"), [connection], [7])
+    house.delivery.send(Message(content="twice"), [connection], [8])
+    assert json.loads(await running.line())["content"] == "twice"
+    running.process.send_signal(signal.SIGTERM)
+    assert (await running.end())[0] == 0
+    file.write_text("{")
+    code, _, err = await (await Running.start(house, *options)).end()
+    assert (code, str(file) in err) == (1, True)
+
+
+async def test_with_an_authority_it_speaks_tls(house: House, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    issued = authority.issue("gateway")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.certificate, issued.key)
+    gateway = ScriptedGateway(context)
+    await gateway.open()
+    running = await Running.start(house, "--appkey", ANDROID, "--url", gateway.url, "--ca", str(authority.file))
+    await gateway.greeted()
+    assert "welcome" in await running.line()
+    running.process.send_signal(signal.SIGTERM)
+    assert (await running.end())[0] == 0
+    await gateway.close()

@@ -1,0 +1,133 @@
+"""Both SDKs with the real gateway."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from carillon_device import DeadlineError, DeviceEndedError, Frame, RefusedError, UnavailableError
+from protos.push.v1.push_pb2 import Message
+from tests.contract.sdk.driven import Driven
+from tests.kit.device import VirtualDevice
+from tests.roles.gateway.conftest import ANDROID, IOS, House
+from tests.roles.gateway.scripted import BOUND_S, Client
+
+
+def url(house: House) -> str:
+    return f"ws://127.0.0.1:{house.port}/device/v1"
+
+
+async def event(device: VirtualDevice, kind: str) -> Frame:
+    """The next event of that type; others before it are passed over."""
+    async with asyncio.timeout(BOUND_S):
+        while (found := await device.events.get())["type"] != kind:
+            pass
+        return found
+
+
+async def test_it_registers_asks_and_leaves(house: House) -> None:
+    device = VirtualDevice(url(house), ANDROID, attributes={"brand": "Acme"})
+    await device.connect()
+    assert (await event(device, "welcome"))["new"] is True
+    await device.set_alias("anna")
+    read = await device.get_device()
+    assert (read["alias"], read["device"]) == ("anna", {"brand": "Acme"})
+    with pytest.raises(RefusedError, match="alias must have 1 to 40 bytes") as refused:
+        await device.set_alias("")
+    assert refused.value.code == 400
+    await device.close()
+    events, _ = await house.session_facts(enough=2)
+    assert events[-1].reason == ""
+    with pytest.raises(UnavailableError):
+        await device.request({"type": "get_device"})
+
+
+async def test_it_acknowledges_every_push_and_shows_each_once(house: House) -> None:
+    device = VirtualDevice(url(house), ANDROID)
+    await device.connect()
+    (connection,) = await house.delivery.until(house.delivery.connections)
+    house.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
+    house.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
+    house.delivery.send(Message(content="second"), [connection], [2])
+    assert [(await event(device, "push"))["content"] for _ in range(2)] == ["first", "second"]
+    await house.delivery.until(lambda: len(house.delivery.reports()) == 4)
+    assert sorted(report[1:] for report in house.delivery.reports()) == [(1, 2), (1, 2), (1, 3), (2, 2)]
+    await device.close()
+
+
+async def test_it_comes_back_as_the_same_device(house: House) -> None:
+    device = VirtualDevice(url(house), ANDROID)
+    await device.connect()
+    first = await event(device, "welcome")
+    (connection,) = await house.delivery.until(house.delivery.connections)
+    house.delivery.close(connection, "draining")
+    gone = await event(device, "disconnected")
+    assert gone["reason"] == "draining"
+    house.clock.move(1)
+    device_again = VirtualDevice(url(house), ANDROID, token=first["token"], key=first["key"])
+    await device_again.connect()
+    again = await event(device_again, "welcome")
+    assert (again["token"], again["new"]) == (first["token"], False)
+    await device.close()
+    await device_again.close()
+
+
+async def test_it_reconnects_by_itself_after_a_lost_connection(house: House) -> None:
+    device = VirtualDevice(url(house), ANDROID)
+    await device.connect()
+    first = await event(device, "welcome")
+    device.send({"type": "no such"})
+    assert (await event(device, "error"))["code"] == 400
+    device._connection.drop()  # type: ignore[union-attr]
+    assert (await event(device, "disconnected"))["reason"] == "connection lost"
+    again = await event(device, "welcome")
+    assert (again["token"], again["new"]) == (first["token"], False)
+    await device.close()
+
+
+async def test_final_goodbyes_end_it(house: House) -> None:
+    stranger = VirtualDevice(url(house), IOS)
+    with pytest.raises(DeviceEndedError, match="does not accept this appkey"):
+        await stranger.connect()
+    device = VirtualDevice(url(house), ANDROID)
+    await device.connect()
+    other = await Client.connect(house.port)
+    await other.hello(ANDROID, token=device.token, key=device.key)
+    with pytest.raises(DeviceEndedError) as ended:
+        await device.ended()
+    assert ended.value.reason == "replaced"
+
+
+async def test_it_waits_for_a_gateway_that_is_not_there_yet() -> None:
+    device = VirtualDevice("ws://127.0.0.1:1/device/v1", ANDROID)
+    with pytest.raises(DeadlineError):
+        await device.connect(seconds=0.05)
+    assert (await event(device, "disconnected"))["retry_ms"] >= 0
+    await device.close()
+
+
+async def test_the_javascript_sdk_registers_asks_and_shows(house: House, tmp_path: Path) -> None:
+    device = await Driven.start("javascript", url(house), str(tmp_path / "state.json"), None, {"heartbeat": 600})
+    try:
+        welcome = await device.event("welcome")
+        assert (welcome["new"], welcome["heartbeat"]) == (True, 600)
+        assert await device.next("connect") == "welcomed"
+        device.call("add_stags", ["news"])
+        await device.next("returned")
+        device.elapse(300_000)
+        device.elapse(600_000)
+        device.call("get_device")
+        assert (await device.next("returned"))["stags"] == ["news"]
+        (connection,) = await house.delivery.until(house.delivery.connections)
+        house.delivery.send(Message(content="first"), [connection], [1])
+        assert await device.shown() == "first"
+        await house.delivery.until(lambda: [row[1:] for row in house.delivery.reports()] == [(1, 2)])
+        await device.close()
+    finally:
+        await device.kill()
+
+
+async def test_a_ping_frame_is_answered(house: House) -> None:
+    client = await Client.connect(house.port)
+    await client.hello(ANDROID)
+    assert await client.ask(type="ping") == {"type": "pong"}

@@ -1,0 +1,124 @@
+"""What `carillon up` prints works when it is pasted, wherever it is pasted."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from carillon.welcome import command_line
+from tests.journeys.installation import CARILLON, Installation
+from tests.kit.certificates import Authority
+from tests.kit.device import VirtualDevice
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    installation = Installation(tmp_path / "data", None)
+    installation.start()
+    yield installation
+    installation.close()
+
+
+def _shell(line: str, cwd: Path) -> str:
+    """Run a line as a person's shell does, knowing nothing of the service's settings."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
+    return subprocess.run(line, shell=True, check=True, capture_output=True, text=True, env=env, cwd=cwd).stdout
+
+
+async def test_each_printed_line_works(installation: Installation, tmp_path: Path) -> None:
+    lines = [line.strip() for line in installation.output().read_text().splitlines()]
+    device_line = next(line for line in lines if " device run " in line)
+    curl = next(line for line in lines if line.startswith("curl "))
+    send = next(line for line in lines if " send --secret " in line)
+    audit = next(line for line in lines if line.endswith(" audit push ID"))
+    health = next(line.split()[-1] for line in lines if line.startswith("health and metrics"))
+    assert (await asyncio.to_thread(httpx.get, health)).text == '{"status":"ready"}'
+    process = await asyncio.create_subprocess_shell(
+        f"exec env {device_line} --json",
+        stdout=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")},
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    try:
+        events = 0
+        while events < 3:
+            await asyncio.wait_for(process.stdout.readline(), 30)
+            events += 1
+        answers = [json.loads(await asyncio.to_thread(_shell, line, tmp_path)) for line in (curl, send)]
+        assert [answer["result"] for answer in answers] == [0, 0]
+        for answer in answers:
+            push = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+            assert (push["type"], push["msgid"], push["content"]) == ("push", answer["id"], "Hello from Carillon")
+        report = await asyncio.to_thread(_shell, audit.replace("ID", str(answers[0]["id"])), tmp_path)
+        assert re.search(r"audience +stag \"news\"", report)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_the_demo_app_is_made_once(installation: Installation) -> None:
+    installation.stop()
+    installation.start()
+    apps = installation.carillon("app", "list", "--json").strip().splitlines()
+    assert [json.loads(app)["name"] for app in apps] == ["Demo"]
+    device = VirtualDevice(installation.gateway_url, json.loads(apps[0])["appkey"])
+    await device.connect()
+    await device.close()
+
+
+def test_no_secret_but_that_of_the_demo_app_is_printed(installation: Installation) -> None:
+    assert " send --secret " in _printed_by_the_next_start(installation)
+    (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]
+    create = ("app", "create", "--platform", "android", "--name", "Demo", "--package", "org.example.demo", "--json")
+    own = json.loads(installation.carillon(*create))
+    printed = _printed_by_the_next_start(installation)
+    assert demo["appkey"] in printed
+    assert own["secret_key"] not in printed
+    installation.carillon("app", "set", demo["appkey"], "--name", "Shop")
+    printed = _printed_by_the_next_start(installation)
+    assert "--secret" not in printed
+    assert f"{installation.v2_url}/v2/push" in printed
+
+
+def _printed_by_the_next_start(installation: Installation) -> str:
+    installation.stop()
+    before = len(installation.output().read_text())
+    installation.start()
+    return installation.output().read_text()[before:]
+
+
+def test_with_tls_devices_are_sent_to_the_secure_door(tmp_path: Path) -> None:
+    tls = Authority(tmp_path / "tls").issue("gateway")
+    installation = Installation(tmp_path / "data", None)
+    installation.env |= {
+        "CARILLON_GATEWAY_TLS_CERT": str(tls.certificate),
+        "CARILLON_GATEWAY_TLS_KEY": str(tls.key),
+    }
+    try:
+        installation.start()
+        printed = installation.output().read_text()
+    finally:
+        installation.close()
+    url = installation.gateway_url.replace("ws:", "wss:")
+    assert f"--url {url}\n" in printed
+    assert printed.count(url) == 2
+
+
+def test_the_command_is_short_only_where_the_shell_finds_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(CARILLON).parent))
+    assert command_line(CARILLON, {}) == "carillon"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert command_line(CARILLON, {"CARILLON_DATA_DIR": "/my data"}) == f"CARILLON_DATA_DIR='/my data' {CARILLON}"
+
+
+def test_what_the_service_writes_is_for_its_owner_alone(installation: Installation) -> None:
+    modes = {path.name: path.stat().st_mode & 0o077 for path in installation.data.rglob("*") if path.suffix != ".out"}
+    assert "carillon.sock" in modes
+    assert not {name for name, mode in modes.items() if mode}

@@ -1,0 +1,64 @@
+"""Certificates for one test: an authority, and who it vouches for."""
+
+import datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from services.runtime.rpc.transport import Tls
+
+_DAY = datetime.timedelta(days=1)
+
+
+class Authority:
+    """Signs certificates for 127.0.0.1 and writes all into a directory as PEM."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(f"authority {directory.name}")
+        certificate = _builder(self._name, self._name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        self.file = self._written("authority.pem", certificate.sign(self._key, hashes.SHA256()))
+
+    def issue(self, who: str) -> Tls:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _builder(_name(who), self._name, key).add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        file = self._written(f"{who}.pem", certificate.sign(self._key, hashes.SHA256()))
+        key_file = self._directory / f"{who}.key"
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return Tls(file, key_file, self.file)
+
+    def _written(self, name: str, certificate: x509.Certificate) -> Path:
+        file = self._directory / name
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        return file
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _DAY)
+        .not_valid_after(now + _DAY)
+    )

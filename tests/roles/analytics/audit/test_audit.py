@@ -1,0 +1,292 @@
+"""What is told about pushes and devices with a known history."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditPushRequest, AuditPushResponse, TimelineEntry
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.push.v1.push_pb2 import Audience, Devices, Filter, Kind, SendPush, TagGroup
+from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.devices_pb2 import DeviceFact
+from protos.runtime.v1.log_pb2 import Origin
+from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFellDue, TaskScheduled, TaskSent
+from services.domain.topics import DEVICES, TASKS
+from services.runtime.errors import InputError, NotFoundError
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.support import (
+    APP,
+    T0,
+    app_outcomes,
+    cancel,
+    cancelled,
+    device,
+    finished,
+    meta,
+    new_record,
+    outcomes,
+    send,
+    served,
+    session,
+    started,
+)
+
+Line = tuple[str, int, int, int, str]
+
+
+def lines(timeline: "list[TimelineEntry]") -> list[Line]:
+    """(event, ms after T0 of the first and the last, count, detail) of each entry."""
+    return [(e.event, e.first_ms - T0, e.last_ms - T0, e.count, e.detail) for e in timeline]
+
+
+def in_states(answer: AuditPushResponse) -> list[tuple[str, str, int]]:
+    return [(count.state, count.reason, count.devices) for count in answer.states]
+
+
+async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    audience = Audience(filter=Filter(tags=[TagGroup(tags=[5])]))
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, audience=audience),
+                started(1000, 1, [1, 2, 3], T0 + 5),
+                started(1000, 2, [9], T0 + 6),
+                outcomes(
+                    1,
+                    app_outcomes(1000, [1, 2, 3], Outcome.OUTCOME_KIND_SENT, T0 + 10),
+                    app_outcomes(1000, [2], Outcome.OUTCOME_KIND_SENT, T0 + 40),
+                    app_outcomes(1000, [1], Outcome.OUTCOME_KIND_RECEIVED, T0 + 50),
+                    app_outcomes(1000, [2], Outcome.OUTCOME_KIND_RECEIVED, T0 + 60),
+                    app_outcomes(1000, [3], Outcome.OUTCOME_KIND_FAILED, T0 + 70, "token not found"),
+                    app_outcomes(7777, [3], Outcome.OUTCOME_KIND_SENT, T0 + 70),
+                ),
+                outcomes(2, app_outcomes(1000, [9], Outcome.OUTCOME_KIND_EXPIRED, T0 + 90)),
+                cancel(1000, T0 + 80),
+                cancelled(1000, 1, T0 + 81),
+                finished(1000, 1, T0 + 95),
+                finished(1000, 2, T0 + 96),
+            ]
+        )
+        answer = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+
+    assert (answer.msgid, answer.appkey, answer.kind) == (1000, APP, "broadcast")
+    assert (answer.audience, answer.audience_count) == ("tag 5", 4)
+    assert answer.request_json == '{"appkey":1}'
+    assert lines(list(answer.timeline)) == [
+        ("command", 0, 0, 1, "accepted through v2 from 10.0.0.1, request req-1"),
+        ("audience", 5, 6, 4, "in 2 partitions, until 2026-09-21 23:13:20 CST"),
+        ("sent", 10, 40, 3, ""),
+        ("received", 50, 60, 2, ""),
+        ("failed", 70, 70, 1, "token not found: 1"),
+        ("cancel command", 80, 80, 1, "through v2 from 10.0.0.2, request req-2"),
+        ("push cancelled", 81, 81, 1, "in 1 of 2 partitions"),
+        ("expired", 90, 90, 1, ""),
+        ("finished", 95, 96, 2, "in 2 of 2 partitions"),
+    ]
+    assert in_states(answer) == [("received", "", 2), ("failed", "token not found", 1), ("expired", "", 1)]
+
+
+async def test_a_receipt_counts_more_than_the_end_before_it(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        sent = outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 5))
+        await log.append([send(1000), started(1000, 1, [1, 2, 3]), started(1000, 2, [9]), sent, cancelled(1000, 1)])
+        before = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        late = app_outcomes(1000, [1], Outcome.OUTCOME_KIND_RECEIVED, T0 + 50)
+        await log.append([outcomes(1, late, seed="late"), outcomes(1, late, seed="again")])
+        after = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+
+    assert in_states(before) == [("pending", "", 1), ("cancelled", "", 3)]
+    assert in_states(after) == [("pending", "", 1), ("received", "", 1), ("cancelled", "", 2)]
+
+
+async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    audience = Audience(
+        devices=Devices(
+            partitions=np.array([1, 1], "<u2").tobytes(),
+            numbers=np.array([4, 5], "<u4").tobytes(),
+            id_offsets=np.array([0, 2], "<u4").tobytes(),
+        )
+    )
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(900),
+                send(1000, audience=audience, id_count=3, kind=Kind.KIND_UNICAST),
+                send(1003, request_id="other"),
+                outcomes(
+                    1,
+                    app_outcomes(np.array([1000, 1002]), [4, 5], Outcome.OUTCOME_KIND_SENT, T0 + 10),
+                    app_outcomes(1002, [5], Outcome.OUTCOME_KIND_RECEIVED, T0 + 20),
+                    app_outcomes(1003, [5], Outcome.OUTCOME_KIND_RECEIVED, T0 + 20),
+                ),
+            ]
+        )
+        whole = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        one = await analytics.AuditPush(AuditPushRequest(msgid=1002))
+        unknown_token = await analytics.AuditPush(AuditPushRequest(msgid=1001))
+        after = await analytics.AuditPush(AuditPushRequest(msgid=1003))
+        with pytest.raises(NotFoundError):
+            await analytics.AuditPush(AuditPushRequest(msgid=1004))
+
+    assert [line[0::3] for line in lines(list(whole.timeline))] == [("command", 1), ("sent", 2), ("received", 1)]
+    assert one.msgid == 1000
+    assert lines(list(one.timeline))[-4:] == [
+        ("sent", 10, 10, 2, ""),
+        ("message sent", 10, 10, 1, "message 1002"),
+        ("received", 20, 20, 1, ""),
+        ("message received", 20, 20, 1, "message 1002"),
+    ]
+    assert (whole.audience_count, in_states(whole)) == (2, [("sent", "", 1), ("received", "", 1)])
+    assert in_states(one) == [("received", "", 1)]
+    assert unknown_token.timeline == whole.timeline
+    assert in_states(unknown_token) == []
+    assert after.msgid == 1003
+
+
+def task(time_ms: int, **fact: object) -> NewRecord:
+    origin = Origin(door="v2", address="10.0.0.9", request_id="req-t")
+    message = TaskFact(meta=meta(f"task {time_ms}", time_ms, "scheduling", origin), task_key="k1", **fact)  # type: ignore[arg-type]
+    return new_record(TASKS.name, 2, message)
+
+
+async def test_a_timed_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    push = SendPush(msgid=1000, id_count=1, appkey=APP, audience=Audience(), request_json='{"a":1}', task_key="k1")
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([task(T0, scheduled=TaskScheduled(pushes=[push], due_ms=T0 + 60_000, created_ms=T0))])
+        waiting = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        await log.append(
+            [
+                task(T0 + 60_000, fell_due=TaskFellDue()),
+                send(1000, time_ms=T0 + 60_001, task_key="k1"),
+                task(T0 + 60_002, sent=TaskSent()),
+            ]
+        )
+        sent = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+
+    scheduled = (
+        "task scheduled",
+        0,
+        0,
+        1,
+        "task k1, due 2026-09-21 22:14:20 CST, through v2 from 10.0.0.9, request req-t",
+    )
+    assert lines(list(waiting.timeline)) == [scheduled]
+    assert waiting.request_json == '{"a":1}'
+    assert [line[:2] for line in lines(list(sent.timeline))] == [
+        ("task scheduled", 0),
+        ("task fell due", 60_000),
+        ("command", 60_001),
+        ("task sent", 60_002),
+    ]
+
+
+async def test_the_request_stands_at_its_first_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([send(1000, request_json='{"both":1}'), send(1001, request_json="")])
+        assert (await analytics.AuditPush(AuditPushRequest(msgid=1001))).request_json == '{"both":1}'
+
+
+async def test_unknown_and_impossible_ids(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        with pytest.raises(NotFoundError, match="42"):
+            await analytics.AuditPush(AuditPushRequest(msgid=42))
+        with pytest.raises(InputError, match="msgid"):
+            await analytics.AuditPush(AuditPushRequest())
+        with pytest.raises(NotFoundError, match="no device"):
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="x"))
+        with pytest.raises(InputError, match="token"):
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP))
+
+
+async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    request = AuditDeviceRequest(appkey=APP, token="token-1-3")
+    shanghai = {"region": "上海市"}
+    async with served(log, clickhouse, tmp_path) as analytics:
+        for state in (
+            device(3, attributes={"region": "北京市"}),
+            device(4),
+            device(3, time_ms=T0 + 2, attributes=shanghai, alias="a", tags=[1, 2], stags=["news"]),
+            device(3, time_ms=T0 + 3, attributes=shanghai, alias="b", tags=[2, 7]),
+            device(3, time_ms=T0 + 30, alias="b", tags=[2, 7], removed_ms=T0 + 30, removed_reason="unregistered"),
+        ):
+            await log.append([state])
+            answer = await analytics.AuditDevice(request)
+        await log.append(
+            [
+                session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                session(4, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                started(1000, 1, [3, 4], T0 + 9),
+                started(1001, 1, [4], T0 + 9),
+                started(1002, 2, [3], T0 + 9),
+                outcomes(1, app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_DROPPED, T0 + 11, "mailbox full"), seed="2"),
+                outcomes(2, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 12)),
+                session(3, Session.SESSION_EVENT_KIND_CLOSED, T0 + 20, reason="idle"),
+            ]
+        )
+        answer = await analytics.AuditDevice(request)
+
+    assert (answer.appkey, answer.token) == (APP, "token-1-3")
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android, region 北京市"),
+        ("connected", 1, 1, 1, ""),
+        ("changed", 2, 2, 1, 'alias a, +tag 1, +tag 2, +stag "news", region 上海市'),
+        ("changed", 3, 3, 1, 'alias b, +tag 7, -tag 1, -stag "news"'),
+        ("audience", 9, 9, 1, "push 1000"),
+        ("sent", 10, 10, 1, "message 1000"),
+        ("dropped", 11, 11, 1, "message 1000, mailbox full"),
+        ("disconnected", 20, 20, 1, "idle"),
+        ("removed", 30, 30, 1, "unregistered"),
+    ]
+
+
+async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        reason = "revoked by alice@ops"
+        revocations = DeviceFact(revocations=Revocations(appkey=APP, partition=1, numbers=BitMap([3]).serialize()))
+        revoked = NewRecord(DEVICES.name, 1, APP.encode(), revocations.SerializeToString())
+        for state in (
+            device(3, token="t"),
+            revoked,
+            device(3, token="t", time_ms=T0 + 5, removed_ms=T0 + 5, removed_reason=reason),
+            device(8, token="t", time_ms=T0 + 7, registered_ms=T0 + 7, former_numbers=[3]),
+        ):
+            await log.append([state])
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="t"))
+        await log.append(
+            [
+                session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                started(1000, 1, [3], T0 + 2),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 3)),
+                session(8, Session.SESSION_EVENT_KIND_OPENED, T0 + 8),
+            ]
+        )
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="t"))
+
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android"),
+        ("connected", 1, 1, 1, ""),
+        ("audience", 2, 2, 1, "push 1000"),
+        ("sent", 3, 3, 1, "message 1000"),
+        ("removed", 5, 5, 1, reason),
+        ("registered again", 7, 7, 1, ""),
+        ("connected", 8, 8, 1, ""),
+    ]
+
+
+async def test_a_device_whose_first_states_are_gone(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append([device(3), device(3, time_ms=T0 + 9, alias="a", tags=[1])])
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android"),
+        ("changed", 9, 9, 1, "alias a, +tag 1"),
+    ]

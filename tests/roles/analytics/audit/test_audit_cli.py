@@ -1,0 +1,147 @@
+"""`carillon audit` against a service that answers over gRPC."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import click
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from analytics.ingestion.batches import Pace
+from analytics.server import AnalyticsServicer
+from analytics.statistics.logins import count_days
+from analytics.store.clickhouse import ClickHouse
+from carillon.commands.audit import audit
+from carillon.commands.connect import SOCKET
+from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.transport import serve
+from tests.roles.analytics.support import (
+    APP,
+    PARTITIONS,
+    T0,
+    app_changed,
+    app_outcomes,
+    device,
+    make,
+    outcomes,
+    running,
+    send,
+    started,
+)
+
+Carillon = Callable[..., Awaitable[Result]]
+ZONE = "Asia/Shanghai"
+
+
+@pytest.fixture
+async def carillon(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Carillon]:
+    """The command, with a push to a device that got it and to one that has no tag 5."""
+    monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CARILLON_TIMEZONE", ZONE)
+    monkeypatch.chdir(tmp_path)
+    await count_days(clickhouse, ZoneInfo(ZONE))
+    await log.append(
+        [
+            app_changed("set", "ack_info on"),
+            device(3, time_ms=T0 - 1, tags=[5]),
+            device(4, time_ms=T0 - 1),
+            send(1000, audience=Audience(filter=Filter(tags=[TagGroup(tags=[5])]))),
+            started(1000, 1, [3], T0 + 5),
+            outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
+        ]
+    )
+    async with running(make(log, clickhouse, tmp_path, Pace(flush_s=0.01, catch_up_s=2, stop_s=2))) as ingestion:
+        servicer = AnalyticsServicer(
+            *(ingestion, clickhouse, ManualClock(T0), ZoneInfo(ZONE)), partitions=PARTITIONS, ack_delay_ms=0
+        )
+        server = serve([f"unix:{tmp_path / SOCKET}"])
+        add_AnalyticsServiceServicer_to_server(servicer, server)
+        await server.start()
+
+        async def call(*arguments: str) -> Result:
+            return await asyncio.to_thread(CliRunner().invoke, audit, list(arguments))
+
+        yield call
+        await server.stop(1)
+
+
+async def test_a_push_on_one_device(carillon: Carillon) -> None:
+    told = json.loads((await carillon("push", "1000", "--device", "token-1-4", "--json")).stdout)
+    assert told["partitions"] == [{"partition": 1, "devices": 1}]
+    assert told["records_behind"] == 0
+    assert told["device"] == {
+        "token": "token-1-4",
+        "in_audience": False,
+        "verdict": "excluded by tag 5 (it had no tags)",
+        "clauses": [{"text": "tag 5", "holds": False, "found": "no tags"}],
+        "timeline": [],
+    }
+    text = (await carillon("push", "1000", "--device", "token-1-3")).output
+    assert "partitions 1: 1" in text
+    assert "verdict    in the audience when the push started" in text
+    assert [line.split() for line in text.splitlines()[-1:]] == [
+        ["2026-09-21", "22:13:20.010", "sent", "1", "message", "1000"]
+    ]
+
+
+async def test_an_app(carillon: Carillon) -> None:
+    day = ("--from", "2026-09-21", "--to", "2026-09-22T00:00:00+08:00")
+    lines = (await carillon("app", APP, *day, "--json")).stdout.splitlines()
+    assert [(told["event"], told["count"]) for told in map(json.loads, lines)] == [("app set", 1), ("push", 1)]
+    text = (await carillon("app", APP, *day)).stdout.splitlines()
+    assert text == [
+        "2026-09-21 22:13:20.000  app set  ack_info on, through cli from alice@ops, request req-4",
+        "2026-09-21 22:13:20.000  push (1 device)  push 1000, broadcast, tag 5, through v2 from 10.0.0.1, "
+        "request req-1",
+    ]
+    assert (await carillon("app", APP, "--from", "2026-09-22", "--to", "2026-09-23")).output == ""
+    for wrong in (("--from", "yesterday"), ("--from", "2026-09-22", "--to", "2026-09-22")):
+        assert (await carillon("app", APP, *wrong)).exit_code == click.UsageError.exit_code
+
+
+async def test_an_export(carillon: Carillon, tmp_path: Path) -> None:
+    printed = await carillon("export", "1000")
+    assert printed.exit_code == 0
+    assert printed.stdout.splitlines()[1].startswith('"token-1-3",3,1,1000,"sent",""')
+    written = await carillon("export", "1000", "--format", "parquet", "--output", str(tmp_path / "push.parquet"))
+    assert (written.exit_code, written.output) == (0, "")
+    assert pq.read_table(tmp_path / "push.parquet").to_pydict()["token"] == ["token-1-3"]
+
+    unknown = await carillon("export", "77", "--output", str(tmp_path / "none.csv"))
+    assert unknown.exit_code == 1
+    assert "no push with the message id 77" in unknown.output
+    nowhere = await carillon("export", "1000", "--output", str(tmp_path / "none" / "none.csv"))
+    assert "cannot be written: No such file or directory" in nowhere.output
+    assert {"none.csv", "none.csv.part"}.isdisjoint(os.listdir(tmp_path))
+
+
+async def test_an_audit_that_lacks_records_says_so(
+    carillon: Carillon, log: SqliteLog, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = asyncio.Event()
+
+    async def insert(*_: object) -> None:
+        await stuck.wait()
+
+    monkeypatch.setattr(ClickHouse, "insert", insert)
+    await log.append([send(1001), send(1002)])
+    told = await carillon("push", "1000", "--json")
+    app = await carillon("app", APP, "--from", "2026-09-21", "--to", "2026-09-22")
+    exported = await carillon("export", "1000")
+    stuck.set()
+
+    assert json.loads(told.stdout)["records_behind"] == 2
+    for result in (told, app, exported):
+        assert "Incomplete: analytics is 2 records behind the event log" in result.stderr
+        assert result.exit_code == 0

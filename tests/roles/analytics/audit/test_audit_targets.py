@@ -1,0 +1,210 @@
+"""Whether a push was for one device, and which clause of its audience says why not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest, PushOnDevice
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    Audience,
+    BrandModel,
+    Comparison,
+    Devices,
+    Filter,
+    Kind,
+    ModelClause,
+    StagGroup,
+    TagGroup,
+)
+from protos.registry.v1.devices_pb2 import AddTags
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.support import (
+    APP,
+    T0,
+    app_outcomes,
+    asked,
+    cancelled,
+    device,
+    outcomes,
+    send,
+    served,
+    session,
+    started,
+)
+
+DAY_MS = 86_400_000
+BEFORE = T0 - 1000
+MI = {"region": "上海市", "brand": "Xiaomi", "model": "Mi 9"}
+
+
+async def on_device(
+    log: SqliteLog, clickhouse: ClickHouse, directory: Path, new_records: list[NewRecord], token: str = "token-1-3"
+) -> PushOnDevice:
+    """What push 1000, the first draft, was to a device; the next draft comes when one was read, as the log compacts."""
+    async with served(log, clickhouse, directory) as analytics:
+        for new_record in new_records:
+            await log.append([new_record])
+            await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        return (await analytics.AuditPush(AuditPushRequest(msgid=1000, token=token))).device
+
+
+def filtered(**rule: object) -> NewRecord:
+    return send(1000, audience=Audience(filter=Filter(**rule)))  # type: ignore[arg-type]
+
+
+async def test_what_happened_to_it(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    told = await on_device(
+        log,
+        clickhouse,
+        tmp_path,
+        [
+            filtered(tags=[TagGroup(tags=[5])]),
+            device(3, time_ms=BEFORE, registered_ms=BEFORE, tags=[5]),
+            started(1000, 1, [3, 4], T0 + 5),
+            outcomes(
+                1,
+                app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10),
+                app_outcomes(1000, [3], Outcome.OUTCOME_KIND_FAILED, T0 + 20, "BadDeviceToken"),
+            ),
+            cancelled(1000, 1, T0 + 30),
+            cancelled(1000, 2, T0 + 30),
+        ],
+    )
+    assert told.in_audience
+    assert told.verdict == "in the audience when the push started"
+    assert [(clause.text, clause.holds, clause.found) for clause in told.clauses] == [("tag 5", True, "tag 5")]
+    assert [(e.event, e.first_ms - T0, e.detail) for e in told.timeline] == [
+        ("audience", 5, ""),
+        ("sent", 10, "message 1000"),
+        ("failed", 20, "message 1000, BadDeviceToken"),
+        ("push cancelled", 30, "in the device's partition"),
+    ]
+
+
+CLAUSES = [
+    (Filter(tags=[TagGroup(tags=[1, 7]), TagGroup(tags=[8])]), "(tag 1 AND tag 7) OR (tag 8)", "tag 1, tag 2"),
+    (Filter(not_tags=[TagGroup(tags=[2])]), "NOT tag 2", "tag 1, tag 2"),
+    (Filter(stags=[StagGroup(stags=["vip"])]), 'stag "vip"', 'stag "news"'),
+    (Filter(not_stags=[StagGroup(stags=["news"])]), 'NOT stag "news"', 'stag "news"'),
+    (
+        Filter(attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["北京市"])]),
+        "region in 北京市",
+        "region 上海市",
+    ),
+    (
+        Filter(attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_CARRIER, values=["cm"])]),
+        "carrier in cm",
+        "carrier unknown",
+    ),
+    (
+        Filter(attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["上海市"], negated=True)]),
+        "region not in 上海市",
+        "region 上海市",
+    ),
+    (
+        Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 8")])]),
+        "model in Xiaomi Mi 8",
+        "model Xiaomi Mi 9",
+    ),
+    (
+        Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 9")], negated=True)]),
+        "model not in Xiaomi Mi 9",
+        "model Xiaomi Mi 9",
+    ),
+    (
+        Filter(activity=[ActivityClause(days=7, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=3)]),
+        "opens in 7 days >= 3",
+        "2 app opens",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "text", "found"), CLAUSES, ids=[text for _, text, _ in CLAUSES])
+async def test_the_clause_that_excluded_it(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, rule: Filter, text: str, found: str
+) -> None:
+    """A clause that holds stands beside it, and what the device became later counts for nothing."""
+    rule.attributes.append(AttributeClause(attribute=Attribute.ATTRIBUTE_BRAND, values=["Xiaomi"]))
+    opened = Session.SESSION_EVENT_KIND_APP_OPENED
+    told = await on_device(
+        log,
+        clickhouse,
+        tmp_path,
+        [
+            send(1000, audience=Audience(filter=rule)),
+            *(session(3, opened, T0 - days * DAY_MS) for days in (1, 6, 7)),
+            session(3, opened, T0 + 6),
+            device(3, time_ms=BEFORE, registered_ms=BEFORE, attributes=MI, tags=[1, 2], stags=["news"]),
+            started(1000, 1, [4], T0 + 5),
+            device(3, time_ms=T0 + 9, registered_ms=BEFORE, attributes=MI, tags=[8], stags=["vip"]),
+        ],
+    )
+    assert not told.in_audience
+    assert told.verdict == f"excluded by {text} (it had {found})"
+    assert sorted((clause.text, clause.holds) for clause in told.clauses) == sorted(
+        [(text, False), ("brand in Xiaomi", True)]
+    )
+    assert not told.timeline
+
+
+async def test_a_device_that_was_not_there(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    push = [send(1000), started(1000, 1, [4], T0 + 5)]
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                *push,
+                device(3, time_ms=T0 + 6, registered_ms=T0 + 6),
+                device(5, time_ms=BEFORE, removed_ms=BEFORE, removed_reason="unregistered"),
+                device(6, time_ms=T0 + 9, tags=[1]),
+                device(7, time_ms=BEFORE, registered_ms=BEFORE),
+                device(8, time_ms=BEFORE, registered_ms=BEFORE),
+                asked(8, time_ms=T0 + 1, add_tags=AddTags(tags=[1])),
+                device(9, partition=2),
+            ]
+        )
+
+        async def verdict(token: str) -> str:
+            found = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token=token))).device
+            assert not found.in_audience
+            return found.verdict
+
+        assert await verdict("nobody") == "not registered: the event log knows no device with this token"
+        assert await verdict("token-1-3") == "registered after the push started, 2026-09-21 22:13:20 CST"
+        assert await verdict("token-1-5") == ("removed before the push started: unregistered, 2026-09-21 22:13:19 CST")
+        assert "was replaced in the log" in await verdict("token-1-6")
+        assert "it changed as the push started" in await verdict("token-1-7")
+        assert "lacks 1 changes" in await verdict("token-1-8")
+        assert await verdict("token-2-9") == "the push has not started in the device's partition, 2"
+
+
+async def test_a_list_of_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    listed = Devices(
+        partitions=np.array([1, 2], "<u2").tobytes(),
+        numbers=np.array([3, 4], "<u4").tobytes(),
+        id_offsets=np.array([0, 1], "<u4").tobytes(),
+    )
+    async with served(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, audience=Audience(devices=listed), id_count=2, kind=Kind.KIND_UNICAST),
+                *(device(number) for number in (3, 4)),
+                device(4, partition=2),
+                outcomes(2, app_outcomes(1001, [4], Outcome.OUTCOME_KIND_RECEIVED, T0 + 10)),
+            ]
+        )
+        inside = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-2-4"))
+        outside = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-4"))).device
+
+    assert [(size.partition, size.devices) for size in inside.partitions] == [(1, 1), (2, 1)]
+    assert (inside.device.in_audience, inside.device.verdict) == (True, "in the audience: the push lists it")
+    assert [(e.event, e.detail) for e in inside.device.timeline] == [("audience", ""), ("received", "message 1001")]
+    assert (outside.in_audience, outside.verdict) == (False, "not one of the 2 targets")
+    assert inside.appkey == APP

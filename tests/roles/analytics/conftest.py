@@ -1,0 +1,86 @@
+"""The analytics store for a module of tests, and a fresh database in it for each test.
+
+The store is the engine in this process, of which a process can have one. The modules in OVER_HTTP run a second time, on
+a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface. Tests with
+parameters of their own do not: they are many alike.
+"""
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
+from services.runtime.log.sqlite import SqliteLog
+from tests.kit.clickhouse import ClickHouseServer
+
+OVER_HTTP = {
+    "test_acks",
+    "test_audit",
+    "test_audit_export",
+    "test_connected",
+    "test_crashes",
+    "test_ingestion",
+    "test_statistics",
+}
+
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+_names = (f"carillon_test_{_worker}{number}" for number in itertools.count())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_one = metafunc.definition.get_closest_marker("parametrize") is None
+    if is_one and "interface" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in OVER_HTTP:
+        metafunc.parametrize("interface", ["chdb", "http"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server for the whole run; nobody stops it."""
+    if url := os.environ.get("CARILLON_TEST_CLICKHOUSE"):
+        yield url
+        return
+    server = ClickHouseServer(tmp_path_factory.mktemp("server") / "data")
+    server.start()
+    yield server.url
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def interface(request: pytest.FixtureRequest) -> str:
+    """`chdb`, the engine in this process, or `http`."""
+    return getattr(request, "param", "chdb")
+
+
+@pytest.fixture(scope="module")
+def engine_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engine") / "chdb"
+
+
+@pytest.fixture
+async def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) -> AsyncIterator[ClickHouse]:
+    url = request.getfixturevalue("server_url") if interface == "http" else None
+    engine = ClickHouse(url, engine_path, "unused")
+    await engine.open()
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+async def clickhouse(engine: ClickHouse, interface: str) -> AsyncIterator[ClickHouse]:
+    database = engine.beside(next(_names))
+    if interface == "http":
+        await database.drop()
+    await migrate(database)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    yield log
+    await log.close()

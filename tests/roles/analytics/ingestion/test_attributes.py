@@ -1,0 +1,58 @@
+"""What devices are like, by number."""
+
+from pathlib import Path
+
+import numpy as np
+
+from analytics.ingestion.attributes import ATTRIBUTES, DeviceAttributes, load
+from analytics.store.clickhouse import ClickHouse
+from protos.registry.v1.devices_pb2 import Attributes
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.support import APP, T0, device, ingest
+
+REGION = ATTRIBUTES.index("region")
+
+
+def regions(attributes: DeviceAttributes, partition: int, numbers: list[int]) -> list[str]:
+    codes = attributes.codes(APP, partition, np.array(numbers, np.uint32))[REGION]
+    return [attributes.vocabularies[REGION].string(code) for code in codes.tolist()]
+
+
+def test_unknown_numbers_have_no_attributes() -> None:
+    attributes = DeviceAttributes()
+    assert regions(attributes, 0, [0, 4_000_000_000]) == ["", ""]
+    attributes.note(APP, 0, 5, Attributes(region="北京市"))
+
+    assert regions(attributes, 0, [4, 5, 6, 4_000_000_000]) == ["", "北京市", "", ""]
+    assert regions(attributes, 1, [5]) == [""]
+    assert attributes.strings(attributes.codes_of(APP, 0, 5))[REGION] == "北京市"
+    assert attributes.strings(attributes.codes_of(APP, 0, 4_000_000_000)) == [""] * len(ATTRIBUTES)
+
+
+def test_more_values_than_two_bytes_hold() -> None:
+    attributes = DeviceAttributes()
+    attributes.note(APP, 0, 0, Attributes(region="first"))
+    for number in range(70_000):
+        attributes.note(APP, 1, number, Attributes(region=f"region {number}"))
+
+    assert regions(attributes, 0, [0]) == ["first"]
+    assert regions(attributes, 1, [0, 65_534, 65_535, 69_999]) == [f"region {n}" for n in (0, 65_534, 65_535, 69_999)]
+
+
+async def test_they_are_loaded_from_the_store(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    new_records = [
+        device(number, partition, attributes={"region": f"{partition}-{number}", "brand": "x"})
+        for partition in (0, 1, 3)
+        for number in (0, 2, 500)
+    ]
+    await ingest(log, clickhouse, tmp_path, new_records)
+    await ingest(log, clickhouse, tmp_path, [device(2, 1, time_ms=T0 + 1, attributes={"region": "new"})])
+
+    attributes = DeviceAttributes()
+    await load(attributes, clickhouse)
+
+    for partition in (0, 3):
+        wanted = [f"{partition}-0", "", f"{partition}-2", f"{partition}-500"]
+        assert regions(attributes, partition, [0, 1, 2, 500]) == wanted
+    assert regions(attributes, 1, [0, 2]) == ["1-0", "new"]
+    assert attributes.strings(attributes.codes_of(APP, 1, 2)) == ["new", "", "", "", "", "", "", ""]

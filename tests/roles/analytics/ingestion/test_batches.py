@@ -1,0 +1,111 @@
+"""A batch fits, however much one read gives; and no more is held than a batch and what one read gave."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from analytics.ingestion.batches import Gathering, Pace
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS
+from services.runtime.log.port import NewRecord, Partition, Reader, Record
+from services.runtime.log.sqlite import SqliteLog
+
+PARTITIONS = [Partition(PUSH_COMMANDS.name, 0), *(Partition(DELIVERIES.name, number) for number in range(3))]
+
+
+class Counting:
+    """A reader that counts what it gave away."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.given = 0
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        records = await self._reader.read(max_records)
+        self.given += len(records)
+        return records
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+@pytest.fixture
+async def reader(log: SqliteLog) -> Counting:
+    return Counting(await log.open(dict.fromkeys(PARTITIONS, 0)))
+
+
+def records(count: int, size: int) -> list[NewRecord]:
+    """Over all partitions; the values tell them apart."""
+    return [NewRecord(*PARTITIONS[n % len(PARTITIONS)], b"key", n.to_bytes(size, "big")) for n in range(count)]
+
+
+async def batches(gathering: Gathering, count: int) -> list[list[Record]]:
+    """Until so many records are there."""
+    found: list[list[Record]] = []
+    async with asyncio.timeout(20):
+        while sum(map(len, found)) < count:
+            found.append(await gathering.batch())
+    await gathering.close()
+    return found
+
+
+def assert_each_once_in_order(found: Sequence[Sequence[Record]], count: int) -> None:
+    for partition in PARTITIONS:
+        offsets = [r.offset for batch in found for r in batch if Partition(r.topic, r.partition) == partition]
+        assert offsets == list(range(len(offsets)))
+    assert sum(map(len, found)) == count
+
+
+async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: Counting) -> None:
+    """One read gives sixteen times what a batch takes."""
+    await log.append(records(160, 1000))
+    found = await batches(Gathering(reader, Pace(flush_s=5, max_bytes=10_000), asyncio.Event()), 160)
+
+    assert_each_once_in_order(found, 160)
+    assert [sum(len(record.value) for record in batch) for batch in found] == [10_000] * 16
+
+
+async def test_a_record_larger_than_a_batch_is_one(log: SqliteLog, reader: Counting) -> None:
+    await log.append(records(3, 1000))
+    found = await batches(Gathering(reader, Pace(flush_s=5, max_bytes=10), asyncio.Event()), 3)
+    assert [len(batch) for batch in found] == [1, 1, 1]
+
+
+async def test_a_batch_has_no_more_records_than_it_may(log: SqliteLog, reader: Counting) -> None:
+    """Reads that do not add up to a full batch are cut, too."""
+    hurry = asyncio.Event()
+    gathering = Gathering(reader, Pace(flush_s=5, max_records=10), hurry)
+    await log.append(records(7, 8))
+    first = asyncio.create_task(gathering.batch())
+    async with asyncio.timeout(20):
+        while reader.given < 7:
+            await asyncio.sleep(0)
+    await log.append([NewRecord(*PARTITIONS[0], b"key", b"more") for _ in range(9)])
+    found = [await first]
+    assert len(found[0]) == 10
+    hurry.set()
+    found += await batches(gathering, 6)
+    assert_each_once_in_order(found, 16)
+
+
+async def test_nothing_is_read_while_a_rest_fills_batches(log: SqliteLog, reader: Counting) -> None:
+    await log.append(records(100, 1000))
+    gathering = Gathering(reader, Pace(flush_s=5, max_records=40, max_bytes=10_000), asyncio.Event())
+    for _ in range(4):
+        assert len(await gathering.batch()) == 10
+        assert reader.given == 40, "a read, of which the rest is held"
+    await gathering.batch()
+    assert reader.given == 80
+    await gathering.close()
+
+
+async def test_a_rest_does_not_wait_for_company(log: SqliteLog, reader: Counting) -> None:
+    """Somebody waits: what is there goes on at once, though a batch would take more."""
+    hurry = asyncio.Event()
+    gathering = Gathering(reader, Pace(flush_s=3600, max_bytes=10_000), hurry)
+    await log.append(records(12, 1000))
+    assert len(await gathering.batch()) == 10
+    hurry.set()
+    async with asyncio.timeout(20):
+        assert len(await gathering.batch()) == 2
+    await gathering.close()

@@ -1,0 +1,299 @@
+"""Exact totals, wherever the ingestion dies."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from analytics.ingestion.batches import Pace
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.digest import counts, digest
+from analytics.store.migrate import migrate
+from analytics.store.offsets import Offsets
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.registry.v1.devices_pb2 import AddTags
+from protos.scheduling.v1.scheduling_pb2 import TaskFellDue
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.metrics import LAG
+from tests.kit.disk import full_disk
+from tests.roles.analytics.ingestion.test_ingestion import task
+from tests.roles.analytics.statistics.test_connections import MINUTE_MS, OPENED, START_MS, sums
+from tests.roles.analytics.support import (
+    T0,
+    app_changed,
+    app_outcomes,
+    asked,
+    device,
+    ingest,
+    make,
+    outcomes,
+    running,
+    send,
+    session,
+    started,
+    value,
+)
+
+MONTH_MS = 31 * 86_400_000
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class Fragile:
+    """The store, with a crash before or after the n-th insert."""
+
+    def __init__(self, clickhouse: ClickHouse, at: int, after: bool) -> None:
+        self._clickhouse = clickhouse
+        self._left = at
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clickhouse, name)
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        self._left -= 1
+        dies = self._left == 0
+        if dies and not self._after:
+            raise CrashError
+        await self._clickhouse.insert(table, rows, token)
+        if dies:
+            raise CrashError
+
+
+def new_records(round_: int) -> list[NewRecord]:
+    """Rows for twelve tables, the deliveries over three months and two partitions of the log."""
+    numbers = np.arange(50)
+    return [
+        send(1000 + round_),
+        started(1000 + round_, 1, [1, 2, 3]),
+        device(round_, time_ms=T0 + round_),
+        asked(round_, time_ms=T0 + round_, add_tags=AddTags(tags=[round_])),
+        app_changed("set", "ack_info on", time_ms=T0 + round_),
+        task(f"key {round_}", T0 + round_, fell_due=TaskFellDue()),
+        session(0, OPENED, START_MS + round_ * MINUTE_MS, connection=round_ + 1, gateway=f"g{round_ % 2}"),
+        *(
+            outcomes(
+                partition,
+                *(
+                    app_outcomes(1000 + round_, numbers, Outcome.OUTCOME_KIND_SENT, T0 + month * MONTH_MS)
+                    for month in range(3)
+                ),
+                seed=f"{round_} {partition}",
+            )
+            for partition in (1, 2)
+        ),
+    ]
+
+
+async def crash(log: SqliteLog, clickhouse: Any, directory: Path) -> None:
+    """Run until the crash."""
+    ingestion = make(log, clickhouse, directory)
+    with pytest.raises(CrashError):
+        async with asyncio.timeout(30):
+            await ingestion.run(asyncio.Event())
+
+
+async def assert_exact(log: SqliteLog, clickhouse: ClickHouse, directory: Path, rounds: int) -> None:
+    """A fresh ingestion on the same state brings the totals to what the log says: stored rows, not only merged ones."""
+    await ingest(log, clickhouse, directory, [])
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == rounds * 300
+    assert await value(clickhouse, "SELECT count() FROM pushes") == rounds
+    assert await value(clickhouse, "SELECT count() FROM push_partitions") == rounds
+    assert await value(clickhouse, "SELECT count() FROM devices") == rounds
+    assert await value(clickhouse, "SELECT count() FROM registrations") == rounds
+    assert await value(clickhouse, "SELECT count() FROM push_values") == rounds
+    assert await value(clickhouse, "SELECT count() FROM push_records") == 2 * rounds
+    assert await value(clickhouse, "SELECT count() FROM device_commands") == rounds
+    assert await value(clickhouse, "SELECT count() FROM app_changes") == rounds
+    assert await value(clickhouse, "SELECT count() FROM tasks") == rounds
+    moves = {(f"g{round_ % 2}", round_, ""): 1 for round_ in range(rounds)}
+    moves |= {(f"g{round_ % 2}", round_ + 1, ""): -1 for round_ in range(rounds - 1)}
+    assert await sums(clickhouse) == moves
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 9, 12])
+async def test_crash_around_an_insert(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, at: int, after: bool
+) -> None:
+    await log.append(new_records(0))
+    await crash(log, Fragile(clickhouse, at, after), tmp_path)
+    await log.append(new_records(1))
+
+    await assert_exact(log, clickhouse, tmp_path, 2)
+
+
+def failing(method: str, after: bool) -> Callable[..., Any]:
+    """The method of Offsets, with a crash before or after it."""
+    original = getattr(Offsets, method)
+
+    def crashing(*arguments: Any) -> Any:
+        if after:
+            original(*arguments)
+        raise CrashError
+
+    return crashing
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("method", ["begin", "end"])
+async def test_crash_around_the_notes(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
+) -> None:
+    await log.append(new_records(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(Offsets, method, failing(method, after))
+        await crash(log, clickhouse, tmp_path)
+    await log.append(new_records(1))
+
+    await assert_exact(log, clickhouse, tmp_path, 2)
+
+
+async def test_crash_while_healing(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    await log.append(new_records(0))
+    for at in (1, 2, 3):
+        await crash(log, Fragile(clickhouse, at, after=True), tmp_path)
+
+    await assert_exact(log, clickhouse, tmp_path, 1)
+
+
+class Unreliable(Fragile):
+    """Of three inserts one is refused, one is made but its answer is lost, and one works."""
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        self._left += 1
+        turn = self._left % 3
+        if turn == 1:
+            raise UnavailableError("no answer")
+        await self._clickhouse.insert(table, rows, token)
+        if turn == 2:
+            raise UnavailableError("the answer was lost")
+
+
+async def test_inserts_are_tried_until_they_work(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
+    await log.append(new_records(0))
+    async with running(make(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
+        assert await ingestion.catch_up() == 0
+
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
+    await assert_exact(log, clickhouse, tmp_path, 1)
+
+
+class Down(Fragile):
+    """The store while it takes nothing, until it is back."""
+
+    is_back = False
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        if not self.is_back:
+            raise UnavailableError("no answer")
+        await self._clickhouse.insert(table, rows, token)
+
+
+async def test_the_lag_shows_while_the_store_takes_nothing(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It falls to nothing again, and everything is in once."""
+    monkeypatch.setattr("analytics.ingestion.ingestion._LAG_S", 0.01)
+    monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
+    down = Down(clickhouse, 0, after=False)
+    lag = LAG.labels("analytics", "push-commands")
+    async with running(make(log, down, tmp_path, Pace(flush_s=0.01, ready_s=0.01, max_records=3))) as ingestion:  # type: ignore[arg-type]
+        await log.append([send(1000 + n) for n in range(50)])
+        async with asyncio.timeout(20):
+            while lag._value.get() < 50:
+                await asyncio.sleep(0.01)
+        down.is_back = True
+        assert await ingestion.catch_up() == 0
+        async with asyncio.timeout(20):
+            while lag._value.get():
+                await asyncio.sleep(0.01)
+    assert await value(clickhouse, "SELECT count() FROM pushes") == 50
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.support import Pace, make
+
+async def main(directory):
+    clickhouse = ClickHouse(None, directory / "chdb")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    log = SqliteLog(directory / "log" / "events.db", read_only=True)
+    ingestion = make(log, clickhouse, directory, Pace(flush_s=0.001, max_records=3, max_bytes=1000))
+    task = asyncio.create_task(ingestion.run(asyncio.Event()))
+    before = 0
+    while not task.done():
+        await asyncio.wait([task], timeout=0.005)
+        taken = sum(ingestion._next.values())
+        if taken != before:
+            before = taken
+            print(taken, flush=True)
+    task.result()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+async def test_sigkill_again_and_again(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    records = [record for round_ in range(40) for record in new_records(round_)]
+    await log.append(records)
+    await log.close()
+    for kill in range(4):
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CHILD, str(tmp_path), stdout=asyncio.subprocess.PIPE
+        )
+        assert child.stdout
+        taken = 0
+        while taken < (kill + 1) * len(records) // 8:
+            line = await asyncio.wait_for(child.stdout.readline(), 60)
+            assert line, "the child ended by itself"
+            taken = int(line) if line.strip().isdigit() else taken
+        os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    clickhouse = ClickHouse(None, tmp_path / "chdb")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    try:
+        before = (await counts(clickhouse))["deliveries"]
+        assert 0 < before < 40 * 300
+        await assert_exact(log, clickhouse, tmp_path, 40)
+        assert await digest(clickhouse)
+    finally:
+        await clickhouse.close()
+        await log.close()
+
+
+async def test_a_full_disk_is_waited_out(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running(make(log, clickhouse, tmp_path, Pace(catch_up_s=20))) as ingestion:
+        await log.append([send(1000)])
+        assert await ingestion.catch_up() == 0
+        await log.append([send(1001)])
+        with full_disk((tmp_path / "offsets.db-wal").stat().st_size), capture_logs() as logs:
+            async with asyncio.timeout(20):
+                while not any(line["event"] == "how far analytics came cannot be noted" for line in logs):
+                    await asyncio.sleep(0.01)
+        assert await ingestion.catch_up() == 0
+    assert await value(clickhouse, "SELECT arraySort(groupArray(msgid)) FROM pushes") == [1000, 1001]

@@ -1,0 +1,102 @@
+"""Several instances of analytics fill one store: whichever is asked answers for all of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from analytics.ingestion.batches import Pace
+from analytics.ingestion.ingestion import Ingestion, sources
+from analytics.server import AnalyticsServicer
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest, CatchUpRequest, CatchUpResponse
+from protos.analytics.v1.analytics_pb2_grpc import (
+    AnalyticsServiceServicer,
+    AnalyticsServiceStub,
+    add_AnalyticsServiceServicer_to_server,
+)
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from services.runtime.errors import UnavailableError
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.rpc.transport import Channel, Context, LocalServer
+from tests.roles.analytics.support import PARTITIONS, T0, app_outcomes, outcomes, running, send, started, value
+
+SHARDS = 2
+UNHURRIED = Pace(flush_s=3600, catch_up_s=20, stop_s=2)
+RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
+
+
+def served(servicer: AnalyticsServiceServicer) -> Channel:
+    server = LocalServer()
+    add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
+    return server.channel()
+
+
+def servicer(ingestion: Ingestion, clickhouse: ClickHouse, *others: Channel) -> AnalyticsServicer:
+    return AnalyticsServicer(
+        *(ingestion, clickhouse, ManualClock(T0), ZoneInfo("UTC")),
+        partitions=PARTITIONS,
+        ack_delay_ms=0,
+        others=[AnalyticsServiceStub(other) for other in others],
+    )
+
+
+@pytest.fixture
+async def ingestions(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> AsyncIterator[list[Ingestion]]:
+    """One for each half of the partitions; they take nothing in before somebody asks."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                running(
+                    Ingestion(
+                        *(
+                            log,
+                            clickhouse,
+                            tmp_path / f"offsets-{shard}.db",
+                            DeadLetters(tmp_path / "parked", "analytics"),
+                        ),
+                        sources(PARTITIONS, shard, SHARDS),
+                        instance=f"{shard}/{SHARDS}",
+                        stores_commands=shard == 0,
+                        pace=UNHURRIED,
+                    )
+                )
+            )
+            for shard in range(SHARDS)
+        ]
+
+
+async def test_what_other_instances_read_is_in_an_answer(
+    log: SqliteLog, clickhouse: ClickHouse, ingestions: list[Ingestion]
+) -> None:
+    other = served(servicer(ingestions[1], clickhouse))
+    stub = AnalyticsServiceStub(served(servicer(ingestions[0], clickhouse, other)))
+    await log.append([send(1), *(started(1, partition, [1, 2, 3]) for partition in range(PARTITIONS))])
+    await log.append([outcomes(partition, app_outcomes(1, [1, 2], RECEIVED)) for partition in range(PARTITIONS)])
+    async with asyncio.timeout(20):
+        audit = await stub.AuditPush(AuditPushRequest(msgid=1))
+    assert (audit.audience_count, audit.records_behind) == (3 * PARTITIONS, 0)
+    assert {entry.event: entry.count for entry in audit.timeline}["received"] == 2 * PARTITIONS
+    assert await value(clickhouse, "SELECT count() FROM pushes") == 1
+    assert await value(clickhouse, "SELECT count() FROM acks") == 0, "receipts of a broadcast are no acknowledgements"
+
+
+class Behind(AnalyticsServiceServicer):
+    async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
+        return CatchUpResponse(records_behind=7)
+
+
+async def test_what_other_instances_lack_is_told(
+    log: SqliteLog, clickhouse: ClickHouse, ingestions: list[Ingestion]
+) -> None:
+    other = served(Behind())  # type: ignore[abstract]
+    stub = AnalyticsServiceStub(served(servicer(ingestions[0], clickhouse, other)))
+    await log.append([send(1)])
+    assert (await stub.AuditPush(AuditPushRequest(msgid=1))).records_behind == 7
+    with pytest.raises(UnavailableError, match="7 records behind"):
+        await stub.AuditPush(AuditPushRequest(msgid=2))

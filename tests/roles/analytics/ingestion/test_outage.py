@@ -1,0 +1,255 @@
+"""ClickHouse is away, hangs, or refuses: what is held stays bounded, nothing is lost or doubled, the log says why."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from analytics.ingestion.batches import Pace
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
+from services.domain.topics import PUSH_COMMANDS
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.metrics import LAG
+from tests.kit.clickhouse import ClickHouseServer, LossyNetwork
+from tests.kit.dying_role import MortalLog
+from tests.roles.analytics.support import make, running, send, value
+
+A_BATCH = 10
+SMALL = Pace(flush_s=0.01, max_records=A_BATCH, catch_up_s=60, stop_s=2)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ClickHouseServer]:
+    server = ClickHouseServer(tmp_path / "server")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+async def store(server: ClickHouseServer) -> AsyncIterator[ClickHouse]:
+    clickhouse = ClickHouse(server.url, Path(), "history")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    yield clickhouse
+    await clickhouse.close()
+
+
+class CountingLog(MortalLog):
+    """A log that counts what its readers gave away, in records and bytes."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.records = 0
+        self.bytes = 0
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        return CountingReader(await super().open(starts), self)
+
+
+class CountingReader:
+    def __init__(self, reader: Reader, log: CountingLog) -> None:
+        self._reader = reader
+        self._log = log
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        records = await self._reader.read(max_records)
+        self._log.records += len(records)
+        self._log.bytes += sum(len(record.value) for record in records)
+        return records
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+class NotingStore:
+    """The store; it notes what is put in, table and rows."""
+
+    def __init__(self, clickhouse: ClickHouse) -> None:
+        self._clickhouse = clickhouse
+        self.came: list[tuple[str, pa.Table]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clickhouse, name)
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        await self._clickhouse.insert(table, rows, token)
+        self.came.append((table, rows))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def refusals(logs: list[Any]) -> list[Any]:
+    return [line for line in logs if line["event"] == "rows for pushes cannot be inserted"]
+
+
+async def sent(store: ClickHouse) -> list[int]:
+    """The message ids of the stored rows, not only of the merged ones."""
+    ids: list[int] = await value(store, "SELECT arraySort(groupArray(msgid)) FROM pushes")
+    return ids
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("hangs", [False, True], ids=["down", "hanging"])
+async def test_what_is_held_does_not_grow_with_the_log(
+    server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, hangs: bool
+) -> None:
+    """A batch that waits to be inserted, the next one, and one read; while fifty times as much comes."""
+    counting = CountingLog(log)
+    async with running(make(counting, store, tmp_path, SMALL)) as ingestion:
+        await log.append([send(1)])
+        assert await ingestion.catch_up() == 0
+        server.pause() if hangs else server.kill()
+        with capture_logs() as logs:
+            for first in range(2, 502, 100):
+                await log.append([send(msgid) for msgid in range(first, first + 100)])
+                before = len(refusals(logs))
+                await until(lambda: counting.records >= 1 + 2 * A_BATCH)
+                await until(lambda: hangs or len(refusals(logs)) > before)  # noqa: B023
+                assert counting.records <= 1 + 3 * A_BATCH
+        assert ingestion.ends(PUSH_COMMANDS) == {0: 1}
+        server.resume() if hangs else await asyncio.to_thread(server.start)
+        assert await ingestion.catch_up() == 0
+    assert counting.records == 501
+    assert await sent(store) == list(range(1, 502))
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_is_held_is_bounded_by_bytes_too(
+    server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
+) -> None:
+    """One read gives everything; it goes on in batches of a few records, and nothing more is read before."""
+    counting, noting = CountingLog(log), NotingStore(store)
+    size = len(send(1000).value)
+    pace = Pace(flush_s=0.01, max_bytes=5 * size, catch_up_s=60, stop_s=2)
+    async with running(make(counting, noting, tmp_path, pace)) as ingestion:  # type: ignore[arg-type]
+        await asyncio.to_thread(server.kill)
+        with capture_logs() as logs:
+            await log.append([send(msgid) for msgid in range(1000, 1100)])
+            await until(lambda: bool(refusals(logs)))
+            for msgid in range(1100, 1103):
+                await log.append([send(msgid)])
+                tried = len(refusals(logs))
+                await until(lambda: len(refusals(logs)) > tried)  # noqa: B023
+        assert counting.bytes == 100 * size
+        await asyncio.to_thread(server.start)
+        assert await ingestion.catch_up() == 0
+    assert [rows.num_rows for _, rows in noting.came][:20] == [5] * 20
+    assert await sent(store) == list(range(1000, 1103))
+
+
+UNDO = "undo what was changed in the database, or build it again with `carillon replay analytics`"
+CHANGED = [
+    ("ALTER TABLE pushes DROP COLUMN qps", "ALTER TABLE pushes ADD COLUMN qps UInt32", "No such column qps"),
+    ("RENAME TABLE pushes TO away", "RENAME TABLE away TO pushes", "does not exist"),
+    (
+        "ALTER TABLE pushes DROP COLUMN qps, ADD COLUMN qps Array(UInt32)",
+        "ALTER TABLE pushes DROP COLUMN qps, ADD COLUMN qps UInt32",
+        "",
+    ),
+]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("change", "undo", "why"), CHANGED, ids=["column missing", "table missing", "other type"])
+async def test_a_table_that_was_changed(
+    server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, change: str, undo: str, why: str
+) -> None:
+    async with running(make(log, store, tmp_path, SMALL)) as ingestion:
+        await store.command(change)
+        with capture_logs() as logs:
+            await log.append([send(msgid) for msgid in range(1000, 1050)])
+            await until(lambda: len(refusals(logs)) > 2)
+        assert all(UNDO in line["error"] and why in line["error"] for line in refusals(logs))
+        assert ingestion.ends(PUSH_COMMANDS) == {0: 0}
+        await store.command(undo)
+        assert await ingestion.catch_up() == 0
+    assert await sent(store) == list(range(1000, 1050))
+
+
+REFUSED = [
+    ("Code: 243. DB::Exception: Cannot reserve 1.00 MiB. (NOT_ENOUGH_SPACE)", "make room on ClickHouse's disk"),
+    ("Code: 164. DB::Exception: Cannot execute query in readonly mode. (READONLY)", "write again"),
+    ("Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)", "write again"),
+    ("Code: 497. DB::Exception: Not enough privileges. (ACCESS_DENIED)", "give the user of CARILLON_CLICKHOUSE_URL"),
+    ("Code: 516. DB::Exception: Authentication failed. (AUTHENTICATION_FAILED)", "correct the user and password"),
+]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_refusals_say_what_to_do(
+    server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
+) -> None:
+    """One after the other, each until it is mended; what the service's user is called by stays out of the log."""
+    async with running(make(log, store, tmp_path, SMALL)) as ingestion:
+        for msgid, (error, remedy) in enumerate(REFUSED, 1000):
+            server.refuse_inserts(error)
+            with capture_logs() as logs:
+                await log.append([send(msgid)])
+                await until(lambda: len(refusals(logs)) > 1)
+            for line in refusals(logs):
+                assert error in line["error"]
+                assert remedy in line["error"]
+                assert "secret" not in str(line)
+            assert await sent(store) == list(range(1000, msgid))
+            server.refuse_inserts("")
+            assert await ingestion.catch_up() == 0
+    assert await sent(store) == list(range(1000, 1000 + len(REFUSED)))
+
+
+async def test_an_insert_that_is_refused_is_tried_more_and_more_rarely(
+    server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its waits double up to a bound, and every table that is not refused goes on."""
+    monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.02)
+    async with running(make(log, store, tmp_path, SMALL)):
+        await store.command("RENAME TABLE pushes TO away")
+        with capture_logs() as logs:
+            await log.append([send(1000), NewRecord(PUSH_COMMANDS.name, 0, b"", b"\xff")])
+            await until(lambda: len(refusals(logs)) > 6)
+        assert [line["again_in_s"] for line in refusals(logs)][:7] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.02, 0.02]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_the_lag_shows_what_is_refused(
+    server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.ingestion.ingestion._LAG_S", 0.01)
+    lag = LAG.labels("analytics", PUSH_COMMANDS.name)
+    async with running(make(log, store, tmp_path, SMALL)) as ingestion:
+        server.refuse_inserts(REFUSED[0][0])
+        await log.append([send(msgid) for msgid in range(1000, 1030)])
+        await until(lambda: lag._value.get() == 30)
+        server.refuse_inserts("")
+        assert await ingestion.catch_up() == 0
+        await until(lambda: lag._value.get() == 0)
+
+
+async def test_a_file_whose_connection_breaks(server: ClickHouseServer, store: ClickHouse) -> None:
+    """Whoever reads it is told, and takes no part of it for the whole."""
+    async with LossyNetwork(server.port).open() as network:
+        reading = ClickHouse(network.url, Path(), "history")
+        await reading.open()
+        network.most_bytes = 300_000
+        with pytest.raises(UnavailableError, match="ClickHouse"):
+            async with reading.file("SELECT number FROM numbers(1000000)", {}, "CSVWithNames") as pieces:
+                async for _ in pieces:
+                    pass
+        await reading.close()

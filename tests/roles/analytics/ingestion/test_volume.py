@@ -1,0 +1,75 @@
+"""A million outcomes in columnar batches."""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analytics.ingestion.attributes import DeviceAttributes
+from analytics.ingestion.batches import Pace
+from analytics.ingestion.broadcast_ids import Broadcasts
+from analytics.ingestion.connection_spans import Spans
+from analytics.ingestion.registrations import Registrations
+from analytics.ingestion.rows import Translation
+from analytics.store.clickhouse import ClickHouse
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from services.runtime.log.port import NewRecord, Record
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.support import T0, app_outcomes, device, make, outcomes, running, value
+
+OUTCOMES = 1_000_000
+A_RECORD = 40_000
+
+
+@pytest.fixture(scope="module")
+def new_records() -> list[NewRecord]:
+    """In records as large as the log takes."""
+    every = np.arange(OUTCOMES)
+    return [
+        outcomes(1, app_outcomes(1000, every[at : at + A_RECORD], Outcome.OUTCOME_KIND_SENT, T0), seed=str(at))
+        for at in range(0, OUTCOMES, A_RECORD)
+    ]
+
+
+def test_no_python_step_for_each_outcome(new_records: list[NewRecord]) -> None:
+    """Translating runs a number of Python calls that does not depend on how many outcomes there are."""
+
+    def calls(records: list[Record], rows: int) -> int:
+        count = 0
+
+        def profile(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        translation = Translation(DeviceAttributes(), Broadcasts(), Registrations(), Spans(), "")
+        sys.setprofile(profile)
+        try:
+            tables = translation.tables(records, lambda record, error: pytest.fail(str(error)))
+        finally:
+            sys.setprofile(None)
+        assert tables["deliveries"].num_rows == rows
+        return count
+
+    few = outcomes(1, app_outcomes(1000, np.arange(100), Outcome.OUTCOME_KIND_SENT, T0))
+    small = calls([Record(few.topic, few.partition, 0, few.key, few.value)], 100)
+    large = calls([Record(new_records[0].topic, 1, 0, b"", new_records[0].value)], A_RECORD)
+    assert large <= small + 10
+
+
+async def test_a_million_outcomes(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, new_records: list[NewRecord]
+) -> None:
+    await log.append([device(number, attributes={"region": f"r{number % 34}"}) for number in range(1000)])
+    await log.append(new_records)
+
+    start = time.perf_counter()
+    async with running(make(log, clickhouse, tmp_path, Pace(catch_up_s=100, ready_s=0.1))) as ingestion:
+        assert await ingestion.catch_up() == 0
+    seconds = time.perf_counter() - start
+
+    print(f"{OUTCOMES / seconds:,.0f} outcomes/s, {seconds:.2f} s")
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == OUTCOMES
+    assert await value(clickhouse, "SELECT uniqExact(number) FROM deliveries WHERE kind = 'sent'") == OUTCOMES
+    assert await value(clickhouse, "SELECT count() FROM deliveries WHERE region = 'r33'") == 29

@@ -1,0 +1,124 @@
+"""Counts of log-ins that are kept: used while they are so, made again when more log-ins came."""
+
+import asyncio
+from datetime import date
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from analytics.statistics.login_counts import Logins
+from analytics.statistics.logins import count_days
+from analytics.statistics.prewarm import Prewarm
+from analytics.store.clickhouse import ClickHouse
+from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from tests.roles.analytics.support import APP, T0, device, ingest, session, value
+
+UTC = ZoneInfo("UTC")
+DAY_MS = 86_400_000
+TODAY = date(2026, 9, 21)
+YESTERDAY = date(2026, 9, 20)
+TOMORROW = date(2026, 9, 22)
+
+
+def login(number: int, age_days: int = 0) -> NewRecord:
+    return session(number, SessionEventKind.SESSION_EVENT_KIND_LOGGED_IN, T0 - age_days * DAY_MS)
+
+
+async def test_a_range_is_counted_once(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    await count_days(clickhouse, UTC)
+    await ingest(log, clickhouse, tmp_path, [login(1), login(2, 1), login(3, 6), login(3, 29)])
+    logins = Logins(clickhouse, APP, "")
+    first = await logins.counts(YESTERDAY, TODAY)
+    assert first == {
+        YESTERDAY: {"": [1, 1, 1, 1, 1, 2, 2, 2]},
+        TODAY: {"": [1, 2, 2, 2, 2, 2, 3, 3]},
+    }
+    kept = await value(clickhouse, "SELECT max(kept) FROM login_counts")
+    assert await logins.counts(YESTERDAY, TODAY) == first
+    assert await value(clickhouse, "SELECT (count(), max(kept)) FROM login_counts") == (2, kept)
+
+    await ingest(log, clickhouse, tmp_path, [login(4, 10), login(2)])
+    assert await logins.counts(YESTERDAY, TODAY) == {
+        YESTERDAY: {"": [1, 1, 1, 1, 1, 2, 2, 3]},
+        TODAY: {"": [2, 2, 2, 2, 2, 2, 3, 4]},
+    }
+    assert await logins.counts(date(2025, 1, 1), date(2025, 1, 9)) == {}
+
+
+async def test_a_day_that_goes_on_is_laid_over_the_days_before(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    await count_days(clickhouse, UTC)
+    await ingest(log, clickhouse, tmp_path, [device(n, attributes={"brand": "Mi"}) for n in range(9)])
+    await ingest(log, clickhouse, tmp_path, [login(1), login(2, 2), login(2, 5), login(3, 29), login(4, 30)])
+    by_brand = Logins(clickhouse, APP, "brand")
+    assert await by_brand.counts(TODAY, TODAY) == {TODAY: {"Mi": [1, 1, 2, 2, 2, 2, 2, 3]}}
+    sets = "SELECT (count(), max(kept)) FROM login_before"
+    made = await value(clickhouse, sets)
+    assert made[0] == 3, "two, five and 29 days before"
+
+    await ingest(log, clickhouse, tmp_path, [login(5), login(2), login(3)])
+    assert await by_brand.counts(TODAY, TODAY) == {TODAY: {"Mi": [4, 4, 4, 4, 4, 4, 4, 4]}}
+    assert await value(clickhouse, sets) == made, "the sets are still so"
+
+    await ingest(log, clickhouse, tmp_path, [login(6, 2), login(7, 3)])
+    assert await by_brand.counts(TODAY, TODAY) == {TODAY: {"Mi": [4, 4, 5, 6, 6, 6, 6, 6]}}
+    assert await value(clickhouse, "SELECT count() FROM login_counts") == 0, "a single day is not kept"
+
+
+async def test_days_of_another_zone(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    await count_days(clickhouse, UTC)
+    await ingest(log, clickhouse, tmp_path, [login(1)])
+    logins = Logins(clickhouse, APP, "")
+    assert (await logins.counts(YESTERDAY, TODAY)).keys() == {TODAY}
+    assert (await logins.counts(TODAY, TODAY)).keys() == {TODAY}
+    await count_days(clickhouse, ZoneInfo("Pacific/Kiritimati"))
+    assert await logins.counts(TODAY, TOMORROW) == {TOMORROW: {"": [1] * 8}}
+
+
+async def test_counting_by_days_is_taken_up_again(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Killed after the view was made and before the sets of what was stored were."""
+    await ingest(log, clickhouse, tmp_path, [login(1)])
+    await count_days(clickhouse, UTC)
+    await clickhouse.command("ALTER TABLE login_days_of_sessions MODIFY COMMENT ''")
+    await clickhouse.command("TRUNCATE TABLE login_days")
+    await count_days(clickhouse, UTC)
+    assert await Logins(clickhouse, APP, "").counts(TODAY, TODAY) == {TODAY: {"": [1] * 8}}
+
+
+async def test_large_apps_are_counted_before_somebody_asks(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    await count_days(clickhouse, UTC)
+    await ingest(log, clickhouse, tmp_path, [login(1), login(2), login(1, 1)])
+    preparing = Prewarm(clickhouse, ManualClock(T0), UTC, many=4)
+    await preparing.prepare()
+    assert await value(clickhouse, "SELECT count() FROM login_counts") == 0
+
+    await ingest(log, clickhouse, tmp_path, [login(3, 2)])
+    await preparing.prepare()
+    days = "SELECT arraySort(groupUniqArray(day)) FROM login_counts WHERE category = 'sdk_version'"
+    assert await value(clickhouse, days) == [date(2026, 9, 19), YESTERDAY, TODAY]
+    assert await value(clickhouse, "SELECT uniqExact(category) FROM login_counts") == 6
+
+
+async def test_counting_ahead_goes_on_when_the_store_answers_again(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """The first attempt comes before there is a table."""
+    clock = ManualClock(T0)
+    preparing = asyncio.create_task(Prewarm(clickhouse, clock, UTC, many=1).run(asyncio.Event()))
+    try:
+        await clickhouse.command("RENAME TABLE login_days TO elsewhere")
+        await asyncio.sleep(0)
+        await clickhouse.command("RENAME TABLE elsewhere TO login_days")
+        await count_days(clickhouse, UTC)
+        await ingest(log, clickhouse, tmp_path, [login(1), login(2, 1)])
+        async with asyncio.timeout(20):
+            while not await value(clickhouse, "SELECT count() FROM login_counts"):
+                clock.move(300)
+    finally:
+        preparing.cancel()
+        await asyncio.wait([preparing])

@@ -1,0 +1,125 @@
+"""A service to ask statistics of, and facts of one app after another, for tests that try many histories."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from analytics.acks.positions import decode, encode
+from analytics.acks.reader import AckReader, Page
+from analytics.audit.push import audit_push
+from analytics.ingestion.ingestion import Ingestion
+from analytics.statistics.answers import answer
+from analytics.statistics.logins import count_days
+from analytics.statistics.question import Question
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse, Dates, StatisticsRequest, StatisticsResponse
+from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from services.domain.topics import DELIVERIES, DEVICES, SESSIONS
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.support import PARTITIONS, make, meta, new_record, running
+
+ZONES = (
+    "Europe/Berlin",
+    "Asia/Shanghai",
+    "America/St_Johns",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+    "America/Santiago",
+)
+"""Changes of an hour, half an hour and at midnight, and offsets that are no full hours."""
+
+
+class World:
+    """Holds a store and its ingestion open between the steps of a synchronous test."""
+
+    def __init__(self, directory: Path) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._apps = (str(number) for number in itertools.count(3_000_000_000))
+        self._seeds = itertools.count()
+        self._runner.run(self._open(directory))
+
+    async def _open(self, directory: Path) -> None:
+        self._log = SqliteLog(directory / "log" / "events.db")
+        self._stack.push_async_callback(self._log.close)
+        self.clickhouse = ClickHouse(None, directory / "chdb")
+        await self.clickhouse.open()
+        self._stack.push_async_callback(self.clickhouse.close)
+        await migrate(self.clickhouse)
+        self._ingestion: Ingestion = await self._stack.enter_async_context(
+            running(make(self._log, self.clickhouse, directory))
+        )
+
+    def close(self) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
+    def app(self) -> str:
+        """An app that nothing is known of."""
+        return next(self._apps)
+
+    def happen(self, new_records: Sequence[NewRecord]) -> None:
+        """Return when all of it is in the store."""
+        self._runner.run(self._happen(new_records))
+
+    async def _happen(self, new_records: Sequence[NewRecord]) -> None:
+        await self._log.append(new_records)
+        assert await self._ingestion.catch_up() == 0
+
+    def ask(self, request: StatisticsRequest, now_ms: int, zone: str) -> StatisticsResponse:
+        question = Question.of(request, now_ms, ZoneInfo(zone))
+        self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
+        return self._runner.run(answer(self.clickhouse, question))
+
+    def query(self, sql: str) -> pa.Table:
+        return self._runner.run(self.clickhouse.arrow(sql))
+
+    def audit(self, msgid: int) -> AuditPushResponse:
+        return self._runner.run(audit_push(self.clickhouse, msgid, ZoneInfo("UTC")))
+
+    def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[Page, str]:
+        """A page of what was received until now, and the position behind it."""
+        ends = self._ingestion.ends(DELIVERIES)
+        catch_up = self._ingestion.catch_up
+        reader = AckReader(*(self.clickhouse, appkey, PARTITIONS, ends, catch_up), now_ms=now_ms, visible_ms=now_ms)
+        page = self._runner.run(reader.page(decode(appkey, pos), limit))
+        return page, encode(appkey, page.places)
+
+    def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> NewRecord:
+        """One state of a device; each is kept, as every token is new to the compacted topic."""
+        attributes = Attributes(**fields.pop("attributes", {}))
+        token = f"{partition}-{number}"
+        state = Device(
+            appkey=appkey,
+            token=token,
+            platform=Platform.PLATFORM_ANDROID,
+            partition=partition,
+            number=number,
+            attributes=attributes,
+            **{"registered_ms": time_ms, **fields},
+        )
+        seed = str(next(self._seeds))
+        fact = DeviceFact(meta=meta(f"device {seed}", time_ms, "registry"), device=state)
+        return NewRecord(DEVICES.name, partition, f"{appkey}/{token}/{seed}".encode(), fact.SerializeToString())
+
+    def sessions(self, gateway: str, partition: int, events: Sequence[SessionEvent]) -> NewRecord:
+        fact = SessionFact(meta=meta(f"sessions {next(self._seeds)}", 0, "gateway"), batch=SessionBatch(events=events))
+        return NewRecord(SESSIONS.name, partition, gateway.encode(), fact.SerializeToString())
+
+    def record(self, topic: str, partition: int, message: Any) -> NewRecord:
+        message.meta.event_id = next(self._seeds).to_bytes(16, "big")
+        return new_record(topic, partition, message)
+
+
+def dates(first: str, last: str) -> Dates:
+    return Dates(**{"from": first, "to": last})

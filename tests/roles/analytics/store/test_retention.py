@@ -1,0 +1,190 @@
+"""What is left when rows grew too old: answers without exceptions, of what is kept, and a store that still verifies."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from analytics.ingestion.ingestion import sources
+from analytics.main import connect, verify
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.retention import ACK_DAYS, HISTORY, keep
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushRequest,
+    AuditPushResponse,
+    BroadcastRow,
+    ListAcksRequest,
+    StatisticsKind,
+    StatisticsRequest,
+)
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.push.v1.push_pb2 import Audience, Devices, Kind
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock, SystemClock
+from tests.roles.analytics.audit.test_audit_export import exported, table
+from tests.roles.analytics.questions import answers
+from tests.roles.analytics.support import (
+    APP,
+    PARTITIONS,
+    app_outcomes,
+    asked,
+    connection_counts,
+    device,
+    finished,
+    outcomes,
+    send,
+    served,
+    session,
+    started,
+    value,
+)
+from tests.roles.analytics.test_main import settings_in
+
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
+
+DAY_MS = 86_400_000
+HISTORY_DAYS = 31
+NOW_MS = SystemClock().now_ms() // DAY_MS * DAY_MS
+OLD_MS = NOW_MS - (HISTORY_DAYS + 9) * DAY_MS
+NEW_MS = NOW_MS - DAY_MS // 2
+"""ClickHouse goes by the clock on the wall."""
+
+DEVICES = [device(number, time_ms=OLD_MS, registered_ms=OLD_MS) for number in (3, 4)]
+
+
+def lived(time_ms: int, msgid: int) -> list[NewRecord]:
+    """A broadcast of which one of two devices received the message, a unicast, connections, log-ins and changes."""
+    listed = Devices(
+        partitions=np.array([1], "<u2").tobytes(),
+        numbers=np.array([3], "<u4").tobytes(),
+        id_offsets=np.array([0], "<u4").tobytes(),
+    )
+    return [
+        asked(3, time_ms=time_ms),
+        send(msgid, time_ms=time_ms),
+        started(msgid, 1, [3, 4], time_ms),
+        outcomes(1, app_outcomes(msgid, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 1), seed=f"received {msgid}"),
+        finished(msgid, 1, time_ms + 2),
+        send(msgid + 1, time_ms=time_ms, audience=Audience(devices=listed), kind=Kind.KIND_UNICAST),
+        outcomes(1, app_outcomes(msgid + 1, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 3), seed=f"unicast {msgid}"),
+        session(3, Session.SESSION_EVENT_KIND_OPENED, time_ms, connection=msgid),
+        session(3, Session.SESSION_EVENT_KIND_LOGGED_IN, time_ms + 1),
+        session(3, Session.SESSION_EVENT_KIND_CLOSED, time_ms + 120_000, connection=msgid),
+        connection_counts(time_ms // 60_000 * 60_000, {APP: 1}),
+    ]
+
+
+def history() -> list[NewRecord]:
+    return [*DEVICES, *lived(OLD_MS, 1000), *lived(NEW_MS, 2000)]
+
+
+async def grow_old(clickhouse: ClickHouse) -> None:
+    """As ClickHouse does by itself in time."""
+    await keep(clickhouse, HISTORY_DAYS)
+    for name in (*HISTORY, "acks"):
+        await clickhouse.command(f"ALTER TABLE {name} MATERIALIZE TTL SETTINGS mutations_sync = 2")
+        await clickhouse.command(f"OPTIMIZE TABLE {name} FINAL")
+
+
+def day_of(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
+
+
+@pytest.fixture
+async def analytics(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
+    await log.append(history())
+    async with served(log, clickhouse, tmp_path, ManualClock(NOW_MS), "UTC", ack_delay_ms=0) as analytics:
+        yield analytics
+
+
+async def told(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *msgids: int) -> list[str]:
+    """Of these broadcasts and the lists behind them, of the days since then, of the device, the app and receipts."""
+    pushes = [msgid + number for msgid in msgids for number in (0, 1)]
+    period = {"first": day_of(since_ms), "last": day_of(NOW_MS), "now_ms": NOW_MS}
+    found = answers(analytics, broadcasts=msgids, pushes=pushes, token="token-1-3", **period)  # type: ignore[arg-type]
+    return [answer async for answer in found]
+
+
+async def test_old_rows_go_and_new_ones_stay(analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse) -> None:
+    *of_late, _, _, receipts = await told(analytics, NEW_MS, 2000)
+    await grow_old(clickhouse)
+    for name, column in {**HISTORY, "acks": "time"}.items():
+        days = ACK_DAYS if name == "acks" else HISTORY_DAYS
+        old = f"countIf(toDateTime({column}) + INTERVAL {days} DAY < now())"
+        rows = await clickhouse.rows(f"SELECT {old}, count() > 0 FROM {name}")
+        assert tuple(rows[0]) == (0, True), name
+
+    assert await told(analytics, OLD_MS, 1000, 2000), "every question has an answer"
+    *still, _, _, receipts_still = await told(analytics, NEW_MS, 2000)
+    assert (still, receipts_still) == (of_late, receipts)
+
+
+async def test_what_became_of_an_old_push_is_unknown(
+    analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
+) -> None:
+    """And not expired, as it would look without outcomes; its audience is known for ever."""
+    question = StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, msgid=1000)
+    assert [(count.state, count.devices) for count in (await audited(analytics, 1000)).states] == [
+        ("received", 1),
+        ("expired", 1),
+    ]
+    assert (await analytics.Statistics(question)).broadcasts[0].expired == 1
+    await grow_old(clickhouse)
+
+    for msgid, devices in ((1000, 2), (1001, 1)):
+        audit = await audited(analytics, msgid)
+        reason = f"outcomes are kept for {HISTORY_DAYS} days"
+        assert [(count.state, count.reason, count.devices) for count in audit.states] == [("unknown", reason, devices)]
+        assert audit.audience_count == devices
+        rows, pieces = await exported(analytics, msgid)
+        assert [row["state"] for row in table(pieces)] == ["unknown"] * devices
+        assert rows == devices
+    old = StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, msgid=1000)
+    (row,) = (await analytics.Statistics(old)).broadcasts
+    assert row == BroadcastRow(msgid=1000, sent_ms=OLD_MS, target=2)
+    assert [count.state for count in (await audited(analytics, 2000)).states] == ["received", "expired"]
+
+
+async def audited(analytics: "AnalyticsServiceAsyncStub", msgid: int) -> AuditPushResponse:
+    return await analytics.AuditPush(AuditPushRequest(msgid=msgid))
+
+
+async def test_a_page_goes_on_where_the_one_before_it_is_gone(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """A position that was given out for receipts that were dropped since then misses nothing of what is kept."""
+    await log.append([*DEVICES, *lived(OLD_MS, 1000)])
+    then, now = ManualClock(OLD_MS + DAY_MS), ManualClock(NOW_MS)
+    async with served(log, clickhouse, tmp_path, then, "UTC", ack_delay_ms=0) as analytics:
+        page = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos="0", limit=1))
+        assert [ack.msgid for ack in page.acks] == [1001]
+    await grow_old(clickhouse)
+    await log.append(lived(NEW_MS, 2000))
+    async with served(log, clickhouse, tmp_path, now, "UTC", ack_delay_ms=0) as analytics:
+        for pos in (page.pos, "0"):
+            later = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=pos, limit=10))
+            assert [ack.msgid for ack in later.acks] == [2001]
+            assert (await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=later.pos, limit=10))).acks == []
+
+
+async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
+    """The log has them still, and a store built beside has them too."""
+    settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
+    await log.append(history())
+    ends = await log.ends(sources(PARTITIONS))
+    assert (await verify(settings, log, ends, lambda count: None)).equal
+    clickhouse = connect(settings)
+    await clickhouse.open()
+    await grow_old(clickhouse)
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
+    await clickhouse.close()
+
+    assert (await verify(settings, log, ends, lambda count: None)).equal

@@ -1,0 +1,170 @@
+"""A ClickHouse server that comes late, dies, or whose answers get lost: everything in it once."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from analytics.ingestion.ingestion import sources
+from analytics.main import AnalyticsSettings, Store, build, fill, rebuild, verify
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
+from services.runtime.errors import InputError, UnavailableError
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.settings import load
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import LocalServer
+from tests.kit.clickhouse import ClickHouseServer, LossyNetwork
+from tests.roles.analytics.ingestion.test_crashes import assert_exact, new_records
+from tests.roles.analytics.support import make, running, value
+from tests.roles.analytics.test_main import context
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ClickHouseServer]:
+    """One of the test's own, started."""
+    server = ClickHouseServer(tmp_path / "server")
+    server.start()
+    yield server
+    server.kill()
+
+
+def settings_of(server: ClickHouseServer, directory: Path) -> AnalyticsSettings:
+    env = {"DATA_DIR": str(directory), "PARTITIONS": "4", "CLICKHOUSE_URL": f"{server.url}/history"}
+    return load(AnalyticsSettings, {f"CARILLON_{name}": text for name, text in env.items()})
+
+
+async def opened(url: str) -> ClickHouse:
+    clickhouse = ClickHouse(url, Path(), "history")
+    await clickhouse.open()
+    await migrate(clickhouse)
+    return clickhouse
+
+
+async def test_a_server_that_comes_late_is_waited_for(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others start without it after a while; it is filled once it is there."""
+    monkeypatch.setattr("analytics.main._PATIENCE_S", 0.01)
+    server.kill()
+    await log.append(new_records(0))
+    store, ingestion, *_ = build(settings_of(server, tmp_path), context(log)).services
+    assert isinstance(store, Store)
+    readies = [asyncio.Event(), asyncio.Event()]
+    with capture_logs() as logs:
+        tasks = [
+            asyncio.create_task(service.run(ready)) for service, ready in zip((store, ingestion), readies, strict=True)
+        ]
+        async with asyncio.timeout(30):
+            for ready in readies:
+                await ready.wait()
+            while not any(line["event"] == "the analytics store does not answer" for line in logs):
+                await asyncio.sleep(0.01)
+    await asyncio.to_thread(server.start)
+    async with asyncio.timeout(30):
+        await store.opened.wait()
+        clickhouse = await opened(server.url)
+        while await value(clickhouse, "SELECT count() FROM deliveries") != 300:
+            await asyncio.sleep(0.01)
+    for task in reversed(tasks):
+        task.cancel()
+        await asyncio.wait([task])
+    await clickhouse.close()
+
+
+async def test_a_server_that_is_killed_again_and_again(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    clickhouse = await opened(server.url)
+    async with running(make(log, clickhouse, tmp_path)) as ingestion:
+        for round_ in range(3):
+            await log.append(new_records(round_))
+            with pytest.raises(UnavailableError):
+                async with asyncio.timeout(30):
+                    await asyncio.to_thread(server.kill)
+                    await clickhouse.rows("SELECT 1")
+            await asyncio.to_thread(server.start)
+            assert await ingestion.catch_up() == 0
+
+    await assert_exact(log, clickhouse, tmp_path, 3)
+    await clickhouse.close()
+
+
+async def test_inserts_whose_answers_get_lost_are_made_once(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    """More get lost than the client tries by itself for one insert."""
+    async with LossyNetwork(server.port).open() as network:
+        clickhouse = await opened(network.url)
+        network.to_lose = 12
+        await log.append(new_records(0))
+        async with running(make(log, clickhouse, tmp_path)) as ingestion:
+            assert await ingestion.catch_up() == 0
+        await log.append(new_records(1))
+
+        assert network.lost == 12
+        await assert_exact(log, clickhouse, tmp_path, 2)
+        await clickhouse.close()
+
+
+async def test_a_store_on_a_server_is_built_again(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
+    settings = settings_of(server, tmp_path)
+    await log.append(new_records(0))
+    ends = await log.ends(sources(4))
+    verdict = await verify(settings, log, ends, lambda count: None)
+    assert verdict.equal
+    assert await rebuild(settings, log, ends, lambda count: None) == verdict.rebuilt
+    (tmp_path / "past").mkdir()
+    assert await fill(settings, tmp_path / "past", log, ends, lambda count: None) == verdict.rebuilt
+
+
+async def test_one_of_several_instances_builds_the_whole_past_and_compares_nothing(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
+) -> None:
+    settings = settings_of(server, tmp_path)
+    await log.append(new_records(0))
+    ends = await log.ends(sources(4))
+    second = msgspec.structs.replace(settings, shard=1, shards=2)
+    for name in ("alone", "second"):
+        (tmp_path / name).mkdir()
+    whole = await fill(settings, tmp_path / "alone", log, ends, lambda count: None)
+    assert await fill(second, tmp_path / "second", log, ends, lambda count: None) == whole
+    with pytest.raises(InputError, match="CARILLON_SHARDS is more than 1"):
+        await verify(second, log, ends, lambda count: None)
+
+
+async def test_the_first_instance_migrates_the_store_and_others_wait(
+    server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.main._PATIENCE_S", 60)
+    peers = Peers({"analytics": [LocalServer().channel()] * 2})
+    role_context = dataclasses.replace(context(log), peers=peers)
+    first, second = (
+        build(msgspec.structs.replace(settings_of(server, tmp_path), shard=shard, shards=2), role_context).services[0]
+        for shard in range(2)
+    )
+    readies = [asyncio.Event(), asyncio.Event()]
+    async with asyncio.timeout(30):
+        with capture_logs() as said:
+            tasks = [asyncio.create_task(second.run(readies[1]))]
+            while not any("has yet to apply" in str(line.get("error")) for line in said):
+                await asyncio.sleep(0.01)
+        assert not readies[1].is_set()
+        tasks.append(asyncio.create_task(first.run(readies[0])))
+        for ready in readies:
+            await ready.wait()
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_wrong_password(server: ClickHouseServer) -> None:
+    clickhouse = ClickHouse(server.url.replace("secret", "guess"), Path())
+    with pytest.raises(UnavailableError, match="Authentication failed") as refused:
+        await clickhouse.open()
+    assert "guess" not in str(refused.value)
+    await clickhouse.close()

@@ -1,0 +1,103 @@
+"""docs/dashboards.md, held against the tables that the migrations make."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from analytics.ingestion.attributes import ATTRIBUTES
+from analytics.store.retention import ACK_DAYS, HISTORY
+from tests.kit.repository import ROOT
+from tests.roles.analytics.statistics.world import World
+from tests.roles.analytics.store.test_dashboards import BROADCAST, devices, history
+from tests.roles.analytics.support import APP, T0
+
+TEXT = (ROOT / "docs" / "dashboards.md").read_text()
+OWN = {"readers", "schema_migrations"}
+PLACE = ("_topic", "_partition", "_offset", "_index", "_rank")
+ORIGIN = ("writer", "door", "address", "request_id")
+SHORTHANDS = {"attributes": ATTRIBUTES, "place": PLACE, "origin": ORIGIN}
+
+
+class Table(NamedTuple):
+    key: str
+    columns: set[str]
+    kept: str
+
+
+def documented() -> dict[str, Table]:
+    _, _, part = TEXT.partition("\n## Tables\n")
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^#|\Z)", part, re.MULTILINE | re.DOTALL))
+    tables = {name: table(section) for name, section in sections.items()}
+    (as_pushes,) = [name for name, section in sections.items() if "Columns as in `pushes`." in section]
+    return tables | {as_pushes: tables[as_pushes]._replace(columns=tables["pushes"].columns)}
+
+
+def table(section: str) -> Table:
+    cells = [cell for cell in re.findall(r"^\| (.*?) \|", section, re.MULTILINE) if cell != "column"]
+    words = [word for cell in cells for word in cell.split(", ")]
+    columns = {column for word in words for column in SHORTHANDS.get(word, (word.strip("`"),))}
+    key = re.search(r"Key: `(.*?)`", section)
+    kept = re.search(r"Kept: (.*?)\.", section)
+    assert key
+    return Table(key[1], columns, kept[1] if kept else "")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("tables"))
+    world.happen(devices())
+    world.happen(history())
+    yield world
+    world.close()
+
+
+def of_schema(world: World, sql: str) -> dict[str, str]:
+    table = world.query(sql)
+    return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_every_table_is_told_with_its_key_and_its_columns(world: World) -> None:
+    where = "WHERE database = currentDatabase() AND engine LIKE '%MergeTree'"
+    keys = of_schema(world, f"SELECT name, sorting_key FROM system.tables {where}")
+    columns = of_schema(
+        world,
+        "SELECT table, arrayStringConcat(arraySort(groupArray(name)), ' ') FROM system.columns "
+        "WHERE database = currentDatabase() GROUP BY table",
+    )
+    told = documented()
+    assert told.keys() | OWN == keys.keys()
+    for name, found in told.items():
+        assert found.columns == set(columns[name].split()), name
+        assert found.key == keys[name], name
+
+
+def test_how_long_rows_are_kept_and_which_tables_are_parted_by_months(world: World) -> None:
+    told = documented()
+    days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days"}
+    expected = dict.fromkeys(told, "") | dict.fromkeys(HISTORY, "history") | days
+    assert {name: found.kept for name, found in told.items()} == expected
+    parted = of_schema(world, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
+    for name in told:
+        section = TEXT.partition(f"\n### {name}\n")[2].partition("\n#")[0]
+        assert ("By months." in section) == parted[name].startswith("toYYYYMM("), name
+
+
+@pytest.mark.parametrize("sql", re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL))
+def test_every_query_finds_something(world: World, sql: str) -> None:
+    values = {"appkey": f"'{APP}'", "msgid": str(BROADCAST), "from": f"toDateTime({T0 // 1000 - 60})"}
+    assert world.query(re.sub(r"\{(\w+):\w+\}", lambda found: values[found[1]], sql)).num_rows
+
+
+def test_values_of_kinds_and_events_are_told(world: World) -> None:
+    told = {name: TEXT.partition(f"\n### {name}\n")[2].partition("\n###")[0] for name in documented()}
+    for name, column in [
+        ("pushes", "kind"),
+        ("deliveries", "kind"),
+        ("push_partitions", "event"),
+        ("sessions", "kind"),
+    ]:
+        found = world.query(f"SELECT DISTINCT toString({column}) FROM {name}").column(0).to_pylist()
+        assert found
+        assert all(f"`{value}`" in told[name] for value in found)

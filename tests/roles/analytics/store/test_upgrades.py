@@ -1,0 +1,157 @@
+"""A store that an older version made and filled answers like a fresh one, once this version has started on it."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analytics.ingestion.ingestion import sources
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.digest import counts, digest
+from analytics.store.migrate import Migration, migrate, migrations
+from analytics.store.offsets import Offsets, Range
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.push.v1.push_pb2 import Audience, Devices, Kind
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from tests.roles.analytics.ingestion.test_ingestion import BEIJING, SHANGHAI, history
+from tests.roles.analytics.ingestion.test_outage import NotingStore
+from tests.roles.analytics.questions import answers
+from tests.roles.analytics.support import (
+    APP,
+    PARTITIONS,
+    T0,
+    app_outcomes,
+    connection_counts,
+    device,
+    ingest,
+    outcomes,
+    send,
+    served,
+    session,
+    started,
+)
+
+ZONE = "Asia/Shanghai"
+HOUR_MS = 3_600_000
+WITH_LOGIN_DAYS = range(4, 9)
+LOGIN_DAYS_THEN = """
+CREATE MATERIALIZED VIEW login_days_of_sessions TO login_days AS
+SELECT appkey, category, toDate32(time, 'Asia/Shanghai') AS day, info,
+  groupBitmapState(bitShiftLeft(toUInt64(partition), 32) + number) AS devices
+FROM sessions
+ARRAY JOIN ['', 'region', 'carrier', 'channel', 'sdk_version', 'brand'] AS category,
+  ['', toString(region), toString(carrier), toString(channel), toString(sdk_version), toString(brand)] AS info
+WHERE kind = 'logged_in'
+GROUP BY appkey, category, day, info
+"""
+"""As the versions between the fourth and the eighth migration made it at their start."""
+
+
+_COLUMNS = "SELECT table, groupArray(name) FROM system.columns WHERE database = currentDatabase() GROUP BY table"
+
+
+def before() -> list[NewRecord]:
+    """What the older version took in."""
+    listed = Devices(
+        partitions=np.array([1, 1], "<u2").tobytes(),
+        numbers=np.array([3, 4], "<u4").tobytes(),
+        id_offsets=np.array([0, 1], "<u4").tobytes(),
+    )
+    return [
+        *history(),
+        device(4, attributes=SHANGHAI),
+        session(3, Session.SESSION_EVENT_KIND_LOGGED_IN, T0 + 5),
+        session(4, Session.SESSION_EVENT_KIND_LOGGED_IN, T0 + 6),
+        send(2000, audience=Audience(devices=listed), id_count=2, kind=Kind.KIND_UNICAST),
+        outcomes(
+            1,
+            app_outcomes(2000, [3], Outcome.OUTCOME_KIND_RECEIVED, T0 + 70),
+            app_outcomes(2001, [4], Outcome.OUTCOME_KIND_RECEIVED, T0 + 71),
+            seed="receipts",
+        ),
+    ]
+
+
+def after() -> list[NewRecord]:
+    """What comes when this version runs."""
+    later = T0 + HOUR_MS
+    return [
+        device(5, time_ms=later, registered_ms=later, attributes=BEIJING),
+        session(5, Session.SESSION_EVENT_KIND_LOGGED_IN, later),
+        connection_counts(later, {APP: 2}),
+        send(3000, time_ms=later),
+        started(3000, 1, [3, 4, 5], later),
+        outcomes(1, app_outcomes(3000, [3, 5], Outcome.OUTCOME_KIND_SENT, later + 1), seed="later"),
+        outcomes(1, app_outcomes(2001, [4], Outcome.OUTCOME_KIND_SHOWN, later + 2), seed="shown"),
+    ]
+
+
+@pytest.fixture
+async def fresh(engine: ClickHouse, clickhouse: ClickHouse) -> AsyncIterator[ClickHouse]:
+    """Another database, as this version makes it."""
+    database = engine.beside(f"{clickhouse.database}_fresh")
+    await migrate(database)
+    yield database
+    await database.close()
+
+
+async def made_by(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty the store and let the version that knew so many migrations make it."""
+    await store.drop()
+    known: list[Migration] = migrations()[:version]
+    with monkeypatch.context() as patch:
+        patch.setattr("analytics.store.migrate.migrations", lambda: known)
+        await migrate(store)
+    if version in WITH_LOGIN_DAYS:
+        await store.command(LOGIN_DAYS_THEN)
+
+
+async def filled_then(
+    store: ClickHouse, tables: Sequence[tuple[str, pa.Table]], ends: Mapping[Partition, int], state: Path
+) -> None:
+    """Put in what the store has columns for, and note that everything up to the ends is in."""
+    offsets = Offsets(state)
+    identity = offsets.restart()
+    batch = {partition: Range(0, end) for partition, end in ends.items() if end}
+    offsets.begin(batch)
+    offsets.end(batch)
+    offsets.close()
+    columns: dict[str, list[str]] = dict(await store.rows(_COLUMNS))  # type: ignore[arg-type]
+    for number, (name, rows) in enumerate(tables):
+        if had := [column for column in rows.column_names if column in columns.get(name, [])]:
+            await store.insert(name, rows.select(had), f"{number}")
+    if "readers" in columns:
+        await store.command("INSERT INTO readers (instance, identity) SELECT '0/1', {of:String}", {"of": identity})
+
+
+async def told(log: SqliteLog, store: ClickHouse, directory: Path) -> list[str]:
+    """What the store says of everything, once this version follows the log into it."""
+    now_ms = T0 + 2 * HOUR_MS
+    asked = {"broadcasts": [1000, 3000], "pushes": [1000, 2000, 2001, 3000], "token": "token-1-4"}
+    async with served(log, store, directory, ManualClock(now_ms), ZONE) as analytics:
+        found = answers(analytics, **asked, first="2026-09-19", last="2026-09-22", now_ms=now_ms)  # type: ignore[arg-type]
+        return [answer async for answer in found] + [str(await counts(store)), await digest(store)]
+
+
+@pytest.mark.timeout(300)
+async def test_stores_of_older_versions(
+    log: SqliteLog, clickhouse: ClickHouse, fresh: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting = NotingStore(fresh)
+    await ingest(log, noting, tmp_path / "fresh", before())  # type: ignore[arg-type]
+    ends = await log.ends(sources(PARTITIONS))
+    await log.append(after())
+    expected = await told(log, fresh, tmp_path / "fresh")
+    assert "token-1-4" in str(expected), "there is something to tell"
+
+    for version in range(4, len(migrations())):
+        state = tmp_path / str(version)
+        await made_by(version, clickhouse, monkeypatch)
+        await filled_then(clickhouse, noting.came, ends, state / "offsets.db")
+        await migrate(clickhouse)
+        assert await told(log, clickhouse, state) == expected, f"after migration {version}"

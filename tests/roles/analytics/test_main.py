@@ -1,0 +1,226 @@
+"""The wired role: settings, one process at a time, building the store again, the operators' command."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from analytics.ingestion.ingestion import sources
+from analytics.main import AnalyticsSettings, build, connect, rebuild, verify
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate, migrations
+from carillon.commands.audit import audit
+from carillon.commands.connect import SOCKET
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from services.domain.apps import AppDirectory
+from services.domain.keys import Keyring
+from services.domain.role import RoleContext
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.port import Log
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.settings import SettingsError, load
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import serve
+from tests.roles.analytics.support import T0, app_outcomes, device, outcomes, send, started
+
+
+def settings_in(directory: Path, **env: str) -> AnalyticsSettings:
+    names = {f"CARILLON_{name.upper()}": value for name, value in env.items()}
+    return load(AnalyticsSettings, {"CARILLON_DATA_DIR": str(directory), "CARILLON_PARTITIONS": "4", **names})
+
+
+def context(log: Log) -> RoleContext:
+    return RoleContext(log, SystemClock(), Peers({}), Keyring(bytes(32)), AppDirectory(log))
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"clickhouse_url": "clickhouse:9000"}, "CARILLON_CLICKHOUSE_URL"),
+        ({"clickhouse_url": "http://host:port"}, "CARILLON_CLICKHOUSE_URL"),
+        ({"shards": "2"}, "CARILLON_CLICKHOUSE_URL"),
+        ({"timezone": "Mars/Olympus"}, "CARILLON_TIMEZONE"),
+    ],
+)
+def test_wrong_settings(tmp_path: Path, env: dict[str, str], name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        settings_in(tmp_path, **env)
+
+
+def test_the_url_names_the_database(tmp_path: Path) -> None:
+    assert connect(settings_in(tmp_path, clickhouse_url="https://u:p@host:8443/history")).database == "history"
+    assert connect(settings_in(tmp_path, clickhouse_url="http://host:8123")).database == "carillon"
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [migration.version for migration in migrations()] == list(range(1, len(migrations()) + 1))
+    assert all(migration.statements for migration in migrations())
+
+
+async def test_migrations_are_applied_once(tmp_path: Path) -> None:
+    clickhouse = ClickHouse(None, tmp_path / "chdb")
+    await clickhouse.open()
+    try:
+        await migrate(clickhouse)
+        await migrate(clickhouse)
+        rows = await clickhouse.rows("SELECT version, count() FROM schema_migrations GROUP BY version ORDER BY version")
+        assert [tuple(row) for row in rows] == [(migration.version, 1) for migration in migrations()]
+    finally:
+        await clickhouse.close()
+
+
+async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
+    clickhouse = ClickHouse(None, tmp_path / "chdb")
+    with pytest.raises(UnavailableError, match="not open"):
+        await clickhouse.rows("SELECT 1")
+    assert not (tmp_path / "chdb").exists()
+    await clickhouse.close()
+
+
+async def test_a_server_that_does_not_answer(tmp_path: Path, unused_tcp_port: int) -> None:
+    clickhouse = ClickHouse(f"http://127.0.0.1:{unused_tcp_port}", tmp_path)
+    with pytest.raises(UnavailableError, match="ClickHouse"):
+        await clickhouse.open()
+    await clickhouse.close()
+
+
+async def test_one_process_at_a_time(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    clickhouse = connect(settings)
+    await clickhouse.open()
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    try:
+        with pytest.raises(ConflictError, match="stop the running service"):
+            await rebuild(settings, log, {}, lambda count: None)
+        code = (
+            "import asyncio, sys; from pathlib import Path; from analytics.store.clickhouse import ClickHouse\n"
+            "asyncio.run(ClickHouse(None, Path(sys.argv[1])).open())"
+        )
+        path = str(settings.state_dir("analytics") / "chdb")
+        child = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60
+        )
+        assert "ConflictError" in child.stderr
+        assert "stop the running service" in child.stderr
+    finally:
+        await log.close()
+        await clickhouse.close()
+
+
+async def test_rebuild_and_verify(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    await log.append(
+        [
+            device(3, attributes={"region": "北京市"}),
+            device(3, time_ms=T0 + 1, alias="a"),
+            send(1000),
+            started(1000, 1, [3]),
+            outcomes(1, app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT)),
+        ]
+    )
+    ends = await log.ends(sources(4))
+    batches: list[int] = []
+    try:
+        verdict = await verify(settings, log, ends, batches.append)
+        assert verdict.equal
+        assert sum(batches) == 5, "the device's first state was compacted away, and is passed by"
+
+        clickhouse = connect(settings)
+        await clickhouse.open()
+        await clickhouse.command("ALTER TABLE deliveries DELETE WHERE number = 4 SETTINGS mutations_sync = 2")
+        await clickhouse.close()
+        assert not (await verify(settings, log, ends, batches.append)).equal
+
+        assert await rebuild(settings, log, ends, batches.append) == verdict.rebuilt
+        assert (await verify(settings, log, ends, batches.append)).equal
+    finally:
+        await log.close()
+
+
+async def test_a_device_that_came_back_is_verified_too(tmp_path: Path) -> None:
+    """Its first registration is in the store only: the topic keeps the last state."""
+    settings = settings_in(tmp_path)
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    try:
+        await log.append([device(3)])
+        await verify(settings, log, await log.ends(sources(4)), lambda count: None)
+        await log.append([device(3, time_ms=T0 + 9, registered_ms=T0 + 9)])
+        ends = await log.ends(sources(4))
+        assert (await verify(settings, log, ends, lambda count: None)).equal
+
+        clickhouse = connect(settings)
+        await clickhouse.open()
+        registered = "SELECT toUnixTimestamp64Milli(registered) FROM registrations"
+        assert [tuple(row) for row in await clickhouse.rows(registered)] == [(T0,)]
+        await clickhouse.command("TRUNCATE TABLE registrations")
+        await clickhouse.close()
+        assert not (await verify(settings, log, ends, lambda count: None)).equal
+    finally:
+        await log.close()
+
+
+async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_in(tmp_path)
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    await log.append(
+        [
+            device(3, alias="alice"),
+            send(1000),
+            started(1000, 1, [3]),
+            outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
+        ]
+    )
+    role = build(settings, context(log))
+    tasks = []
+    for service in role.services:
+        ready = asyncio.Event()
+        tasks.append(asyncio.create_task(service.run(ready)))
+        await asyncio.wait_for(ready.wait(), 30)
+    server = serve([f"unix:{tmp_path / SOCKET}"])
+    for add in role.servicers:
+        add(server)
+    await server.start()
+    monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CARILLON_TIMEZONE", "Asia/Shanghai")
+    monkeypatch.chdir(tmp_path)
+
+    async def carillon(*arguments: str) -> tuple[int, str]:
+        result = await asyncio.to_thread(CliRunner().invoke, audit, list(arguments), terminal_width=200)
+        return result.exit_code, result.output
+
+    try:
+        code, output = await carillon("push", "1000", "--json")
+        assert code == 0
+        push = json.loads(output)
+        assert [entry["event"] for entry in push["timeline"]] == ["command", "audience", "sent"]
+        assert (push["msgid"], push["audience_count"]) == (1000, 1)
+        assert push["states"] == [{"state": "sent", "reason": "", "devices": 1}]
+
+        code, output = await carillon("push", "1000")
+        assert code == 0
+        assert "everyone (1 device)" in output
+        assert "2026-09-21 22:13:20.010" in output
+        assert [line.split() for line in output.splitlines()[-2:]] == [["state", "devices", "reason"], ["sent", "1"]]
+
+        code, output = await carillon("device", "1234567890", "token-1-3", "--json")
+        assert [entry["event"] for entry in json.loads(output)["timeline"]] == ["registered", "audience", "sent"]
+
+        code, output = await carillon("device", "1234567890", "token-1-3")
+        assert "alias alice" in output
+
+        code, output = await carillon("push", "77")
+        assert code == 1
+        assert "no push with the message id 77" in output
+    finally:
+        await server.stop(1)
+        for task in reversed(tasks):
+            task.cancel()
+            await asyncio.wait([task], timeout=20)
+            assert task.cancelled()
+        await log.close()

@@ -1,0 +1,93 @@
+"""Apple's reasons: each has its action, and none is forgotten."""
+
+import pytest
+
+from services.delivery.apns.circuit_breaker import Circuit
+from services.delivery.apns.push import UNKNOWN, ApnsResult
+from services.delivery.apns.reasons import REASONS, Action, label, verdict
+from services.delivery.apns.request import result
+
+EXPECTED = {
+    Action.FAIL: (
+        "400 BadCollapseId, 400 BadExpirationDate, 400 BadMessageId, 400 BadPriority, 400 BadTopic, "
+        "400 DeviceTokenNotForTopic, 400 DuplicateHeaders, 400 InvalidPushType, 400 MissingDeviceToken, "
+        "400 MissingTopic, 400 PayloadEmpty, 400 TopicDisallowed, 404 BadPath, 405 MethodNotAllowed, "
+        "413 PayloadTooLarge"
+    ),
+    Action.REMOVE: "410 ExpiredToken, 410 Unregistered",
+    Action.TRY_OTHER_ENVIRONMENT: "400 BadDeviceToken",
+    Action.STOP_APP: (
+        "403 BadCertificate, 403 BadCertificateEnvironment, 403 BadEnvironmentKeyIdInToken, "
+        "403 BadEnvironmentKeyInToken, 403 Forbidden, 403 InvalidProviderToken, 403 MissingProviderToken, "
+        "403 UnrelatedKeyIdInToken"
+    ),
+    Action.RENEW_TOKEN: "403 ExpiredProviderToken",
+    Action.HOLD_TOKEN: "429 TooManyProviderTokenUpdates",
+    Action.DELAY_DEVICE: "429 TooManyRequests",
+    Action.BACK_OFF: "500 InternalServerError, 503 ServiceUnavailable",
+    Action.RECONNECT: "400 IdleTimeout, 503 Shutdown",
+}
+CASES = [
+    (int(status), reason, action)
+    for action, reasons in EXPECTED.items()
+    for status, reason in (item.split() for item in reasons.split(", "))
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "action"), CASES)
+def test_a_reason_has_its_action(status: int, reason: str, action: Action) -> None:
+    answer = ApnsResult(status, reason)
+    assert verdict(answer).action is action
+    assert label(answer) == reason
+
+
+def test_no_reason_is_forgotten() -> None:
+    assert {(status, reason) for status, reason, _ in CASES} == set(REASONS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "alarm"),
+    [
+        (ApnsResult(200), Action.ACCEPT, False),
+        (ApnsResult(UNKNOWN, "connection lost"), Action.REPEAT, False),
+        (ApnsResult(400, "New"), Action.FAIL, True),
+        (ApnsResult(403, "New"), Action.STOP_APP, True),
+        (ApnsResult(410, "New"), Action.REMOVE, False),
+        (ApnsResult(429, "New"), Action.DELAY_DEVICE, False),
+        (ApnsResult(500, "New"), Action.BACK_OFF, False),
+        (ApnsResult(502, "HTTP 502"), Action.BACK_OFF, False),
+        (ApnsResult(301, "HTTP 301"), Action.FAIL, True),
+    ],
+)
+def test_what_is_in_no_table_goes_by_its_status(answer: ApnsResult, action: Action, alarm: bool) -> None:
+    assert verdict(answer) == (action, alarm)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b"", ApnsResult(200)),
+        (410, b'{"reason":"ExpiredToken","timestamp":5}', ApnsResult(410, "ExpiredToken", 5)),
+        (410, b"", ApnsResult(410, "Unregistered")),
+        (410, b'{"timestamp":5}', ApnsResult(410, "Unregistered", 5)),
+        (503, b"<html>", ApnsResult(503, "HTTP 503")),
+        (400, b'{"reason":7}', ApnsResult(400, "HTTP 400")),
+    ],
+)
+def test_an_answer_is_read(status: int, body: bytes, expected: ApnsResult) -> None:
+    assert result(status, body) == expected
+
+
+def test_a_circuit_rests_twice_as_long_each_time_up_to_a_limit() -> None:
+    circuit = Circuit(1000, 5000)
+    now_ms, rests = 1, []
+    for _ in range(5):
+        assert circuit.trip(now_ms)
+        assert not circuit.trip(now_ms)
+        rests.append(circuit.until_ms - now_ms)
+        now_ms = circuit.until_ms
+        assert not circuit.rests(now_ms)
+    assert rests == [1000, 2000, 4000, 5000, 5000]
+    assert not circuit.is_closed
+    circuit.close()
+    assert circuit.is_closed

@@ -1,0 +1,143 @@
+"""Provider tokens: few of them, each good at Apple's, and what happens when Apple does not think so."""
+
+import base64
+import json
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.apns_simulator.certificate import new_key, public_key
+from services.apns_simulator.keys import AppleKeys
+from services.apns_simulator.server import ApnsSimulator
+from services.delivery.apns.provider_tokens import KeyFaultError, ProviderToken
+from services.delivery.apns.push import ApnsResult
+from services.domain.apns.credentials import ApnsCredentials
+from services.runtime.process.clock import ManualClock
+from tests.roles.delivery.pushing import Sent, Team, one, running, send, statuses, until
+
+NOW_MS = 1_800_000_420_000
+MINUTE_S = 60
+CREDENTIALS = ApnsCredentials("KEY1234567", "TEAM123456", "org.example.app", new_key())
+
+
+def apple() -> AppleKeys:
+    keys = AppleKeys()
+    keys.register(CREDENTIALS.team_id, CREDENTIALS.key_id, public_key(CREDENTIALS.key_pem))
+    return keys
+
+
+def claims(token: str) -> dict[str, object]:
+    body = token.split(".")[1]
+    return dict(json.loads(base64.urlsafe_b64decode(body + "==")))
+
+
+def test_a_token_says_who_signs_and_when() -> None:
+    clock = ManualClock(NOW_MS)
+    token = ProviderToken(CREDENTIALS, clock).text()
+    header, _, _ = token.split(".")
+    assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "ES256", "kid": "KEY1234567"}
+    assert claims(token)["iss"] == "TEAM123456"
+    assert NOW_MS // 1000 - 35 * 60 <= int(str(claims(token)["iat"])) <= NOW_MS // 1000 - 5 * 60
+    assert apple().refusal(f"bearer {token}", NOW_MS) is None
+
+
+@given(st.integers(0, 7200), st.lists(st.integers(1, 3600), max_size=40))
+def test_apple_takes_every_token_whenever_the_process_began(begun_s: int, steps: list[int]) -> None:
+    clock = ManualClock(NOW_MS + begun_s * 1000)
+    provider_token, keys = ProviderToken(CREDENTIALS, clock), apple()
+    for seconds in steps:
+        clock.move(seconds)
+        assert keys.refusal(f"bearer {provider_token.text()}", clock.now_ms()) is None
+
+
+def test_processes_with_one_key_have_one_token() -> None:
+    clock = ManualClock(NOW_MS)
+    first = ProviderToken(CREDENTIALS, clock)
+    texts = set()
+    for _ in range(10):
+        texts.add(first.text())
+        texts.add(ProviderToken(CREDENTIALS, clock).text())
+        clock.move(MINUTE_S)
+    assert len(texts) == 1
+
+
+def test_an_expired_token_is_renewed_once_in_twenty_minutes() -> None:
+    clock = ManualClock(NOW_MS)
+    provider_token = ProviderToken(CREDENTIALS, clock)
+    old = provider_token.text()
+    assert provider_token.renew(old)
+    new = provider_token.text()
+    assert new != old
+    assert provider_token.renew(old)
+    assert provider_token.text() == new
+    assert not provider_token.renew(new)
+    clock.move(20 * MINUTE_S)
+    assert provider_token.renew(new)
+
+
+def test_after_too_many_the_older_one_serves_and_none_is_issued() -> None:
+    clock = ManualClock(NOW_MS)
+    provider_token = ProviderToken(CREDENTIALS, clock)
+    old = provider_token.text()
+    provider_token.renew(old)
+    new = provider_token.text()
+    provider_token.hold()
+    assert provider_token.text() == old
+    assert not provider_token.renew(old)
+    clock.move(29 * MINUTE_S)
+    assert provider_token.text() not in (old, new)
+
+
+@pytest.mark.parametrize("key", ["", "no key", public_key(CREDENTIALS.key_pem), "rsa", "p384"])
+def test_what_is_no_key_of_apples_is_refused_without_a_word_of_it(key: str) -> None:
+    made: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | None = None
+    if key == "rsa":
+        made = rsa.generate_private_key(65537, 2048)
+    elif key == "p384":
+        made = ec.generate_private_key(ec.SECP384R1())
+    if made:
+        form = serialization.PrivateFormat.PKCS8
+        key = made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    with pytest.raises(KeyFaultError) as caught:
+        ProviderToken(ApnsCredentials("K", "T", "org.example", key), ManualClock(NOW_MS))
+    assert len(key) < 20 or key not in str(caught.value)
+    assert CREDENTIALS.key_pem not in repr(CREDENTIALS)
+
+
+def test_apple_refuses_what_is_not_signed_by_a_key_it_knows() -> None:
+    clock = ManualClock(NOW_MS)
+    keys, good = apple(), ProviderToken(CREDENTIALS, clock).text()
+    head, body, signature = good.split(".")
+    other = ProviderToken(ApnsCredentials("KEY1234567", "TEAM123456", "x", new_key()), clock).text()
+    strange = ProviderToken(ApnsCredentials("OTHER", "TEAM123456", "x", CREDENTIALS.key_pem), clock).text()
+    for bad in (other, strange, f"{head}.{body}", f"{head}.{body}.{signature[:-4]}", "", "a.b.c", f"{good}x"):
+        assert keys.refusal(f"bearer {bad}", NOW_MS) == (403, "InvalidProviderToken")
+    assert keys.refusal(None, NOW_MS) == (403, "MissingProviderToken")
+    assert keys.refusal(f"Basic {good}", NOW_MS) == (403, "InvalidProviderToken")
+    assert keys.refusal(f"bearer {good}", NOW_MS + 3_600_001) == (403, "ExpiredProviderToken")
+    assert keys.refusal(f"bearer {good}", NOW_MS - 3_600_000) == (403, "InvalidProviderToken")
+
+
+async def test_the_sender_renews_an_expired_token_and_holds_on_to_an_old_one() -> None:
+    """The sender's clock is far behind Apple's, then two new tokens follow each other too fast."""
+    clock = ManualClock(NOW_MS)
+    async with running(ApnsSimulator(ManualClock(NOW_MS + 58 * 60_000))) as simulator:
+        team = Team(clock)
+        team.introduce_to(simulator)
+        sender = team.sender(simulator.url, simulator.authority)
+        assert await send(sender, one()) == [ApnsResult(403, "ExpiredProviderToken")]
+        assert await statuses(sender, one()) == [200]
+        used = team.provider_token.text()
+        clock.move(31 * MINUTE_S)
+        assert team.provider_token.text() != used
+        assert await send(sender, one()) == [ApnsResult(429, "TooManyProviderTokenUpdates")]
+        assert team.provider_token.text() == used
+        waiting = Sent(one())
+        sender.submit(waiting)
+        await until(lambda: not simulator.connections)
+        clock.move(1)
+        assert await waiting.result == ApnsResult(200)
+        await sender.close()

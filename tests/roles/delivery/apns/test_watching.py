@@ -1,0 +1,35 @@
+"""What the stand-in shows those who watch tokens."""
+
+from services.apns_simulator.rules import Request
+from services.apns_simulator.server import WATCHED, ApnsSimulator
+from services.runtime.process.clock import ManualClock
+
+ONE, TWO = "ab" * 32, "cd" * 32
+
+
+def push(simulator: ApnsSimulator, token: str, payload: bytes = b"{}", topic: str = "org.t") -> None:
+    headers = {":method": "POST", ":path": f"/3/device/{token}", "apns-topic": topic}
+    simulator.take(Request(list(headers.items()), bytearray(payload)))
+
+
+def test_watchers_see_what_is_accepted_for_their_tokens_while_they_watch() -> None:
+    simulator = ApnsSimulator(ManualClock(0))
+    push(simulator, ONE, b'"early"')
+    with simulator.watching([ONE.upper(), TWO]) as both, simulator.watching([TWO]) as second:
+        push(simulator, ONE, b'"1"')
+        push(simulator, TWO, b'"2"')
+        push(simulator, TWO, b'"refused"', topic="")
+        push(simulator, "ef" * 32)
+        assert [both.get_nowait().payload for _ in range(both.qsize())] == [b'"1"', b'"2"']
+        assert [second.get_nowait().payload for _ in range(second.qsize())] == [b'"2"']
+    push(simulator, ONE)
+    assert both.empty()
+
+
+def test_a_slow_watcher_misses_the_oldest() -> None:
+    simulator = ApnsSimulator(ManualClock(0))
+    with simulator.watching([ONE]) as pushes:
+        for number in range(WATCHED + 2):
+            push(simulator, ONE, str(number).encode())
+        found = [int(pushes.get_nowait().payload) for _ in range(pushes.qsize())]
+    assert found == list(range(2, WATCHED + 2))

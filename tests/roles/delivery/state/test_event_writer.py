@@ -1,0 +1,61 @@
+"""Writing facts: in the log first, then in the state, and the state has no gaps."""
+
+import asyncio
+from collections.abc import Sequence
+
+from pyroaring import BitMap
+
+from protos.delivery.v1.delivery_pb2 import PushFact, PushStarted
+from protos.push.v1.push_pb2 import Audience, Everyone, PushCommand, SendPush
+from protos.runtime.v1.log_pb2 import Meta
+from services.delivery.event_writer import Entry, EventWriter
+from services.delivery.state.delivery_state import DeliveryState
+from services.domain.topics import PUSHES
+from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.process.clock import ManualClock
+from tests.roles.delivery.conftest import APP, START_MS, idle
+
+
+class SlowLog:
+    """Answers an append when it is told to, in whatever order."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Sequence[int], asyncio.Future[Sequence[int]]]] = []
+        self.end = 0
+
+    async def append(self, new_records: Sequence[NewRecord]) -> Sequence[int]:
+        offsets = range(self.end, self.end + len(new_records))
+        self.end += len(new_records)
+        future: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+        self.waiting.append((offsets, future))
+        return await future
+
+    def answer(self, which: int) -> None:
+        offsets, future = self.waiting.pop(which)
+        future.set_result(offsets)
+
+
+def asked(msgid: int) -> tuple[Record, PushCommand]:
+    send = SendPush(msgid=msgid, appkey=APP, audience=Audience(everyone=Everyone()), period_s=60)
+    return Record("push-commands", 0, msgid, b"", b""), PushCommand(meta=Meta(time_ms=START_MS), send=send)
+
+
+def start(msgid: int) -> Entry:
+    started = PushStarted(audience=BitMap().serialize(), expires_ms=START_MS)
+    return Entry(0, b"", PushFact(msgid=msgid, appkey=APP, partition=0, started=started))
+
+
+async def test_what_the_log_answers_late_is_never_passed_over() -> None:
+    log, state = SlowLog(), DeliveryState([0])
+    events = EventWriter(log, state, ManualClock(START_MS))  # type: ignore[arg-type]
+    for msgid in (1, 2):
+        events.fold(*asked(msgid))
+    writes = [asyncio.create_task(events.write(PUSHES, [start(msgid)])) for msgid in (1, 2)]
+    await idle()
+    while log.waiting:
+        log.answer(-1)
+        await idle()
+        held = events.offsets.get(Partition(PUSHES.name, 0), 0)
+        assert held == 2 - len(state.waiting)
+    await asyncio.gather(*writes)
+    assert (held, state.waiting) == (2, {})

@@ -1,0 +1,149 @@
+"""Outcomes on their way to the log: in columns, with back-pressure, and none is left behind."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.delivery import outcome_recorder as recorders
+from services.delivery.event_writer import EventWriter
+from services.delivery.outcome_recorder import MAX_ROWS, OutcomeRecorder
+from services.delivery.state.delivery_state import DeliveryState
+from services.domain.topics import DELIVERIES
+from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from tests.roles.delivery.conftest import APP, FAILED, RECEIVED, SENT, START_MS, At, Row, idle, rows
+
+
+class MoodyLog:
+    """A log that refuses as often as it is told to, or holds appends back."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self.log = log
+        self.refusals: list[Exception] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.asked = asyncio.Event()
+
+    async def append(self, new_records: list[NewRecord]) -> list[int]:
+        self.asked.set()
+        if self.refusals:
+            raise self.refusals.pop()
+        await self.open.wait()
+        return await self.log.append(new_records)
+
+    async def rows(self) -> list[Row]:
+        partition = Partition(DELIVERIES.name, 0)
+        end = (await self.log.ends([partition]))[partition]
+        if not end:
+            return []
+        reader = await self.log.open({partition: 0})
+        records = await reader.read()
+        while len(records) < end:
+            records += await reader.read()
+        return [row for record in records for row in rows(record)]
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[MoodyLog]:
+    log = SqliteLog(tmp_path / "log.sqlite")
+    yield MoodyLog(log)
+    await log.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START_MS)
+
+
+@pytest.fixture
+def recorder(log: MoodyLog, clock: ManualClock) -> OutcomeRecorder:
+    return OutcomeRecorder(EventWriter(log, DeliveryState([0]), clock))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def running(recorder: OutcomeRecorder) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(recorder.run(asyncio.Event()))
+    await idle(2)
+    yield task
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+
+
+async def test_what_was_added_before_the_stop_is_in_the_log_after_it(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+    async with running(recorder):
+        recorder.add(0, APP, 7, 1, SENT, START_MS)
+    assert await log.rows() == [Row(7, At(0, 1), SENT)]
+
+
+async def test_a_stop_in_the_middle_of_a_write_waits_for_it(
+    log: MoodyLog, recorder: OutcomeRecorder, clock: ManualClock
+) -> None:
+    log.refusals = [UnavailableError("away"), BusyError("full")]
+    async with running(recorder) as task:
+        recorder.add(0, APP, 7, 1, SENT, START_MS)
+        await log.asked.wait()
+        task.cancel()
+        await idle()
+        recorder.add(0, APP, 8, 1, SENT, START_MS)
+        for _ in range(2):
+            clock.move(0.5)
+            await idle()
+        await asyncio.wait([task], timeout=10)
+    assert await log.rows() == [Row(7, At(0, 1), SENT), Row(8, At(0, 1), SENT)]
+
+
+async def test_whoever_flushes_waits_for_what_is_under_way_already(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+    log.open.clear()
+    recorder.add(0, APP, 7, 1, SENT, START_MS)
+    first = asyncio.create_task(recorder.flush())
+    await log.asked.wait()
+    second = asyncio.create_task(recorder.flush())
+    await idle()
+    assert not second.done()
+    log.open.set()
+    await asyncio.wait_for(asyncio.gather(first, second), 10)
+    assert len(await log.rows()) == 1
+
+
+async def test_a_device_is_done_with_a_message_once(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+    log.open.clear()
+    recorder.settle(0, APP, 7, 1, RECEIVED, START_MS)
+    flush = asyncio.create_task(recorder.flush())
+    await log.asked.wait()
+    recorder.settle(0, APP, 7, 1, FAILED, START_MS, "late")
+    recorder.settle(0, APP, 7, 2, FAILED, START_MS, "other device")
+    assert recorder.is_settling(0, 7, 1)
+    log.open.set()
+    await flush
+    await recorder.flush()
+    assert await log.rows() == [Row(7, At(0, 1), RECEIVED), Row(7, At(0, 2), FAILED, "other device")]
+    assert not recorder.is_settling(0, 7, 1)
+
+
+async def test_who_brings_too_much_waits_until_there_is_room(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+    recorder.add_many(0, APP, 7, range(MAX_ROWS - 1), SENT, START_MS)
+    await asyncio.wait_for(recorder.room(), 1)
+    recorder.add(0, APP, 7, MAX_ROWS, SENT, START_MS)
+    waiting = asyncio.create_task(recorder.room())
+    await idle()
+    assert not waiting.done()
+    await recorder.flush()
+    await asyncio.wait_for(waiting, 1)
+    assert len(await log.rows()) == MAX_ROWS
+
+
+async def test_more_reasons_than_a_column_can_name_become_other(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+    for number in range(300):
+        recorder.add(0, APP, 7, number, FAILED, START_MS, f"reason {number} " + "x" * 500)
+    await recorder.flush()
+    recorded = await log.rows()
+    assert len(recorded) == 300
+    assert recorded[0].reason.startswith("reason 0 x")
+    assert len(recorded[0].reason) == recorders._REASON_CHARS
+    assert recorded[299].reason == "other"

@@ -1,0 +1,62 @@
+"""A gateway's outbox is bounded, and so is what leaves it at once."""
+
+from array import array
+
+import pytest
+
+from protos.push.v1.push_pb2 import Message
+from services.delivery.android import gateway_stream as streams
+from services.delivery.android.gateway_stream import GatewayStream
+from services.runtime.errors import BusyError
+
+RPC_LIMIT = 32 * 1024 * 1024
+
+
+async def test_a_batch_fits_into_a_call_however_many_and_large_its_messages_are() -> None:
+    stream = GatewayStream()
+    for msgid in range(3000):
+        stream.send(Message(content="x" * 20_000), 1, array("Q", [1]), array("Q", [msgid]))
+    stream.send(Message(content="many"), 1, array("Q", range(3_000_000)), array("Q", [7]))
+    msgids: list[int] = []
+    connections = 0
+    while connections < 3_000_000:
+        response = await stream.take()
+        assert response is not None
+        assert response.ByteSize() < RPC_LIMIT / 8
+        for send in response.sends:
+            if send.message.content == "many":
+                connections += len(send.connections) // 8
+            else:
+                msgids += array("Q", send.msgids)
+    assert msgids == list(range(3000))
+
+
+async def test_each_connection_keeps_its_id_when_a_message_is_split() -> None:
+    stream = GatewayStream()
+    stream.send(Message(), 1, array("Q", range(50_000)), array("Q", range(100_000, 150_000)))
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < 50_000:
+        response = await stream.take()
+        assert response is not None
+        for send in response.sends:
+            pairs += zip(array("Q", send.connections), array("Q", send.msgids), strict=True)
+    assert pairs == list(zip(range(50_000), range(100_000, 150_000), strict=True))
+
+
+async def test_a_gateway_that_does_not_keep_up_is_cut_off_and_costs_no_more_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_WAITING_BYTES", 10_000)
+    stream = GatewayStream()
+    for msgid in range(100):
+        stream.send(Message(content="x" * 1000), 1, array("Q", [1]), array("Q", [msgid]))
+    assert len(stream._outbox) == 0
+    with pytest.raises(BusyError):
+        await stream.take()
+
+
+async def test_after_the_end_nothing_is_taken() -> None:
+    stream = GatewayStream()
+    stream.close(1, "replaced")
+    stream.end()
+    assert await stream.take() is None

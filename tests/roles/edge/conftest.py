@@ -1,0 +1,191 @@
+"""A running edge with a real registry, targeting and scheduling behind it, called over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+import edge.main
+import services.registry.main
+import services.scheduling.main
+import services.targeting.main
+from protos.push.v1.push_pb2 import PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
+from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Position
+from protos.scheduling.v1.scheduling_pb2 import TaskCommand
+from services.domain.apps import AppDirectory
+from services.domain.ids import event_id
+from services.domain.keys import Keyring
+from services.domain.role import RoleContext
+from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, device_key, partition_of
+from services.runtime.http.listener import HttpListener
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.process.runner import Service
+from services.runtime.projection.follower import decode
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import LocalServer, Server
+from tests.roles.edge.signing import signed
+
+NOW_MS = 1_790_000_010_000
+"""2026-09-21 13:33:30 UTC."""
+
+PARTITIONS = 4
+ZONE = "Asia/Shanghai"
+BACKENDS = {
+    "registry": (services.registry.main.RegistrySettings, services.registry.main.build),
+    "targeting": (services.targeting.main.TargetingSettings, services.targeting.main.build),
+    "scheduling": (services.scheduling.main.SchedulingSettings, services.scheduling.main.build),
+}
+
+
+class Installation:
+    """What tests do to the running service: make apps and devices, push, read what was written."""
+
+    def __init__(
+        self, log: SqliteLog, context: RoleContext, doors: Mapping[str, httpx.AsyncClient], clock: ManualClock
+    ) -> None:
+        self.log = log
+        self.context = context
+        self.http = doors["the v2 door"]
+        self.android = doors["the legacy Android door"]
+        self.ios = doors["the legacy iOS door"]
+        self.clock = clock
+        self.secrets: dict[str, str] = {}
+
+    async def app(self, platform: "Platform.ValueType" = PLATFORM_ANDROID) -> App:
+        registry = RegistryServiceStub(self.context.peers.all("registry")[0])
+        made = await registry.CreateApp(CreateAppRequest(platform=platform, name="Test", package="org.example.test"))
+        self.secrets[made.app.appkey] = made.secret_key
+        app: App = made.app
+        return app
+
+    async def device(self, app: App, token: str, alias: str | None = None) -> None:
+        """A registered device; later ones are more recently active."""
+        self.clock.move(1)
+        register = DeviceCommand(register=RegisterDevice(platform=app.platform))
+        await self.command(app.appkey, token, register)
+        if alias is not None:
+            await self.command(app.appkey, token, DeviceCommand(set_alias=SetAlias(alias=alias)))
+
+    async def command(self, appkey: str, token: str, command: DeviceCommand) -> None:
+        command.appkey, command.token = appkey, token
+        command.meta.CopyFrom(Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="test"))
+        key = device_key(appkey, token)
+        partition = partition_of(key, PARTITIONS)
+        new_record = NewRecord(DEVICE_COMMANDS.name, partition, key, command.SerializeToString())
+        (offset,) = await self.log.append([new_record])
+        await self.context.peers.wait_applied([Position(topic=new_record.topic, partition=partition, offset=offset)])
+
+    async def push(self, body: dict[str, Any], *appkeys: str) -> dict[str, Any]:
+        """Sign with the apps' secrets in this order, send, return the answer."""
+        return await self.post(signed(body, *(self.secrets[appkey] for appkey in appkeys)))
+
+    async def call(self, method: str, path: str, body: dict[str, Any], *appkeys: str, **headers: str) -> dict[str, Any]:
+        """Sign with the apps' secrets in this order, send to the v2 door, return the answer."""
+        content = signed(body, *(self.secrets[appkey] for appkey in appkeys))
+        response = await self.http.request(method, path, content=content, headers=headers)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def post(self, content: bytes, path: str = "/v2/push") -> dict[str, Any]:
+        response = await self.http.post(path, content=content)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == "application/json;charset=utf-8"
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def sent(self) -> list[SendPush]:
+        """Every push in the log."""
+        page = await self.log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10_000)
+        commands: list[PushCommand] = [decode(record) for record in page.records]
+        assert [record.key.decode() for record in page.records] == [str(command.send.msgid) for command in commands]
+        return [command.send for command in commands]
+
+    async def until_sent(self, count: int) -> list[SendPush]:
+        """Every push in the log, once there are so many."""
+        reader = await self.log.open({Partition(PUSH_COMMANDS.name, 0): 0})
+        try:
+            async with asyncio.timeout(20):
+                found = 0
+                while found < count:
+                    found += len(await reader.read())
+        finally:
+            await reader.close()
+        return await self.sent()
+
+    async def tasks(self) -> list[TaskCommand]:
+        """Every command about a task in the log."""
+        starts = {Partition(TASK_COMMANDS.name, number): 0 for number in range(PARTITIONS)}
+        return [decode(record) for record in (await self.log.select(starts, 10_000)).records]
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with opened(tmp_path, BACKENDS) as installation:
+        yield installation
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, backends: Mapping[str, Any]) -> AsyncIterator[Installation]:
+    """The edge with these roles behind it; whoever calls another one is told that nobody serves it."""
+    clock = ManualClock(NOW_MS)
+    log = SqliteLog(tmp_path / "events.db")
+    servers = {name: LocalServer() for name in (*BACKENDS, "delivery", "analytics")}
+    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    apps = AppDirectory(log)
+    context = RoleContext(log=log, clock=clock, peers=peers, keys=Keyring(bytes(32)), apps=apps)
+    common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(log.close)
+        await stack.enter_async_context(running([apps]))
+        for name, (settings, build) in backends.items():
+            role = build(settings(**common), context)
+            for add in role.servicers:
+                add(cast(Server, servers[name]))
+            await stack.enter_async_context(running(role.services))
+        own = edge.main.EdgeSettings(**common, v2_port=0, android_port=0, ios_port=0)  # type: ignore[arg-type]
+        services = edge.main.build(own, context).services
+        await stack.enter_async_context(running(services))
+        doors = {}
+        for door in services:
+            if isinstance(door, HttpListener):
+                http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20)
+                doors[door.name] = await stack.enter_async_context(http)
+        yield Installation(log, context, doors, clock)
+
+
+@asynccontextmanager
+async def running(services: Sequence[Service]) -> AsyncIterator[None]:
+    """Start in order, each ready before the next; stop in reverse."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        for service in services:
+            ready = asyncio.Event()
+            tasks.append(asyncio.create_task(service.run(ready), name=service.name))
+            waiting = asyncio.create_task(ready.wait())
+            done, _ = await asyncio.wait([waiting, tasks[-1]], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+            assert waiting in done, f"{service.name} is not ready: {tasks[-1]}"
+        yield
+    finally:
+        for task in reversed(tasks):
+            task.cancel()
+            await asyncio.wait([task], timeout=20)
+
+
+def broadcast(app: App, **more: Any) -> dict[str, Any]:
+    """The smallest valid body: to every device of an Android app."""
+    return {
+        "sendTo": {"appkey": {"android": app.appkey}, "userScope": 1},
+        "msgStyle": {"basic": {"content": "hello", "is_notif": 1}},
+        **more,
+    }

@@ -1,0 +1,154 @@
+"""The canonical text against an independent implementation, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from edge.core.parsing.canonical import MAX_DEPTH, canonical_text, read
+from edge.core.signature import sign_text
+from services.runtime.errors import InputError
+from tests.roles.edge.signing import reference_sign, reference_text
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+numbers = st.from_regex(r"\A-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,12})?([eE][+-]?[0-9]{1,3})?\Z")
+
+
+class Written(str):
+    """A number's text inside a generated value."""
+
+
+values = st.recursive(
+    st.none() | st.booleans() | text | numbers.map(Written),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def rendered(value: Any, space: str, ascii_only: bool) -> str:
+    """JSON with the given white space, numbers as they are."""
+    if isinstance(value, Written):
+        return str(value)
+    if isinstance(value, list):
+        return f"[{space}{f',{space}'.join(rendered(entry, space, ascii_only) for entry in value)}{space}]"
+    if isinstance(value, dict):
+        members = (
+            f"{json.dumps(key, ensure_ascii=ascii_only)}{space}:{space}{rendered(entry, space, ascii_only)}"
+            for key, entry in value.items()
+        )
+        return f"{{{space}{f',{space}'.join(members)}{space}}}"
+    return json.dumps(value, ensure_ascii=ascii_only)
+
+
+@given(st.dictionaries(text, values, max_size=5), st.sampled_from(["", " ", "\r\n\t"]), st.booleans())
+def test_text_is_what_an_independent_writer_makes(body: dict[str, Any], space: str, ascii_only: bool) -> None:
+    raw = rendered(body, space, ascii_only).encode()
+    assert canonical_text(raw) == reference_text(raw)
+
+
+@given(st.dictionaries(text, values, max_size=5), st.lists(text, min_size=1, max_size=3))
+def test_sign_is_what_an_independent_signer_makes(body: dict[str, Any], secrets: list[str]) -> None:
+    body.pop("sign", None)
+    sign = reference_sign(rendered(body, "", False).encode(), *secrets)
+    request = read(rendered({"sign": sign, **body}, " ", True).encode())
+    assert request.sign == sign
+    assert sign_text(request.text, secrets) == sign
+
+
+@given(values, values)
+def test_order_of_keys_does_not_matter(first: Any, second: Any) -> None:
+    one, other = {"a": first, "b": second}, {"b": second, "a": first}
+    assert canonical_text(rendered(one, "", False).encode()) == canonical_text(rendered(other, "", True).encode())
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ('{"b":1,"a":2}', '{"a":2,"b":1}'),
+        ('{"a":1.50,"b":1E+05,"c":-0,"d":0.1e-7}', '{"a":1.50,"b":1E+05,"c":-0,"d":0.1e-7}'),
+        ('{"a":123456789012345678901234567890}', '{"a":123456789012345678901234567890}'),
+        ('{"\\u4e16":"\\u754c","a\\/b":"\\u0001\\n"}', '{"a/b":"\\u0001\\n","世":"界"}'),
+        ('{"a":"\\ud83d\\ude00"}', '{"a":"😀"}'),
+        ('{"\\uffff":1,"\\ud83d\\ude00":2}', '{"\uffff":1,"😀":2}'),
+        ('{"Z":1,"a":{"sign":"kept","A":[{"b":1,"a":2}]}}', '{"Z":1,"a":{"A":[{"a":2,"b":1}],"sign":"kept"}}'),
+        ('{"sign":"left out","a":"1"}', '{"a":"1"}'),
+        ("{}", "{}"),
+    ],
+)
+def test_examples(raw: str, expected: str) -> None:
+    assert canonical_text(raw.encode()) == expected
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+def test_nesting_as_deep_as_allowed() -> None:
+    assert canonical_text(nested(MAX_DEPTH)).count("[") == MAX_DEPTH - 1
+    canonical_text(b'{"a":[' + b",".join([b"{}"] * 1000) + b"]}")
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b"", "the body is not JSON: Expecting value at character 0"),
+        (b"nonsense", "the body is not JSON: Expecting value at character 0"),
+        (b'{"a":1', "the body is not JSON: Expecting ',' delimiter at character 6"),
+        (b'{"a":1} x', "the body is not JSON: Extra data at character 8"),
+        (b'\xef\xbb\xbf{"a":1}', "the body is not JSON"),
+        (b'{"a":01}', "the body is not JSON"),
+        (b'{"a":"\n"}', "the body is not JSON"),
+        (b"[1]", "the body is not a JSON object"),
+        (b'"text"', "the body is not a JSON object"),
+        (b"7", "the body is not a JSON object"),
+        (b"null", "the body is not a JSON object"),
+        (b'{"a":NaN}', "the body is not JSON: NaN is no number"),
+        (b'{"a":-Infinity}', "the body is not JSON: -Infinity is no number"),
+        (b'{"a":1,"b":2,"a":1}', "a is given twice"),
+        (b'{"a":1,"\\u0061":1}', "a is given twice"),
+        (b'{"x":[{"a":{"b":1,"b":2}}]}', "b is given twice"),
+        (b'{"a":"\xff"}', "the body is not UTF-8"),
+        (b'{"a":"\xed\xa0\x80"}', "the body is not UTF-8"),
+        (b'{"a":"\\ud800"}', "the body contains half of a surrogate pair"),
+        (b'{"a":"\\uDC801"}', "the body contains half of a surrogate pair"),
+        (b'{"\\udfff":1}', "the body contains half of a surrogate pair"),
+        (b'{"a":"\\ude00\\ud83d"}', "the body contains half of a surrogate pair"),
+        (nested(MAX_DEPTH + 1), "the body is nested deeper than 32 levels"),
+        (b'{"a":' + b"[" * 500_000, "the body is nested deeper than 32 levels"),
+        (b'{"a":' * 200_000, "the body is nested deeper than 32 levels"),
+    ],
+)
+def test_refused(raw: bytes, problem: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        canonical_text(raw)
+    assert str(refusal.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b'{"a":1}', "sign is missing"),
+        (b'{"sign":null}', "sign is missing"),
+        (b'{"sign":7}', "sign must be a string"),
+        (b'{"sign":["a"]}', "sign must be a string"),
+        (b'{"sign":"a","sign":"a"}', "sign is given twice"),
+    ],
+)
+def test_sign_is_needed(raw: bytes, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        read(raw)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60) | text.map(str.encode) | st.text('{}[]":,\\udc80e1.-', max_size=40).map(str.encode))
+@example(b'{"a":"\\udc801"}')
+@example(b'{"\\u0000":[]}')
+def test_anything_else_is_an_input_error_or_agrees_with_the_reference(raw: bytes) -> None:
+    try:
+        accepted = canonical_text(raw)
+    except InputError:
+        return
+    assert accepted == reference_text(raw)
+    accepted.encode()

@@ -1,0 +1,67 @@
+"""`carillon sign` and `carillon send`, run as a person runs them, against the real door."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from carillon.commands.send import send
+from carillon.commands.sign import sign
+from tests.roles.edge.conftest import Installation, broadcast
+from tests.roles.edge.signing import reference_sign
+
+BODY = b'{ "b": 1.50, "a": {"z": "\xe4\xb8\x96", "y": [1e3]}, "sign": "stale" }'
+
+
+def test_sign_prints_the_sign_of_a_file_or_of_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "body.json"
+    path.write_bytes(BODY)
+    expected = reference_sign(BODY, "first", "second") + "\n"
+    secrets = ["--secret", "first", "--secret", "second"]
+    assert CliRunner().invoke(sign, [*secrets, str(path)]).output == expected
+    assert CliRunner().invoke(sign, [*secrets, "-"], input=BODY).output == expected
+
+
+def test_sign_says_what_is_wrong() -> None:
+    result = CliRunner().invoke(sign, ["--secret", "s", "-"], input=b'{"a":1,"a":2}')
+    assert result.exit_code == 1
+    assert result.output == "Error: the request cannot be signed: a is given twice\n"
+    assert CliRunner().invoke(sign, ["-"], input=b"{}").exit_code == 2
+
+
+async def run_send(body: bytes, *arguments: str) -> Result:
+    return await asyncio.to_thread(lambda: CliRunner().invoke(send, [*arguments, "-"], input=body))
+
+
+async def test_send_signs_sends_and_prints_the_answer(installation: Installation) -> None:
+    app = await installation.app()
+    url = f"{str(installation.http.base_url).rstrip('/')}/v2/push"
+    body: dict[str, Any] = broadcast(app)
+    raw = json.dumps(body)[:-1].encode() + b',"number":1.50}'
+    secret = installation.secrets[app.appkey]
+    sent = await run_send(raw, "--secret", secret, "--url", url, "--json")
+    assert sent.exit_code == 0, sent.output
+    (line,) = sent.output.splitlines()
+    assert json.loads(line)["desc"] == "send ok"
+    (push,) = await installation.sent()
+    assert '"number":1.50' in push.request_json
+    readable = await run_send(raw, "--secret", secret, "--url", url)
+    assert json.loads(readable.output)["result"] == 0
+    assert len(readable.output.splitlines()) > 1
+    refused = await run_send(raw, "--secret", "wrong", "--url", url)
+    assert (refused.exit_code, json.loads(refused.output)["result"]) == (1, 401)
+    wrong_method = await run_send(raw, "--secret", secret, "--url", url, "--method", "DELETE")
+    assert (wrong_method.exit_code, json.loads(wrong_method.output)["result"]) == (1, 405)
+
+
+async def test_send_says_that_nobody_answers() -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    result = await run_send(b"{}", "--secret", "s", "--url", f"http://127.0.0.1:{port}/")
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: no answer from http://127.0.0.1:{port}/: ")
+    nonsense = await run_send(b"{}", "--secret", "s", "--url", "127.0.0.1")
+    assert nonsense.output.startswith("Error: no answer from 127.0.0.1: ")

@@ -1,0 +1,239 @@
+"""Idempotency-Key: a repeated request is answered as the first was, and sends nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+import edge.main
+from edge.core.idempotency import HEADER
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from services.domain.topics import TASK_COMMANDS
+from services.runtime.errors import UnavailableError
+from services.runtime.http.listener import HttpListener
+from services.runtime.log.port import NewRecord
+from tests.roles.edge.conftest import PARTITIONS, ZONE, Installation, broadcast, running
+from tests.roles.edge.signing import signed
+from tests.roles.edge.v2.test_push import to
+
+USED = f"input error: {HEADER} was used with another request less than 10 minutes ago"
+WINDOW_S = 600
+
+
+async def push(
+    installation: Installation,
+    body: dict[str, Any],
+    *appkeys: str,
+    key: str = "k",
+    http: httpx.AsyncClient | None = None,
+) -> dict[str, Any]:
+    content = signed(body, *(installation.secrets[appkey] for appkey in appkeys))
+    response = await (http or installation.http).post("/v2/push", content=content, headers={HEADER: key})
+    assert response.status_code == 200
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+@asynccontextmanager
+async def another_edge(installation: Installation, directory: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A second process of the edge, so far as anything is shared."""
+    settings = edge.main.EdgeSettings(
+        data_dir=directory, partitions=PARTITIONS, timezone=ZONE, v2_port=0, android_port=0, ios_port=0
+    )
+    services = edge.main.build(settings, installation.context).services
+    async with running(services):
+        (door,) = [door for door in services if isinstance(door, HttpListener) and door.name == "the v2 door"]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20) as http:
+            yield http
+
+
+async def test_a_repeat_gets_the_first_answer_and_sends_nothing(installation: Installation) -> None:
+    app = await installation.app()
+    first = await push(installation, broadcast(app), app.appkey)
+    assert first == {"result": 0, "desc": "send ok", "id": first["id"]}
+    (sent,) = await installation.sent()
+    assert (sent.msgid, sent.task_key, sent.appkey) == (first["id"], "", app.appkey)
+    assert sent.request_json
+    installation.clock.move(WINDOW_S - 1)
+    assert await push(installation, broadcast(app), app.appkey) == first
+    assert len(await installation.sent()) == 1
+    installation.clock.move(1)
+    later = await push(installation, broadcast(app), app.appkey)
+    assert (later["result"], later["id"] > first["id"]) == (0, True)
+    assert len(await installation.sent()) == 2
+    listed = {"appkey": {"android": app.appkey}, "page_num": 1, "page_size": 50}
+    assert (await installation.call("POST", "/v2/timedtasklist", listed, app.appkey))["data"] == []
+
+
+async def test_without_the_header_nothing_changes(installation: Installation) -> None:
+    app = await installation.app()
+    answers = [await installation.push(broadcast(app), app.appkey) for _ in range(2)]
+    assert answers[0]["id"] < answers[1]["id"]
+    assert [push.msgid for push in await installation.sent()] == [answer["id"] for answer in answers]
+    assert not await installation.tasks()
+
+
+async def test_another_body_under_the_same_key_is_refused(installation: Installation) -> None:
+    app = await installation.app()
+    first = await push(installation, broadcast(app), app.appkey)
+    assert await push(installation, broadcast(app, extra="x"), app.appkey) == {"result": 400, "desc": USED}
+    reordered = dict(reversed(broadcast(app).items()))
+    assert await push(installation, reordered, app.appkey) == first, "the order of keys is not signed either"
+    assert len(await installation.sent()) == 1
+
+
+async def test_each_key_and_each_app_is_its_own(installation: Installation) -> None:
+    app, other = await installation.app(), await installation.app()
+    ids = [
+        (await push(installation, broadcast(app), app.appkey, key="a"))["id"],
+        (await push(installation, broadcast(app), app.appkey, key="b"))["id"],
+        (await push(installation, broadcast(other), other.appkey, key="a"))["id"],
+    ]
+    assert sorted(push.msgid for push in await installation.sent()) == sorted(ids)
+    assert len(set(ids)) == 3
+
+
+async def test_the_answer_is_the_first_also_where_the_world_changed(installation: Installation) -> None:
+    app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
+    await installation.device(app, "known")
+    body = to(app, 5, ios=ios.appkey, token={"android": ["known", "later", "known"], "ios": "later"})
+    first = await push(installation, body, app.appkey, ios.appkey)
+    assert [entry["token"] for entry in first["android"]["details"]] == ["later"]
+    assert first["ios"] == {"result": 401, "desc": "token not found"}
+    await installation.device(app, "later")
+    await installation.device(ios, "later")
+    assert await push(installation, body, app.appkey, ios.appkey) == first
+    assert len(await installation.sent()) == 1
+
+
+async def test_a_request_that_found_nobody_takes_no_key(installation: Installation) -> None:
+    ios = await installation.app(PLATFORM_IOS)
+    body = to(None, 5, ios=ios.appkey, token={"ios": "later"})
+    assert await push(installation, body, ios.appkey) == {"result": 401, "desc": "token not found"}
+    await installation.device(ios, "later")
+    assert (await push(installation, body, ios.appkey))["result"] == 0
+
+
+async def test_a_refused_request_takes_no_key(installation: Installation) -> None:
+    app = await installation.app()
+    wrong = broadcast(app, option={"qps": -1})
+    assert (await push(installation, wrong, app.appkey))["result"] == 400
+    assert (await push(installation, broadcast(app), app.appkey))["result"] == 0
+    unsigned = await push(installation, broadcast(app))
+    assert unsigned == {"result": 401, "desc": "sign not correct"}, "only who can sign learns of a key"
+
+
+async def test_a_timed_push_is_made_once_also_when_its_moment_is_over(installation: Installation) -> None:
+    app = await installation.app()
+    body = broadcast(app, option={"timed": 1, "send_time": "2026-09-21 22:15"})
+    first = await push(installation, body, app.appkey)
+    assert first["task_key"]
+    assert await push(installation, body, app.appkey) == first
+    installation.clock.move(120)
+    (sent,) = await installation.until_sent(1)
+    assert (sent.msgid, sent.task_key) == (first["id"], first["task_key"])
+    assert await push(installation, body, app.appkey) == first
+    listed = {"appkey": {"android": app.appkey}, "page_num": 1, "page_size": 50}
+    answer = await installation.call("POST", "/v2/timedtasklist", listed, app.appkey)
+    assert [record["TaskKey"] for record in answer["data"]] == [first["task_key"]]
+
+
+async def test_twins_in_two_processes_send_once(installation: Installation, tmp_path: Any) -> None:
+    app = await installation.app()
+    async with another_edge(installation, str(tmp_path)) as http:
+        doors = [installation.http, http] * 8
+        answers = await asyncio.gather(*(push(installation, broadcast(app), app.appkey, http=door) for door in doors))
+    assert answers == [answers[0]] * 16
+    (sent,) = await installation.sent()
+    assert sent.msgid == answers[0]["id"]
+
+
+async def test_twins_with_different_bodies_one_wins(installation: Installation) -> None:
+    app = await installation.app()
+    bodies = [broadcast(app, extra=str(number)) for number in range(6)]
+    answers = await asyncio.gather(*(push(installation, body, app.appkey) for body in bodies))
+    (won,) = [answer for answer in answers if answer["result"] == 0]
+    assert [answer for answer in answers if answer is not won] == [{"result": 400, "desc": USED}] * 5
+    assert [push.msgid for push in await installation.sent()] == [won["id"]]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+async def test_who_got_no_answer_asks_again(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    """The process ends, or loses the log, around the one append that matters."""
+    app = await installation.app()
+    append = installation.log.append
+
+    async def broken(new_records: Sequence[NewRecord]) -> list[int]:
+        if any(new_record.topic == TASK_COMMANDS.name for new_record in new_records):
+            if is_written:
+                await append(new_records)
+            raise UnavailableError("the log cannot be written")
+        return await append(new_records)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(installation.log, "append", broken)
+        assert await push(installation, broadcast(app), app.appkey) == {"result": 500, "desc": "internal error"}
+    if is_written:
+        await installation.until_sent(1)
+    answer = await push(installation, broadcast(app), app.appkey)
+    assert answer["result"] == 0
+    assert [push.msgid for push in await installation.sent()] == [answer["id"]]
+
+
+@pytest.mark.parametrize(
+    ("key", "fits"),
+    [
+        ("x", True),
+        ("x" * 255, True),
+        ('"8e03978e-40d5-43e8-bc93-6894a57f9324"', True),
+        ("x" * 256, False),
+        ("", False),
+        ("\u00e9", False),
+        ("a\tb", False),
+    ],
+)
+async def test_the_key(installation: Installation, key: str, fits: bool) -> None:
+    app = await installation.app()
+    content = signed(broadcast(app), installation.secrets[app.appkey])
+    headers = [(HEADER.encode(), key.encode("latin-1"))]
+    answer = (await installation.http.post("/v2/push", content=content, headers=headers)).json()
+    if fits:
+        assert answer["result"] == 0
+    else:
+        desc = f"input error: {HEADER} must have 1 to 255 printable ASCII characters"
+        assert answer == {"result": 400, "desc": desc}
+
+
+async def test_a_request_too_large_for_a_record_is_the_senders_fault(installation: Installation) -> None:
+    app = await installation.app()
+    body = broadcast(app)
+    body["msgStyle"]["basic"]["content"] = "x" * 800_000
+    answer = await push(installation, body, app.appkey)
+    assert answer["desc"].startswith("input error: the request is too large")
+    body["msgStyle"]["basic"]["content"] = "x" * 600_000
+    assert (await push(installation, body, app.appkey))["result"] == 0
+
+
+async def test_a_legacy_push_has_it_too(installation: Installation) -> None:
+    app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
+    await legacy(installation, installation.android, app, "/push", {})
+    await legacy(installation, installation.android, app, "/timed_msg", {"send_time": "2026-09-22 12:00"})
+    await legacy(installation, installation.ios, ios, "/push", {})
+
+
+async def legacy(
+    installation: Installation, http: httpx.AsyncClient, app: App, path: str, more: dict[str, Any]
+) -> None:
+    body = {"appkey": app.appkey, "message": "hello", "is_notif": 1, **more}
+    answers = []
+    for text in ("hello", "hello", "another"):
+        content = signed({**body, "message": text}, installation.secrets[app.appkey])
+        answers.append(msgspec.json.decode((await http.post(path, content=content, headers={HEADER: path})).content))
+    assert answers == [answers[0], answers[0], {"result": 400, "desc": USED}]
+    assert answers[0]["result"] == 0

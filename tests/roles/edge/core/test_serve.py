@@ -1,0 +1,138 @@
+"""The edge under gunicorn, as `carillon serve edge` runs it."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+import edge.serve
+from protos.push.v1.push_pb2 import PushCommand
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact
+from services.domain.keys import Keyring
+from services.domain.topics import APPS, PUSH_COMMANDS
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.settings import Settings, SettingsError
+from services.runtime.projection.follower import decode
+from tests.roles.edge.conftest import broadcast
+from tests.roles.edge.signing import signed
+
+SECRET = "s" * 64
+
+
+def free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+async def with_app(directory: Path) -> App:
+    """An app in the log of a data directory."""
+    keys = Keyring.load(Settings(data_dir=str(directory)).key_file)
+    app = App(appkey="1234567890", platform=PLATFORM_ANDROID, default_period_s=60)
+    app.sealed_secret = keys.seal(SECRET, app.appkey)
+    (directory / "log").mkdir()
+    log = SqliteLog(directory / "log" / "events.db")
+    await log.append([NewRecord(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())])
+    await log.close()
+    return app
+
+
+@asynccontextmanager
+async def serving(env: dict[str, str]) -> AsyncIterator[Process]:
+    command = "import os, edge.serve; edge.serve.run(os.environ)"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", command, env={**os.environ, **env}, stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def ready(url: str, process: Process) -> None:
+    async with asyncio.timeout(30), httpx.AsyncClient() as http:
+        while process.returncode is None:
+            try:
+                answer = await http.get(url)
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+                continue
+            if answer.status_code == 200:
+                assert answer.json() == {"status": "ready"}
+                return
+            assert (answer.status_code, answer.json()) == (503, {"status": "starting"})
+
+
+async def test_every_door_by_its_port_until_sigterm(tmp_path: Path) -> None:
+    app = await with_app(tmp_path)
+    v2, console, android, ios = free_ports(4)
+    env = {
+        "CARILLON_DATA_DIR": str(tmp_path),
+        "CARILLON_V2_PORT": str(v2),
+        "CARILLON_ANDROID_PORT": str(android),
+        "CARILLON_IOS_PORT": str(ios),
+        "CARILLON_CONSOLE_PORT": str(console),
+        "CARILLON_KAFKA_BOOTSTRAP": "",
+    }
+    async with serving(env) as process, httpx.AsyncClient(timeout=20) as http:
+        await ready(f"http://127.0.0.1:{console}/healthz", process)
+        answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=signed(broadcast(app), SECRET))
+        assert answer.json()["result"] == 0
+        assert "server" not in answer.headers
+        legacy = signed({"appkey": app.appkey, "message": "m"}, SECRET)
+        told = [(await http.post(f"http://127.0.0.1:{port}/push", content=legacy)).json() for port in (android, ios)]
+        assert [each["result"] for each in told] == [0, 401]
+        assert (await http.get(f"http://127.0.0.1:{v2}/healthz")).status_code == 404
+        assert (await http.post(f"http://127.0.0.1:{console}/v2/push")).status_code == 404
+        assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    log = SqliteLog(tmp_path / "log" / "events.db")
+    records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
+    await log.close()
+    commands: list[PushCommand] = [decode(record) for record in records]
+    assert [command.send.msgid for command in commands] == [answer.json()["id"], told[0]["msgid"]]
+
+
+async def test_workers_end_when_gunicorn_is_killed(tmp_path: Path) -> None:
+    await with_app(tmp_path)
+    names = ("V2", "ANDROID", "IOS", "CONSOLE")
+    ports = dict(zip(names, free_ports(4), strict=True))
+    env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
+    env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_KAFKA_BOOTSTRAP": ""}
+    async with serving(env) as process:
+        await ready(f"http://127.0.0.1:{ports['CONSOLE']}/healthz", process)
+        (worker,) = psutil.Process(process.pid).children()
+        process.kill()
+        await process.wait()
+        await asyncio.to_thread(worker.wait, 30)
+    socket.create_server(("127.0.0.1", ports["V2"])).close()
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        ({"CARILLON_V2_PORT": "no"}, "CARILLON_V2_PORT is 'no'"),
+        ({"CARILLON_EDGE_WORKERS": "0"}, "CARILLON_EDGE_WORKERS is '0'"),
+        ({"CARILLON_V2_PORT": "8080"}, "CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four different ports"),
+        ({"CARILLON_IOS_PORT": "8001"}, "CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four different ports"),
+        ({"CARILLON_TIMED_MIN_LEAD_S": "-1"}, "CARILLON_TIMED_MIN_LEAD_S is '-1'"),
+    ],
+)
+def test_wrong_settings_stop_the_start(env: dict[str, str], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        edge.serve.run(env)

@@ -1,0 +1,178 @@
+"""What can go wrong before a request is one: paths, methods, bodies that are too large, cut off, slow or nonsense."""
+
+import asyncio
+import json
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.core.parsing.body import MAX_BODY_BYTES, TimedBodies
+from edge.core.parsing.canonical import parse
+from edge.v2.apps import push_apps
+from edge.v2.push.requests import push_order
+from services.runtime.errors import InputError
+from services.runtime.http.listener import HttpListener
+from tests.roles.edge.conftest import NOW_MS, Installation, broadcast, running
+from tests.roles.edge.signing import signed
+
+JSON = "application/json;charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/", 404),
+        ("POST", "/v2/pushes", 404),
+        ("POST", "/v2/push/", 404),
+        ("POST", "/v1/push", 404),
+        ("GET", "/%ff%00", 404),
+        ("GET", "/v2/push", 405),
+        ("DELETE", "/v2/push", 405),
+        ("PUT", "/device/v1", 405),
+    ],
+)
+async def test_paths_and_methods(installation: Installation, method: str, path: str, status: int) -> None:
+    for accept in ("*/*", "application/xml", "text/html"):
+        answer = await installation.http.request(method, path, headers={"Accept": accept}, content=b"{}")
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == JSON
+        assert answer.json() == {"result": status, "desc": {404: "no such path", 405: "method not allowed"}[status]}
+
+
+async def chunks(size: int) -> Any:
+    for _ in range(size // 65536):
+        yield b" " * 65536
+    yield b" " * (size % 65536)
+
+
+async def test_a_body_of_one_mebibyte_is_read_and_a_larger_one_not(installation: Installation) -> None:
+    app = await installation.app()
+    body = signed(broadcast(app), installation.secrets[app.appkey])
+    for exact in (body + b" " * (MAX_BODY_BYTES - len(body)), chunks(MAX_BODY_BYTES)):
+        answer = await installation.http.post("/v2/push", content=exact)
+        assert answer.status_code == 200
+    for larger in (body + b" " * (MAX_BODY_BYTES + 1 - len(body)), chunks(MAX_BODY_BYTES + 1)):
+        answer = await installation.http.post("/v2/push", content=larger)
+        assert answer.status_code == 413
+        assert answer.headers["content-type"] == JSON
+        assert answer.json() == {"result": 413, "desc": f"the body is larger than {MAX_BODY_BYTES} bytes"}
+    assert len(await installation.sent()) == 1
+
+
+async def test_the_media_type_a_client_names_does_not_matter(installation: Installation) -> None:
+    app = await installation.app()
+    body = signed(broadcast(app), installation.secrets[app.appkey])
+    for media_type in ("application/x-www-form-urlencoded", "text/plain; charset=GBK", "multipart/form-data"):
+        answer = await installation.http.post("/v2/push", content=body, headers={"Content-Type": media_type})
+        assert answer.json()["result"] == 0
+
+
+async def test_a_client_that_goes_away_in_mid_body_leaves_nothing(installation: Installation) -> None:
+    app = await installation.app()
+    body = signed(broadcast(app), installation.secrets[app.appkey])
+    url = installation.http.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(b"POST /v2/push HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (len(body) + 1) + body)
+    writer.write_eof()
+    await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    assert (await installation.post(body))["result"] == 0
+    assert len(await installation.sent()) == 1
+
+
+async def test_a_body_that_does_not_come_is_answered_408() -> None:
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    door = HttpListener("test", TimedBodies(echo, seconds=0.05), "127.0.0.1", 0)
+    async with running([door]):
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nslow")
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert answer.endswith(b'{"result":408,"desc":"no body within 0.05 s"}')
+
+
+async def test_nonsense_is_the_senders_fault(installation: Installation) -> None:
+    app = await installation.app()
+    good = signed(broadcast(app), installation.secrets[app.appkey])
+    bodies = [
+        b"",
+        b"\x00" * 100,
+        b"{}",
+        b"[]",
+        b'{"sign":"x"}',
+        good[:-1],
+        good + b"x",
+        good[:-1] + b',"sign":"twice"}',
+        good[:-1] + b',"a":NaN}',
+        good[:-1] + b',"a":"\\ud800"}',
+        good[:-1] + b',"a":' + b"[" * 32 + b"]" * 32 + b"}",
+        b"[" * MAX_BODY_BYTES,
+    ]
+    for body in bodies:
+        answer = await installation.post(body)
+        assert answer["result"] == 400, body[:100]
+        assert answer["desc"].startswith("input error: ")
+    assert not await installation.sent()
+
+
+async def test_what_the_service_cannot_do_is_500_without_its_reasons(installation: Installation) -> None:
+    app = await installation.app()
+    await installation.log.close()
+    answer = await installation.http.post("/v2/push", content=signed(broadcast(app), installation.secrets[app.appkey]))
+    assert answer.status_code == 200
+    assert answer.content == b'{"result":500,"desc":"internal error"}'
+
+
+TARGET_FIELDS = ("tag", "not_tag", "stag", "not_stag", "alias", "token", "optfilter")
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["android", "ios", "1", "basic"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=400)
+@given(
+    st.fixed_dictionaries(
+        {
+            "sendTo": st.fixed_dictionaries(
+                {
+                    "appkey": st.just({"android": "1", "ios": "2"}) | json_values,
+                    "userScope": st.integers(0, 9) | json_values,
+                },
+                optional=dict.fromkeys(TARGET_FIELDS, json_values),
+            ),
+            "msgStyle": st.fixed_dictionaries(
+                {"basic": st.just({"content": "x", "is_notif": 1}) | json_values},
+                optional={
+                    "ios": json_values,
+                    "android": st.fixed_dictionaries({"click_action": st.integers(0, 8), "click_param": json_values})
+                    | json_values,
+                },
+            ),
+        },
+        optional={"option": json_values, "extra": json_values},
+    )
+)
+def test_whatever_its_fields_hold_a_request_is_read_or_refused(body: dict[str, Any]) -> None:
+    raw = json.dumps(body).encode()
+    try:
+        apps = push_apps(parse(raw))
+        order = push_order(raw, apps, lambda app: 60, NOW_MS, ZoneInfo("UTC"))
+    except InputError:
+        return
+    assert order.pushes
+    assert {push.app for push in order.pushes} <= {apps.android, *apps.ios}

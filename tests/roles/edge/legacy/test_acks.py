@@ -1,0 +1,96 @@
+"""POST /getAckInfo at the door, with the real analytics role behind it."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analytics.main
+from edge.core.acks import Acks
+from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.registry_pb2 import UpdateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.apps import AppDirectory
+from tests.roles.edge.conftest import BACKENDS, Installation, opened
+from tests.roles.edge.legacy.conftest import Doors, SlowLog
+from tests.roles.edge.legacy.test_android_rules import Row, check
+
+CLOSED = {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    settings = functools.partial(analytics.main.AnalyticsSettings, ack_delay_s=0)
+    async with opened(tmp_path, {**BACKENDS, "analytics": (settings, analytics.main.build)}) as installation:
+        yield installation
+
+
+async def enable(installation: Installation, app: App, is_enabled: bool) -> None:
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=is_enabled))
+
+
+async def test_it_is_closed_until_the_operator_opens_it(
+    doors: Doors, installation: Installation, android_app: App
+) -> None:
+    empty = {"result": 0, "desc": "ok", "ack_info_list": [], "has_more": False}
+    assert await doors.android(android_app, "/getAckInfo", pos="0") == CLOSED
+    assert await doors.android(android_app, "/getAckInfo") == CLOSED
+    await enable(installation, android_app, True)
+    answer = await doors.android(android_app, "/getAckInfo", pos="0")
+    assert answer == {**empty, "pos": answer["pos"]}
+    assert await doors.android(android_app, "/getAckInfo", pos=answer["pos"]) == answer
+    await enable(installation, android_app, False)
+    while (answer := await doors.android(android_app, "/getAckInfo", pos="0")) != CLOSED:
+        assert answer["result"] == 0
+
+
+async def test_before_it_refuses_it_looks_whether_the_operator_has_just_opened_it(
+    doors: Doors, installation: Installation, android_app: App
+) -> None:
+    """`android_app` is what a process knows that has not read the change."""
+    await enable(installation, android_app, True)
+    log = SlowLog(installation.log)
+    behind = AppDirectory(log)
+    reading = asyncio.create_task(behind.run(asyncio.Event()))
+    await log.asked.wait()
+    checking = asyncio.create_task(Acks(behind, installation.context.peers).check_enabled(android_app))
+    await doors.android(android_app, message="another request, so that the check is on its way")
+    log.shown.set()
+    await checking
+    reading.cancel()
+
+
+async def test_every_rule(doors: Doors, installation: Installation, android_app: App) -> None:
+    await enable(installation, android_app, True)
+    base: dict[str, Any] = {"pos": "0"}
+    rows: list[Row] = [
+        ({"pos": "0"}, None),
+        ({"pos": 0}, None),
+        ({}, "pos is missing"),
+        ({"pos": None}, "pos must be an integer or a string"),
+        ({"pos": ""}, "pos must not be empty"),
+        ({"pos": "elsewhere"}, "pos"),
+        ({"pos": 5}, "pos"),
+        ({"pos": -1}, "pos"),
+        ({"pos": 10**400}, "pos"),
+        ({"pos": "世"}, "pos"),
+        ({"pos": "A" * 100_000}, "pos"),
+        ({"pos": ["0"]}, "pos must be an integer or a string"),
+        ({"pos": 0.0}, "pos must be an integer or a string"),
+        ({**base, "reqno": 1}, None),
+        ({**base, "reqno": "1"}, None),
+        ({**base, "reqno": 1000}, None),
+        ({**base, "reqno": None}, None),
+        ({**base, "reqno": 0}, "reqno must be an integer from 1 to 1000"),
+        ({**base, "reqno": "0"}, "reqno must be an integer from 1 to 1000"),
+        ({**base, "reqno": 1001}, "reqno must be an integer from 1 to 1000"),
+        ({**base, "reqno": "1001"}, "reqno must be an integer from 1 to 1000"),
+        ({**base, "reqno": "many"}, "reqno must be an integer"),
+        ({**base, "reqno": [1]}, "reqno must be an integer or a string"),
+    ]
+    for fields, problem in rows:
+        check(await doors.android(android_app, "/getAckInfo", **fields), problem, fields)

@@ -1,0 +1,251 @@
+"""POST /push and /timed_msg of the legacy Android door: what is answered, and what is in the log."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protos.push.v1.push_pb2 import (
+    ATTRIBUTE_BRAND,
+    COMPARISON_GREATER,
+    KIND_BROADCAST,
+    KIND_MULTICAST,
+    KIND_UNICAST,
+    ActivityClause,
+    AndroidStyle,
+    AttributeClause,
+    Filter,
+    TagGroup,
+)
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, GetTaskRequest, Task
+from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
+from tests.roles.edge.conftest import NOW_MS, Installation
+from tests.roles.edge.legacy.conftest import Doors
+from tests.roles.edge.legacy.test_android_rules import minutes_from_now
+from tests.roles.edge.v2.test_push import expected, only, targets
+
+
+async def test_a_broadcast_with_everything_in_it(doors: Doors, installation: Installation, android_app: App) -> None:
+    style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "click_action": "open_url"}
+    body = {"is_notif": "1", "message": "世", "period": "3600", "qps": "50", "extra": "free", "open_url": 'http://u/"'}
+    answer = await doors.android(android_app, **body, **style)
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    push = await only(installation)
+    assert (push.msgid, push.id_count) == (answer["msgid"], 1)
+    assert (push.appkey, push.platform, push.kind) == (android_app.appkey, PLATFORM_ANDROID, KIND_BROADCAST)
+    assert push.audience.WhichOneof("audience") == "everyone"
+    assert (push.period_s, push.qps) == (3600, 50)
+    assert '"qps":"50"' in push.request_json
+    assert "sign" not in push.request_json
+    message = push.message
+    assert (message.is_notif, message.content, message.extra) == (True, "世", "free")
+    assert message.android == AndroidStyle(
+        title="t", sound=True, vibrate=True, removable=False, click_action=2, click_param_json='"http://u/\\""'
+    )
+
+
+async def test_what_is_not_said_has_its_default(doors: Doors, installation: Installation, android_app: App) -> None:
+    await doors.android(android_app, message="m")
+    await doors.android(android_app, message="m", is_notif=1)
+    silent, shown = await installation.sent()
+    assert (silent.period_s, silent.qps) == (android_app.default_period_s, 0)
+    assert (silent.message.is_notif, silent.message.HasField("extra")) == (False, False)
+    assert silent.message.android == AndroidStyle()
+    assert shown.message.android == AndroidStyle(removable=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "action", "param"),
+    [
+        ({"click_action": "open_app", "open_app": True}, 1, ""),
+        ({"click_action": "open_url", "open_url": "http://u"}, 2, '"http://u"'),
+        ({"click_action": "intent", "intent": "intent:#x"}, 3, '"intent:#x"'),
+        ({"is_upgrade_download": 1, "download_url": "http://d"}, 8, '"http://d"'),
+        (
+            {"is_upgrade_download": "1", "download_url": "http://d", "click_action": "open_app", "open_app": True},
+            8,
+            '"http://d"',
+        ),
+        ({"is_upgrade_download": 0, "download_url": "http://d"}, 0, ""),
+        ({}, 0, ""),
+    ],
+)
+async def test_clicks(
+    doors: Doors, installation: Installation, android_app: App, fields: dict[str, Any], action: int, param: str
+) -> None:
+    await doors.android(android_app, message="m", is_notif=1, **fields)
+    style = (await only(installation)).message.android
+    assert (style.click_action, style.click_param_json) == (action, param)
+
+
+async def test_of_a_pass_through_message_only_extra_is_kept(
+    doors: Doors, installation: Installation, android_app: App
+) -> None:
+    await doors.android(android_app, message="m", extra="e", title="t", sound=True, is_upgrade_download=1)
+    message = (await only(installation)).message
+    assert (message.is_notif, message.extra, message.android) == (False, "e", AndroidStyle())
+
+
+@pytest.mark.parametrize(
+    ("fields", "filtered"),
+    [
+        ({"filter": [1, "-2"]}, Filter(tags=[TagGroup(tags=[1, -2])])),
+        ({"filter_v2": [[1, 2], ["3"]]}, Filter(tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3])])),
+        (
+            {"filter": [7], "optfilter": {"phone": ["b"], "activity_7": {">": 2}}},
+            Filter(
+                tags=[TagGroup(tags=[7])],
+                attributes=[AttributeClause(attribute=ATTRIBUTE_BRAND, values=["b"])],
+                activity=[ActivityClause(days=7, comparison=COMPARISON_GREATER, opens=2)],
+            ),
+        ),
+    ],
+)
+async def test_multicasts(
+    doors: Doors, installation: Installation, android_app: App, fields: dict[str, Any], filtered: Filter
+) -> None:
+    answer = await doors.android(android_app, message="m", qps=9, **fields)
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    push = await only(installation)
+    assert (push.msgid, push.kind, push.qps) == (answer["msgid"], KIND_MULTICAST, 0)
+    assert push.audience.filter == filtered
+
+
+async def test_a_list_of_tokens(doors: Doors, installation: Installation, android_app: App) -> None:
+    for token in ("a", "b"):
+        await installation.device(android_app, token)
+    answer = await doors.android(android_app, message="m", qps=1, token=["a", "nobody", "b", "a"])
+    first = answer["details"][0]["msgid"]
+    sent = {"result": 0, "desc": "send ok"}
+    assert answer == {
+        "result": 0,
+        "desc": "send ok",
+        "details": [
+            {"pos": 0, "token": "a", "msgid": first, **sent},
+            {"pos": 1, "token": "nobody", "msgid": first + 1, "result": 401, "desc": "token not found"},
+            {"pos": 2, "token": "b", "msgid": first + 2, **sent},
+            {"pos": 3, "token": "a", "msgid": first + 3, **sent},
+        ],
+    }
+    push = await only(installation)
+    assert (push.kind, push.msgid, push.id_count, push.qps) == (KIND_UNICAST, first, 4, 0)
+    a, b = await expected(installation, android_app, "a", "b")
+    assert targets(push.audience.devices) == [(*a, 0), (*b, 2), (*a, 3)]
+
+
+async def test_one_token_that_is_no_list(doors: Doors, installation: Installation, android_app: App) -> None:
+    await installation.device(android_app, "a")
+    answer = await doors.android(android_app, message="m", token="a")
+    entry = {"pos": 0, "token": "a", "msgid": answer["msgid"], "result": 0, "desc": "send ok"}
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"], "details": [entry]}
+    unknown = await doors.android(android_app, message="m", token="nobody")
+    (entry,) = unknown.pop("details")
+    assert unknown == {"result": 0, "desc": "send ok"}
+    assert (entry["pos"], entry["token"], entry["result"], entry["desc"]) == (0, "nobody", 401, "token not found")
+
+
+async def test_a_token_of_another_app_is_unknown(doors: Doors, installation: Installation, android_app: App) -> None:
+    other = await installation.app()
+    await installation.device(other, "theirs")
+    answer = await doors.android(android_app, message="m", token=["theirs"])
+    assert [entry["result"] for entry in answer["details"]] == [401]
+
+
+async def test_aliases(doors: Doors, installation: Installation, android_app: App) -> None:
+    for token in ("old", "new"):
+        await installation.device(android_app, token, "alice")
+    await installation.device(android_app, "b", "bob")
+    body = {"message": "m", "alias": ["alice", "nobody", "bob", "alice"]}
+    answer = await doors.android(android_app, **body)
+    everywhere = await doors.android(android_app, **body, alias_send_all="1")
+    assert answer == {
+        "result": 0,
+        "desc": "send ok",
+        "msgid": answer["msgid"],
+        "details": [
+            {"alias": "alice", "succ_num": 1, "fail_num": 0},
+            {"alias": "nobody", "succ_num": 0, "fail_num": 1},
+            {"alias": "bob", "succ_num": 1, "fail_num": 0},
+        ],
+    }
+    assert [(each["alias"], each["succ_num"]) for each in everywhere["details"]] == [
+        ("alice", 2),
+        ("nobody", 0),
+        ("bob", 1),
+    ]
+    one, all_of_them = await installation.sent()
+    old, new, bob = await expected(installation, android_app, "old", "new", "b")
+    assert (one.kind, one.msgid, one.id_count) == (KIND_UNICAST, answer["msgid"], 1)
+    assert set(targets(one.audience.devices)) == {(*new, 0), (*bob, 0)}
+    assert set(targets(all_of_them.audience.devices)) == {(*old, 0), (*new, 0), (*bob, 0)}
+
+
+async def test_one_alias_that_is_no_list(doors: Doors, installation: Installation, android_app: App) -> None:
+    await installation.device(android_app, "a", "alice")
+    answer = await doors.android(android_app, message="m", alias="alice")
+    assert answer["details"] == [{"alias": "alice", "succ_num": 1, "fail_num": 0}]
+
+
+async def test_tokens_and_aliases_in_one_request(doors: Doors, installation: Installation, android_app: App) -> None:
+    await installation.device(android_app, "a", "alice")
+    answer = await doors.android(android_app, message="m", alias=["alice"], token=["nobody", "a"])
+    by_token, by_alias = await installation.sent()
+    assert answer == {
+        "result": 0,
+        "desc": "send ok",
+        "msgid": by_alias.msgid,
+        "details": [
+            {"pos": 0, "token": "nobody", "msgid": by_token.msgid, "result": 401, "desc": "token not found"},
+            {"pos": 1, "token": "a", "msgid": by_token.msgid + 1, "result": 0, "desc": "send ok"},
+            {"alias": "alice", "succ_num": 1, "fail_num": 0},
+        ],
+    }
+    assert by_alias.msgid >= by_token.msgid + 2
+    assert [bool(push.request_json) for push in (by_token, by_alias)] == [True, False]
+
+
+async def test_an_appkey_may_be_a_number(doors: Doors, installation: Installation, android_app: App) -> None:
+    answer = await doors.android(android_app, message="m", appkey=int(android_app.appkey))
+    assert answer["result"] == 0
+    assert (await only(installation)).appkey == android_app.appkey
+
+
+async def test_a_timed_message_and_its_cancel(doors: Doors, installation: Installation, android_app: App) -> None:
+    fields = {"message": "later", "alias": ["alice"], "token": "t", "send_time": minutes_from_now(10)}
+    answer = await doors.android(android_app, "/timed_msg", **fields)
+    key = answer["task_key"]
+    assert answer == {"result": 0, "desc": "ok", "task_key": key}
+    assert not await installation.sent()
+    scheduled = await task(installation, key, android_app)
+    assert scheduled.due_ms == NOW_MS // 60_000 * 60_000 + 600_000
+    by_token, by_alias = scheduled.pushes
+    assert (list(by_token.audience.tokens.tokens), list(by_alias.audience.aliases.aliases)) == (["t"], ["alice"])
+    cancelled = {"result": 0, "desc": "cancel succ"}
+    assert await doors.android(android_app, "/timed_msg", "DELETE", task_key=key) == cancelled
+    assert (await task(installation, key, android_app)).status == TASK_STATUS_CANCELLED
+    again = await doors.android(android_app, "/timed_msg", "DELETE", task_key=key)
+    assert (again["result"], again["desc"][:13]) == (400, "input error: ")
+
+
+async def test_a_timed_message_cannot_be_cancelled_by_another_app_or_when_it_was_sent(
+    doors: Doors, installation: Installation, android_app: App
+) -> None:
+    other = await installation.app()
+    answer = await doors.android(android_app, "/timed_msg", message="m", send_time=minutes_from_now(10))
+    stranger = await doors.android(other, "/timed_msg", "DELETE", task_key=answer["task_key"])
+    unknown = await doors.android(other, "/timed_msg", "DELETE", task_key="0" * 32)
+    assert stranger == unknown
+    assert stranger["result"] == 400
+    installation.clock.move(600)
+    async with asyncio.timeout(20):
+        while not await installation.sent():
+            await asyncio.sleep(0.01)
+    late = await doors.android(android_app, "/timed_msg", "DELETE", task_key=answer["task_key"])
+    assert late["result"] == 400
+
+
+async def task(installation: Installation, key: str, app: App) -> Task:
+    scheduling = SchedulingServiceStub(installation.context.peers.all("scheduling")[0])
+    found: Task = (await scheduling.GetTask(GetTaskRequest(task_key=key, appkeys=[app.appkey]))).task
+    return found

@@ -1,0 +1,206 @@
+"""The legacy iOS door: every row of its tables, what is answered, and what is in the log."""
+
+import json
+from typing import Any
+
+import pytest
+
+from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, IosStyle
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.topics import DEVICE_COMMANDS
+from services.runtime.log.port import Partition
+from services.runtime.projection.follower import decode
+from tests.roles.edge.conftest import PARTITIONS, Installation
+from tests.roles.edge.legacy.conftest import Doors
+from tests.roles.edge.legacy.test_android_rules import GONE, Row, check
+from tests.roles.edge.v2.test_push import expected, only, targets
+
+TOKEN = "ab" * 32
+ROWS: list[Row] = [
+    ({}, None),
+    ({"message": GONE}, "message is missing"),
+    ({"message": None}, "message must be a string or an object"),
+    ({"message": 5}, "message must be a string or an object"),
+    ({"message": ["m"]}, "message must be a string or an object"),
+    ({"message": ""}, "message must not be empty"),
+    ({"message": {}}, "message must not be empty"),
+    ({"message": {"title": "t", "body": "b", "n": 10**30}}, None),
+    ({"message": "m" * 4000}, None),
+    (
+        {"message": "m" * 5000},
+        "message is too long: it makes 5038 bytes for iOS devices, of which Apple takes at most 4096",
+    ),
+    ({"period": 60}, None),
+    ({"period": "604800"}, None),
+    ({"period": 59}, "period must be an integer from 60 to 604800"),
+    ({"period": 604_801}, "period must be an integer from 60 to 604800"),
+    ({"period": "604801"}, "period must be an integer from 60 to 604800"),
+    ({"period": []}, "period must be an integer or a string"),
+    ({"badge": 0}, None),
+    ({"badge": "7"}, None),
+    ({"badge": 2**31 - 1}, None),
+    ({"badge": 2**31}, "badge must be an integer from -1 to 2147483647"),
+    ({"badge": "x"}, "badge must be an integer"),
+    ({"badge": 1.5}, "badge must be an integer or a string"),
+    ({"extra": "e"}, None),
+    ({"extra": 5}, "extra must be a string"),
+    *(({name: valid}, None) for name in ("transparent", "content-available") for valid in (0, 1, "0", "1", None)),
+    *(
+        ({name: wrong}, f"{name} must be an integer")
+        for name in ("transparent", "content-available")
+        for wrong in (2, -1, "2", "yes", True, [1])
+    ),
+    ({"category": "c"}, None),
+    ({"category": 5}, "category must be a string"),
+    ({"token": None}, None),
+    ({"token": ""}, "token must not be empty"),
+    ({"token": []}, "token must not be empty"),
+    ({"token": ["t", 5]}, "token[1] must be a string"),
+    ({"token": 5}, "token must be a string or a list"),
+    ({"token": {"a": 1}}, "token must be a string or a list"),
+    ({"token": ["unknown"] * 1001}, None),
+    # what this door does not know, among it the fields of Android
+    ({"title": "t", "sound": False, "click_action": "open_app", "is_notif": [], "alias": 5, "filter": "x"}, None),
+]
+
+
+async def test_every_rule_of_push(doors: Doors, installation: Installation, ios_app: App) -> None:
+    """A refused request leaves nothing in the log."""
+    for fields, problem in ROWS:
+        before = len(await installation.sent())
+        body = {name: value for name, value in {"message": "m", **fields}.items() if value is not GONE}
+        check(await doors.ios(ios_app, **body), problem, fields)
+        assert (len(await installation.sent()) > before) is (problem is None), fields
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_every_rule_of_register(doors: Doors, ios_app: App, method: str) -> None:
+    rows: list[Row] = [
+        ({"token": "t" * 200}, None),
+        ({"token": "t" * 201}, "token must have at most 200 characters"),
+        ({}, "token is missing"),
+        ({"token": None}, "token must be a string"),
+        ({"token": ""}, "token must not be empty"),
+        ({"token": 5}, "token must be a string"),
+        ({"token": [TOKEN]}, "token must be a string"),
+    ]
+    for fields, problem in rows:
+        check(await doors.ios(ios_app, "/register", method, **fields), problem, fields)
+
+
+async def test_a_registered_token_can_be_reached_at_once_and_a_deleted_one_not(
+    doors: Doors, installation: Installation, ios_app: App
+) -> None:
+    registered, deleted = {"result": 0, "desc": "add token done"}, {"result": 0, "desc": "delete token done"}
+    unknown = {"result": 401, "desc": "token not found"}
+    assert await doors.ios(ios_app, message="m", token=TOKEN) == unknown
+    assert await doors.ios(ios_app, "/register", token=TOKEN) == registered
+    assert (await doors.ios(ios_app, message="m", token=TOKEN))["result"] == 0
+    assert await doors.ios(ios_app, "/register", token=TOKEN) == registered
+    assert await doors.ios(ios_app, "/register", "DELETE", token=TOKEN) == deleted
+    assert await doors.ios(ios_app, message="m", token=TOKEN) == unknown
+    assert await doors.ios(ios_app, "/register", "DELETE", token=TOKEN) == deleted
+    assert await doors.ios(ios_app, "/register", token=TOKEN) == registered
+    assert (await doors.ios(ios_app, message="m", token=TOKEN))["result"] == 0
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    (device,) = (await registry.GetDevices(GetDevicesRequest(appkey=ios_app.appkey, tokens=[TOKEN]))).devices
+    assert (device.platform, device.token, device.removed_ms) == (PLATFORM_IOS, TOKEN, 0)
+
+
+async def test_a_deleted_token_is_remembered_as_unregistered(
+    doors: Doors, installation: Installation, ios_app: App
+) -> None:
+    await doors.ios(ios_app, "/register", token=TOKEN)
+    await doors.ios(ios_app, "/register", "DELETE", token=TOKEN)
+    starts = {Partition(DEVICE_COMMANDS.name, number): 0 for number in range(PARTITIONS)}
+    commands: list[DeviceCommand] = [decode(record) for record in (await installation.log.select(starts, 10)).records]
+    assert [command.WhichOneof("command") for command in commands] == ["register", "remove"]
+    assert commands[1].remove.reason == "unregistered"
+    assert {command.meta.origin.door for command in commands} == {"ios"}
+
+
+async def test_one_apps_token_is_not_anothers(doors: Doors, installation: Installation, ios_app: App) -> None:
+    other = await installation.app(PLATFORM_IOS)
+    await doors.ios(other, "/register", token=TOKEN)
+    assert (await doors.ios(ios_app, message="m", token=TOKEN))["result"] == 401
+    await doors.ios(ios_app, "/register", "DELETE", token=TOKEN)
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    found = await registry.FindDevices(FindDevicesRequest(appkey=other.appkey, tokens=[TOKEN]))
+    assert found.numbers_plus_one[0] > 0
+
+
+async def test_a_broadcast(doors: Doors, installation: Installation, ios_app: App) -> None:
+    answer = await doors.ios(
+        ios_app, message="世", period="60", badge="3", extra="e", category="c", **{"content-available": 1}
+    )
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    push = await only(installation)
+    assert (push.msgid, push.kind, push.platform) == (answer["msgid"], KIND_BROADCAST, PLATFORM_IOS)
+    assert push.audience.WhichOneof("audience") == "everyone"
+    assert (push.period_s, push.qps) == (60, 0)
+    message = push.message
+    assert (message.is_notif, message.content, message.extra) == (True, "世", "e")
+    assert message.ios == IosStyle(badge=3, sound="default", content_available=True, category="c")
+
+
+async def test_what_is_not_said_has_its_default(doors: Doors, installation: Installation, ios_app: App) -> None:
+    await doors.ios(ios_app, message="m")
+    push = await only(installation)
+    assert push.period_s == ios_app.default_period_s
+    assert (push.message.is_notif, push.message.HasField("extra")) == (True, False)
+    assert push.message.ios == IosStyle(sound="default")
+
+
+async def test_a_transparent_broadcast_shows_nothing(doors: Doors, installation: Installation, ios_app: App) -> None:
+    await doors.ios(ios_app, message="m", transparent=1, **{"content-available": 0})
+    message = (await only(installation)).message
+    assert not message.is_notif
+    assert message.ios == IosStyle(content_available=False)
+
+
+async def test_a_dictionary_is_kept_as_one(doors: Doors, installation: Installation, ios_app: App) -> None:
+    dictionary = {"title": "世", "loc-args": ["a", 1, 10**25], "nested": {"x": None}}
+    await doors.ios(ios_app, message=dictionary)
+    message = (await only(installation)).message
+    assert message.ios.content_is_json
+    assert json.loads(message.content) == dictionary
+    assert "世" in message.content
+
+
+async def test_a_single_token(doors: Doors, installation: Installation, ios_app: App) -> None:
+    """`extra`, `transparent` and `content-available` are for several devices only."""
+    await installation.device(ios_app, TOKEN)
+    only_for_many = {"extra": "e", "transparent": 1, "content-available": 1}
+    answer = await doors.ios(ios_app, message="m", token=TOKEN, badge=1, category="c", **only_for_many)
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    push = await only(installation)
+    (place,) = await expected(installation, ios_app, TOKEN)
+    assert (push.kind, push.id_count, targets(push.audience.devices)) == (KIND_UNICAST, 1, [(*place, 0)])
+    assert (push.message.is_notif, push.message.HasField("extra")) == (True, False)
+    assert push.message.ios == IosStyle(badge=1, sound="default", category="c")
+
+
+async def test_a_list_of_tokens(doors: Doors, installation: Installation, ios_app: App) -> None:
+    """Unknown ones are passed over; a repeated one gets the message again."""
+    await installation.device(ios_app, TOKEN)
+    answer = await doors.ios(
+        ios_app, message="m", token=["unknown", TOKEN, TOKEN], extra="e", transparent="1", **{"content-available": "1"}
+    )
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    push = await only(installation)
+    (place,) = await expected(installation, ios_app, TOKEN)
+    assert (push.kind, push.msgid, push.id_count) == (KIND_UNICAST, answer["msgid"], 3)
+    assert targets(push.audience.devices) == [(*place, 1), (*place, 2)]
+    assert (push.message.is_notif, push.message.extra) == (False, "e")
+    assert push.message.ios.content_available
+
+
+async def test_an_unknown_token_alone_leaves_nothing(doors: Doors, installation: Installation, ios_app: App) -> None:
+    for fields in ({}, {"message": {"body": "b"}}):
+        body: dict[str, Any] = {"message": "m", "token": "unknown", **fields}
+        assert await doors.ios(ios_app, **body) == {"result": 401, "desc": "token not found"}
+    assert not await installation.sent()
+    assert (await doors.ios(ios_app, message="m", token=["unknown"]))["result"] == 0

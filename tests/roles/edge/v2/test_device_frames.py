@@ -1,0 +1,200 @@
+"""POST /device/v1: the device protocol over HTTP."""
+
+import json
+from typing import Any
+
+import pytest
+
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.device_protocol import MAX_FRAME_BYTES
+from services.domain.topics import SESSIONS, device_key, partition_of
+from services.registry.revocation_worker import Revoking
+from services.runtime.log.port import Partition
+from services.runtime.projection.follower import decode
+from tests.roles.edge.conftest import NOW_MS, PARTITIONS, Installation
+from tests.roles.edge.v2.test_push import targets, to
+
+UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
+
+
+class Phone:
+    """A device that speaks over HTTP and remembers its token and key."""
+
+    def __init__(self, installation: Installation, app: App, token: str | None = None) -> None:
+        self._installation = installation
+        self.who: dict[str, Any] = {"appkey": app.appkey}
+        if token is not None:
+            self.who["token"] = token
+
+    async def say(self, kind: str, **fields: Any) -> dict[str, Any]:
+        frame = {"type": kind, **self.who, **fields}
+        return await self._installation.post(json.dumps(frame).encode(), "/device/v1")
+
+    async def hello(self, **fields: Any) -> dict[str, Any]:
+        welcome = await self.say("hello", **fields)
+        assert welcome["type"] == "welcome", welcome
+        self.who |= {"token": welcome["token"], "key": welcome["key"]}
+        return welcome
+
+
+async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Installation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, token="f00d" * 16)
+    welcome = await phone.hello(device={"region": "北京市", "carrier": "cm"})
+    assert (welcome["token"], welcome["new"], welcome["heartbeat"]) == ("f00d" * 16, True, 240)
+    assert await phone.say("set_alias", id=5, alias="alice") == {"type": "ok", "id": 5}
+    assert await phone.say("add_tags", id=6, tags=[3, 1]) == {"type": "ok", "id": 6}
+    assert await phone.say("add_stags", stags=["news"]) == {"type": "ok"}
+    known = await phone.say("get_device", id=7)
+    assert (known["id"], known["alias"], known["tags"], known["stags"]) == (7, "alice", [1, 3], ["news"])
+    assert known["device"] == {"region": "北京市", "carrier": "cm"}
+    for body in (
+        to(None, 5, ios=app.appkey, token={"ios": phone.who["token"]}),
+        to(None, 3, ios=app.appkey, alias="alice"),
+    ):
+        assert (await installation.push(body, app.appkey))["desc"] == "send ok"
+    assert [len(targets(push.audience.devices)) for push in await installation.sent()] == [1, 1]
+
+
+async def test_hello_again_greets_the_same_device(installation: Installation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    first, second = Phone(installation, app, "t"), Phone(installation, app, "t")
+    await first.hello(device={"model": "m1"})
+    again = await second.hello(device={"model": "m2"})
+    assert again["new"] is False
+    assert again["key"] == first.who["key"]
+    with_key = await first.hello()
+    assert with_key["new"] is False
+    assert (await first.say("get_device"))["device"]["model"] == "m2"
+
+
+async def test_an_android_device_gets_a_token_and_must_prove_it(installation: Installation) -> None:
+    app = await installation.app()
+    phone = Phone(installation, app)
+    welcome = await phone.hello()
+    assert welcome["new"] is True
+    assert (await Phone(installation, app).hello())["token"] != welcome["token"]
+    assert (await phone.hello())["new"] is False
+    thief = Phone(installation, app, welcome["token"])
+    assert await thief.say("hello") == UNAUTHORIZED
+    assert await thief.say("hello", key="AAAA") == UNAUTHORIZED
+    assert await thief.say("get_device") == UNAUTHORIZED
+    assert await thief.say("set_alias", alias="x", key=phone.who["key"][:-1] + "_") == UNAUTHORIZED
+
+
+async def test_the_key_of_another_device_or_app_does_not_do(installation: Installation) -> None:
+    app, other = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
+    one, two = Phone(installation, app, "one"), Phone(installation, app, "two")
+    await one.hello()
+    await two.hello()
+    assert await one.say("get_device", key=two.who["key"]) == UNAUTHORIZED
+    assert await one.say("get_device", appkey=other.appkey) == UNAUTHORIZED
+    assert await one.say("hello", key=two.who["key"]) == UNAUTHORIZED
+    assert await one.say("hello", appkey="1000000000") == UNAUTHORIZED
+
+
+async def test_activity_is_a_fact_in_the_log(installation: Installation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, "t")
+    await phone.hello()
+    assert await phone.say("activity", event="open") == {"type": "ok"}
+    assert await phone.say("activity", event="logout") == {"type": "ok"}
+    partition = partition_of(device_key(app.appkey, "t"), PARTITIONS)
+    page = await installation.log.select({Partition(SESSIONS.name, partition): 0}, 100)
+    facts: list[SessionFact] = [decode(record) for record in page.records]
+    events = [event for fact in facts for event in fact.batch.events]
+    assert [event.kind for event in events] == [SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT]
+    assert {(event.appkey, event.token, event.connection) for event in events} == {(app.appkey, "t", 0)}
+    assert {event.time_ms for event in events} == {NOW_MS}
+
+
+async def test_what_needs_a_connection_is_refused(installation: Installation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, "t")
+    await phone.hello()
+    for answer in (await phone.say("ack", msgids=[1]), await phone.say("report", event="shown", msgid=1)):
+        assert (answer["type"], answer["code"]) == ("error", 400)
+        assert answer["desc"].endswith("not supported over HTTP")
+
+
+@pytest.mark.parametrize(
+    ("frame", "desc"),
+    [
+        (b"", "input error: the frame is not JSON"),
+        (b"[]", "input error"),
+        (b'{"type":"hello"}', "input error: object missing required field `appkey`"),
+        (b'{"type":"dance","appkey":"APP"}', "input error"),
+        (b'{"type":"hello","appkey":"APP"}', "input error: token is missing: it is the one that APNs gave"),
+        (b'{"type":"add_tags","appkey":"APP","tags":["x"],"id":3}', "input error: tags[0]"),
+    ],
+)
+async def test_a_frame_that_is_none(installation: Installation, frame: bytes, desc: str) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    answer = await installation.post(frame.replace(b"APP", app.appkey.encode()), "/device/v1")
+    assert (answer["type"], answer["code"]) == ("error", 400)
+    assert answer["desc"].startswith(desc)
+    assert answer.get("id") == (3 if b'"id"' in frame else None)
+
+
+async def test_a_frame_has_a_bound(installation: Installation) -> None:
+    answer = await installation.http.post("/device/v1", content=b" " * (MAX_FRAME_BYTES + 1))
+    assert answer.status_code == 413
+    assert answer.json()["result"] == 413
+
+
+async def revoke(installation: Installation, app: App, token: str) -> None:
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    await registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token=token))
+    await installation.context.apps.refresh()
+
+
+async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: Installation) -> None:
+    app = await installation.app()
+    phone = Phone(installation, app)
+    await phone.hello()
+    wrong = json.dumps({"type": "get_device", **phone.who, "key": "AAAA"}).encode()
+    refused = await installation.http.post("/device/v1", content=wrong)
+    await revoke(installation, app, phone.who["token"])
+    for kind in ("get_device", "hello", "add_tags", "activity"):
+        frame = {"type": kind, **phone.who, "tags": [1], "event": "open"}
+        answer = await installation.http.post("/device/v1", content=json.dumps(frame).encode())
+        assert (answer.status_code, answer.content) == (refused.status_code, refused.content)
+    assert (await Phone(installation, app).hello())["new"] is True
+
+
+async def test_an_ios_device_registers_anew_under_its_token(installation: Installation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, "t")
+    old = await phone.hello()
+    await phone.say("set_alias", alias="alice")
+    await revoke(installation, app, "t")
+    unknown = await installation.push(to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey)
+    assert (unknown["result"], await installation.sent()) == (401, [])
+    del phone.who["key"]
+    new = await phone.hello()
+    assert (new["new"], new["token"]) == (True, "t")
+    assert new["key"] != old["key"]
+    assert (await phone.say("get_device")).get("alias") is None
+    assert await phone.say("get_device", key=old["key"]) == UNAUTHORIZED
+    assert (await installation.push(to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey))["desc"] == "send ok"
+
+
+async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_registers_anew(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Revoking, "wake", lambda self: None)
+    app = await installation.app(PLATFORM_IOS)
+    phone = Phone(installation, app, "t")
+    old = await phone.hello()
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    await registry.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey))
+    await installation.context.apps.refresh()
+    assert await phone.say("hello") == UNAUTHORIZED
+    del phone.who["key"]
+    new = await phone.hello()
+    assert new["new"] is True
+    assert new["key"] != old["key"]
+    assert (await phone.say("get_device"))["type"] == "ok"

@@ -1,0 +1,87 @@
+"""A page of tasks over several scheduling instances, however deep, is what one instance would give."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import edge.core.tasks
+from edge.core.command_writer import Writer
+from edge.core.tasks import Tasks
+from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
+from protos.runtime.v1.log_pb2 import Meta, Position
+from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
+from services.domain.apps import AppDirectory
+from services.domain.ids import event_id
+from services.domain.keys import Keyring
+from services.domain.role import RoleContext
+from services.domain.topics import TASK_COMMANDS, partition_of
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import LocalServer, Server
+from services.scheduling.main import SchedulingSettings, build
+from tests.roles.edge.conftest import NOW_MS, PARTITIONS, running
+
+SHARDS = 3
+APP = "1000000001"
+
+
+@pytest.fixture
+async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
+    log = SqliteLog(tmp_path / "events.db")
+    servers = [LocalServer() for _ in range(SHARDS)]
+    peers = Peers({"scheduling": [server.channel() for server in servers], "registry": []})
+    context = RoleContext(log, ManualClock(NOW_MS), peers, Keyring(bytes(32)), AppDirectory(log))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(log.close)
+        for shard, server in enumerate(servers):
+            settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS, shard=shard, shards=SHARDS)
+            role = build(settings, context)
+            for add in role.servicers:
+                add(cast(Server, server))
+            await stack.enter_async_context(running(role.services))
+        yield context
+
+
+async def create(context: RoleContext, count: int) -> list[str]:
+    """Tasks, many of the same moment; returns their keys in the order of lists."""
+    new_records = []
+    for number in range(count):
+        key = f"{number * 7919 % count:05}"
+        push = SendPush(msgid=number + 1, id_count=1, appkey=APP, audience=Audience(everyone=Everyone()))
+        command = TaskCommand(
+            meta=Meta(event_id=event_id(), time_ms=NOW_MS + number // 5),
+            task_key=key,
+            create=CreateTask(pushes=[push], due_ms=NOW_MS + 10**9),
+        )
+        partition = partition_of(key.encode(), PARTITIONS)
+        new_records.append(NewRecord(TASK_COMMANDS.name, partition, key.encode(), command.SerializeToString()))
+    offsets = await context.log.append(new_records)
+    positions = [
+        Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
+        for new_record, offset in zip(new_records, offsets, strict=True)
+    ]
+    await context.peers.wait_applied(positions)
+    places = [(NOW_MS + number // 5, f"{number * 7919 % count:05}") for number in range(count)]
+    return [key for _, key in sorted(places)]
+
+
+@pytest.mark.parametrize("read_through", [0, 20, 500])
+@pytest.mark.parametrize("descending", [False, True])
+async def test_every_page(
+    context: RoleContext, monkeypatch: pytest.MonkeyPatch, read_through: int, descending: bool
+) -> None:
+    monkeypatch.setattr(edge.core.tasks, "_READ_THROUGH", read_through)
+    keys = await create(context, 211)
+    wanted = keys[::-1] if descending else keys
+    tasks = Tasks(Writer(context.log, context.peers), context.peers, context.clock, PARTITIONS)
+    for page_size in (1, 10, 50):
+        for page_num in (1, 2, 4, 10, 20, 21, 22, 211, 212):
+            page = await tasks.list([APP], descending=descending, page_num=page_num, page_size=page_size)
+            start = (page_num - 1) * page_size
+            assert [task.task_key for task in page.tasks] == wanted[start : start + page_size]
+            assert page.total == 211

@@ -1,0 +1,117 @@
+"""Frames as both doors read them: nothing but InputError comes out of what a device sends."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import Attributes, Device
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.device_protocol import (
+    DeviceOk,
+    Error,
+    Goodbye,
+    Hello,
+    MalformedError,
+    Ok,
+    Welcome,
+    command,
+    credentials,
+    decode,
+    device_answer,
+    encode,
+    error_answer,
+    registration,
+    request_id,
+)
+from services.runtime.errors import ConflictError, InputError, UnavailableError
+
+TYPES = [
+    "hello", "ack", "report", "activity", "set_alias", "clear_alias", "add_tags", "remove_tags", "add_stags",
+    "remove_stags", "set_attributes", "get_device", "x",
+]  # fmt: skip
+FIELDS = ["id", "appkey", "token", "key", "device", "msgids", "event", "msgid", "alias", "tags", "stags"]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner), max_leaves=5
+)
+frames = st.fixed_dictionaries(
+    {"type": st.sampled_from(TYPES)},
+    optional=dict.fromkeys(FIELDS, values),
+)
+
+
+@given(st.binary() | frames.map(lambda frame: json.dumps(frame).encode()))
+def test_nothing_but_an_input_error_comes_out(payload: bytes) -> None:
+    request_id(payload)
+    with suppress(InputError):
+        credentials(payload)
+    with suppress(InputError):
+        command(decode(payload), Meta(), "1", "t")
+
+
+@pytest.mark.parametrize(
+    ("frame", "field"),
+    [
+        ({"type": "set_alias", "id": 1, "alias": "a"}, "set_alias"),
+        ({"type": "clear_alias", "id": 1}, "clear_alias"),
+        ({"type": "add_tags", "id": 1, "tags": [-1]}, "add_tags"),
+        ({"type": "remove_tags", "id": 1, "tags": [1]}, "remove_tags"),
+        ({"type": "add_stags", "id": 1, "stags": ["s"]}, "add_stags"),
+        ({"type": "remove_stags", "id": 1, "stags": ["s"]}, "remove_stags"),
+        ({"type": "set_attributes", "id": 1, "device": {"brand": "b"}}, "set_attributes"),
+        ({"type": "hello", "appkey": 1, "device": {"brand": "b"}}, "set_attributes"),
+        ({"type": "hello", "appkey": 1, "device": {}}, None),
+        ({"type": "hello", "appkey": "1"}, None),
+        ({"type": "get_device", "id": 1}, None),
+        ({"type": "ack", "msgids": [1]}, None),
+        ({"type": "report", "event": "shown", "msgid": 1}, None),
+        ({"type": "activity", "event": "open"}, None),
+    ],
+)
+def test_which_command_follows(frame: dict[str, Any], field: str | None) -> None:
+    meta = Meta(event_id=b"e")
+    made = command(decode(json.dumps(frame).encode()), meta, "1", "t")
+    assert (made and made.WhichOneof("command")) == field
+    if made:
+        assert (made.appkey, made.token, made.meta) == ("1", "t", meta)
+
+
+def test_a_registration_carries_platform_and_attributes() -> None:
+    hello = decode(b'{"type":"hello","appkey":"1","device":{"brand":"b","unknown":[1]}}')
+    assert isinstance(hello, Hello)
+    made = registration(Meta(), "1", "t", Platform.PLATFORM_IOS, hello)
+    assert made.register.platform == Platform.PLATFORM_IOS
+    assert made.register.attributes == Attributes(brand="b")
+    bare = registration(Meta(), "1", "t", Platform.PLATFORM_IOS, Hello(appkey="1"))
+    assert not bare.register.HasField("attributes")
+
+
+def test_credentials_come_with_any_frame() -> None:
+    found = credentials(b'{"type":"get_device","appkey":1000000001,"token":"t","key":"k"}')
+    assert (found.app, found.token, found.key) == ("1000000001", "t", "k")
+    with pytest.raises(InputError, match="appkey"):
+        credentials(b"{}")
+    with pytest.raises(MalformedError):
+        credentials(b"[]")
+
+
+def test_the_answers_to_the_letter() -> None:
+    device = Device(alias="a", tags=[1], stags=["s"], attributes=Attributes(model="m"))
+    answers: dict[Welcome | Goodbye | Ok | Error | DeviceOk, dict[str, Any]] = {
+        Welcome("t", "k", 240, True): {"type": "welcome", "token": "t", "key": "k", "heartbeat": 240, "new": True},
+        Goodbye("idle"): {"type": "goodbye", "reason": "idle", "retry_after_ms": 0},
+        Ok(0): {"type": "ok", "id": 0},
+        Ok(): {"type": "ok"},
+        Error(400, "d", 1): {"type": "error", "id": 1, "code": 400, "desc": "d"},
+        error_answer(None, ConflictError("too late")): {"type": "error", "code": 400, "desc": "too late"},
+    }
+    for answer, expected in answers.items():
+        assert json.loads(encode(answer)) == expected
+    assert json.loads(encode(device_answer(1, device))) == {
+        "type": "ok", "id": 1, "alias": "a", "tags": [1], "stags": ["s"], "device": {"model": "m"},
+    }  # fmt: skip
+    assert "secret" not in error_answer(1, UnavailableError("secret")).desc

@@ -1,0 +1,141 @@
+"""What a device may ask for once it is welcomed, and what it reads afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from services.gateway.connection import MAX_WAITING
+from services.runtime.errors import UnavailableError
+from tests.roles.gateway.conftest import ANDROID, House
+from tests.roles.gateway.scripted import Client
+
+
+@pytest.fixture
+async def client(house: House) -> AsyncIterator[Client]:
+    client = await Client.connect(house.port)
+    await client.hello(ANDROID)
+    yield client
+    client.transport.disconnect(graceful=False)
+
+
+async def record(client: Client) -> dict[str, Any]:
+    answer = await client.ask(type="get_device", id=99)
+    assert (answer.pop("type"), answer.pop("id")) == ("ok", 99)
+    return answer
+
+
+async def test_every_change_is_answered_and_shows_at_once(client: Client) -> None:
+    assert await record(client) == {"alias": None, "tags": [], "stags": [], "device": {}}
+    changes: list[dict[str, Any]] = [
+        {"type": "set_alias", "alias": "é" * 20},
+        {"type": "add_tags", "tags": [5, -32767, 32767]},
+        {"type": "remove_tags", "tags": [5, 6]},
+        {"type": "add_stags", "stags": ["b", "a", "c"]},
+        {"type": "remove_stags", "stags": ["c"]},
+        {"type": "set_attributes", "device": {"brand": "Acme", "os_version": "14"}},
+    ]
+    for number, change in enumerate(changes):
+        assert await client.ask(**change, id=number) == {"type": "ok", "id": number}
+    assert await record(client) == {
+        "alias": "é" * 20,
+        "tags": [-32767, 32767],
+        "stags": ["a", "b"],
+        "device": {"brand": "Acme", "os_version": "14"},
+    }
+    assert await client.ask(type="clear_alias", id=7) == {"type": "ok", "id": 7}
+    assert (await record(client))["alias"] is None
+
+
+@pytest.mark.parametrize(
+    ("frame", "named"),
+    [
+        ({"type": "set_alias"}, "alias"),
+        ({"type": "set_alias", "alias": ""}, "alias"),
+        ({"type": "set_alias", "alias": "é" * 20 + "x"}, "alias"),
+        ({"type": "set_alias", "alias": "a\0"}, "alias"),
+        ({"type": "set_alias", "alias": 7}, "alias"),
+        ({"type": "add_tags", "tags": []}, "tags"),
+        ({"type": "add_tags", "tags": [32768]}, "tags[0]"),
+        ({"type": "add_tags", "tags": [1, -32768]}, "tags[1]"),
+        ({"type": "remove_tags", "tags": [1.5]}, "tags[0]"),
+        ({"type": "add_tags", "tags": [1] * 101}, "tags"),
+        ({"type": "add_stags", "stags": ["a", "x" * 41]}, "stags"),
+        ({"type": "remove_stags", "stags": ["a"] * 101}, "stags"),
+        ({"type": "remove_stags", "stags": "a"}, "stags"),
+        ({"type": "set_attributes", "device": {"brand": 3}}, "device.brand"),
+        ({"type": "set_attributes"}, "device"),
+        ({"type": "dance"}, "type"),
+        ({}, "type"),
+    ],
+)
+async def test_an_error_names_the_field_and_the_connection_lives(
+    client: Client, frame: dict[str, Any], named: str
+) -> None:
+    answer = await client.ask(**frame, id=3)
+    assert (answer["type"], answer["id"], answer["code"]) == ("error", 3, 400)
+    assert answer["desc"].startswith("input error: ")
+    assert named in answer["desc"]
+    assert (await client.ask(type="clear_alias", id=4))["type"] == "ok"
+
+
+async def test_a_request_without_a_usable_id_is_an_error(client: Client) -> None:
+    for frame in (
+        {"type": "get_device"},
+        {"type": "get_device", "id": "x"},
+        {"type": "set_alias", "id": -1, "alias": "a"},
+    ):
+        answer = await client.ask(**frame)
+        assert (answer["type"], answer["code"], "id" in answer["desc"]) == ("error", 400, True)
+
+
+async def test_requests_of_one_device_are_answered_in_order(client: Client) -> None:
+    for number in range(20):
+        client.send(type="set_alias", id=2 * number, alias=f"a{number}")
+        client.send(type="get_device", id=2 * number + 1)
+    answers = [await client.next() for _ in range(40)]
+    assert [answer["id"] for answer in answers] == list(range(40))
+    assert [answer["alias"] for answer in answers[1::2]] == [f"a{number}" for number in range(20)]
+
+
+async def test_the_services_own_troubles_are_not_told_in_detail(house: House, client: Client) -> None:
+    async def refuse(new_records: object) -> list[int]:
+        raise UnavailableError("disk of /secret/place is full")
+
+    house.log.append = refuse  # type: ignore[method-assign]
+    answer = await client.ask(type="set_alias", id=1, alias="a")
+    assert answer == {
+        "type": "error",
+        "id": 1,
+        "code": 500,
+        "desc": "the service could not finish this; repeat the request",
+    }
+
+
+async def test_a_device_that_cannot_be_registered_is_asked_to_come_back(house: House) -> None:
+    async def refuse(new_records: object) -> list[int]:
+        raise UnavailableError("the log is away")
+
+    append, house.log.append = house.log.append, refuse  # type: ignore[method-assign]
+    stranger = await Client.connect(house.port)
+    goodbye = await stranger.hello(ANDROID)
+    assert (goodbye["reason"], goodbye["retry_after_ms"] > 0) == ("draining", True)
+    house.log.append = append  # type: ignore[method-assign]
+    again = await Client.connect(house.port)
+    assert (await again.hello(ANDROID))["type"] == "welcome"
+
+
+async def test_a_device_that_asks_faster_than_it_is_answered_is_sent_away(house: House, client: Client) -> None:
+    gate = asyncio.Event()
+    append = house.log.append
+
+    async def wait(new_records: Any) -> list[int]:
+        await gate.wait()
+        return await append(new_records)
+
+    house.log.append = wait  # type: ignore[method-assign]
+    for number in range(MAX_WAITING + 1):
+        client.send(type="clear_alias", id=number)
+    assert await client.goodbye() == "protocol"
+    gate.set()

@@ -1,0 +1,141 @@
+"""Session facts: what the log hears about comings and goings."""
+
+import msgspec
+from picows import WSCloseCode
+
+from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from protos.registry.v1.apps_pb2 import App, Platform
+from services.domain.device_protocol import Hello
+from services.domain.topics import SESSIONS, device_key, partition_of
+from services.gateway.connections import ConnectionIds, Connections, Session
+from services.gateway.decide import judge, overdue
+from services.gateway.main import GatewaySettings
+from services.runtime.log.port import Partition
+from services.runtime.projection.follower import decode
+from tests.roles.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House
+from tests.roles.gateway.scripted import Client
+
+Kind = SessionEventKind
+
+
+async def test_a_life_is_told_in_order(house: House) -> None:
+    client = await Client.connect(house.port)
+    welcome = await client.hello(ANDROID)
+    for event in ("login", "logout", "open"):
+        client.send(type="activity", event=event)
+    assert (await client.ask(type="get_device", id=1))["type"] == "ok"
+    house.clock.move(60)
+    await house.session_facts(enough=5)
+    client.transport.send_close(WSCloseCode.OK)
+    events, counts = await house.session_facts(enough=6)
+    assert [Kind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_") for event in events] == [
+        "OPENED",
+        "LOGGED_IN",
+        "LOGGED_OUT",
+        "APP_OPENED",
+        "CLOSED",
+    ]
+    assert {event.token for event in events} == {welcome["token"]}
+    assert len({event.connection for event in events}) == 1
+    assert [event.time_ms - NOON_MS for event in events] == [0, 0, 0, 0, 60_000]
+    assert events[-1].reason == ""
+    assert counts[0].connections_by_app == {ANDROID: 1}
+
+
+async def test_events_lie_in_the_devices_partition_one_record_a_flush(house: House) -> None:
+    clients = [await Client.connect(house.port) for _ in range(12)]
+    for client in clients:
+        await client.hello(ANDROID)
+    await house.session_facts(enough=12)
+    await house.stop_gateway()
+    closed: dict[int, list[list[str]]] = {number: [] for number in range(PARTITIONS)}
+    reader = await house.log.open({Partition(SESSIONS.name, number): 0 for number in closed})
+    while sum(len(tokens) for batches in closed.values() for tokens in batches) < 12:
+        for record in await reader.read():
+            events = decode(record).batch.events
+            assert {partition_of(device_key(ANDROID, event.token), PARTITIONS) for event in events} == {
+                record.partition
+            }
+            tokens = [event.token for event in events if event.reason == "draining"]
+            closed[record.partition] += [tokens] if tokens else []
+    assert max(len(batches) for batches in closed.values()) == 1
+
+
+async def test_connections_are_counted_at_every_full_minute(house: House) -> None:
+    house.clock.move(59)
+    client = await Client.connect(house.port)
+    await client.hello(ANDROID)
+    house.clock.move(1)
+    await house.session_facts(enough=2)
+    client.transport.send_close(WSCloseCode.OK)
+    await house.session_facts(enough=3)
+    house.clock.move(60)
+    _, counts = await house.session_facts(enough=4)
+    assert [(count.minute_ms, dict(count.connections_by_app)) for count in counts] == [
+        (NOON_MS + 60_000, {ANDROID: 1}),
+        (NOON_MS + 120_000, {}),
+    ]
+    assert len({count.gateway for count in counts}) == 1
+
+
+async def test_a_stop_says_goodbye_to_all_and_spreads_their_return(house: House) -> None:
+    clients = [await Client.connect(house.port) for _ in range(20)]
+    for client in clients:
+        await client.hello(ANDROID)
+    stranger = await Client.connect(house.port)
+    await house.stop_gateway()
+    goodbyes = [await client.next() for client in clients]
+    assert {goodbye["reason"] for goodbye in goodbyes} == {"draining"}
+    assert len({goodbye["retry_after_ms"] for goodbye in goodbyes}) > 5
+    assert await stranger.goodbye() == "draining"
+
+
+def test_ids_grow_and_never_meet() -> None:
+    one, other = ConnectionIds(1), ConnectionIds(2)
+    ids = [one.take(NOON_MS) for _ in range(100)]
+    assert ids == sorted(set(ids))
+    assert one.take(NOON_MS - 5000) > ids[-1]
+    assert one.take(NOON_MS + 1000) > ids[-1]
+    assert other.take(NOON_MS) not in ids
+    assert ids[-1] < 2**63
+
+
+def test_a_connection_that_was_replaced_takes_nothing_along_when_it_goes() -> None:
+    connections: Connections[str] = Connections()
+    old, new = Session(1, ANDROID, "t", 3, 0), Session(2, ANDROID, "t", 3, 0)
+    assert connections.admit(old, "old") is None
+    assert connections.admit(new, "new") == "old"
+    assert connections.leave(old)
+    assert not connections.leave(old)
+    assert (connections.counts(), connections.find(2), len(connections)) == ({ANDROID: 1}, "new", 1)
+    assert (list(connections.sessions(1, 2)), list(connections.sessions(0, 2))) == ([new], [])
+    assert connections.leave(new)
+    assert connections.counts() == {}
+
+
+def test_only_android_apps_have_connections() -> None:
+    android, ios = App(platform=Platform.PLATFORM_ANDROID), App(platform=Platform.PLATFORM_IOS)
+    new, known = Hello(appkey=ANDROID), Hello(appkey=ANDROID, token="t", key="k")
+    assert [judge(new, app, None) for app in (android, ios, None)] == ["register", "refuse", "refuse"]
+    assert [judge(known, app, 0) for app in (android, ios, None)] == ["welcome", "refuse", "refuse"]
+    assert judge(known, android, None) == "refuse"
+
+
+def test_patience_has_its_bounds() -> None:
+    limits = msgspec.structs.replace(GatewaySettings().limits(), hello_ms=10, slow_ms=50, ack_ms=70, goodbye_ms=5)
+
+    class Waiting(msgspec.Struct):
+        last_ms: int = 0
+        patience_ms: int = 100
+        paused_ms: int | None = None
+        closing_ms: int | None = None
+        owed_ms: int | None = None
+
+    def at(now: int, **since: int) -> str | None:
+        return overdue(now, Waiting(**since), limits)
+
+    assert [at(now, patience_ms=10) for now in (9, 10)] == [None, "idle"]
+    assert [at(now) for now in (99, 100)] == [None, "idle"]
+    assert [at(now, paused_ms=20) for now in (69, 70)] == [None, "slow"]
+    assert [at(now, owed_ms=20) for now in (89, 90)] == [None, "unacknowledged"]
+    assert [at(now, closing_ms=200) for now in (204, 205)] == [None, "gone"]

@@ -1,0 +1,248 @@
+"""A registry on an embedded log in a directory of its own, and the words its tests are written in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionEventKind, SessionFact
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.devices_pb2 import (
+    Attributes,
+    ClearAlias,
+    Device,
+    DeviceCommand,
+    DeviceFact,
+    RegisterDevice,
+    SetAlias,
+)
+from protos.registry.v1.registry_pb2 import (
+    AliasDevice,
+    CreateAppRequest,
+    FindAliasesRequest,
+    FindDevicesRequest,
+    GetDevicesRequest,
+)
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Position
+from services.domain import ids
+from services.domain.apps import AppDirectory
+from services.domain.keys import Keyring
+from services.domain.role import Role, RoleContext
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, device_key, partition_of
+from services.registry.main import RegistrySettings, build, open_state
+from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.process.runner import Service
+from services.runtime.projection import replay
+from services.runtime.projection.follower import decode
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import Channel, LocalServer
+
+NOON_MS = 1_790_000_000_000
+PARTITIONS = 4
+BOUND_S = 20
+
+
+class Running:
+    """A registry that runs, with its log, clock and callers' view of it."""
+
+    def __init__(
+        self, settings: RegistrySettings, log: Log, clock: ManualClock, servers: Sequence[LocalServer] = ()
+    ) -> None:
+        """`servers` are those of all instances, where there are more than this one."""
+        self.settings = settings
+        self.log = log
+        self.clock = clock
+        self.keys = Keyring(bytes(32))
+        self.apps = AppDirectory(log)
+        servers = servers or [LocalServer()]
+        server = servers[settings.shard % len(servers)]
+        self.channel: Channel = server.channel()
+        self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []})
+        self.context = RoleContext(log, clock, self.peers, self.keys, self.apps)
+        self.role: Role = build(settings, self.context)
+        for add in self.role.servicers:
+            add(server)  # type: ignore[arg-type]
+        self.stub = RegistryServiceStub(self.channel)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        services: list[Service] = [self.apps, *self.role.services]
+        for service in services:
+            ready = asyncio.Event()
+            self.tasks.append(asyncio.create_task(service.run(ready)))
+            wait = asyncio.create_task(ready.wait())
+            await asyncio.wait([wait, self.tasks[-1]], return_when=asyncio.FIRST_COMPLETED, timeout=BOUND_S)
+            wait.cancel()
+            if not ready.is_set():
+                break
+
+    async def stop(self) -> None:
+        for task in reversed(self.tasks):
+            task.cancel()
+            await asyncio.wait([task], timeout=BOUND_S)
+
+    async def app(self, platform: Any = PLATFORM_ANDROID) -> App:
+        request = CreateAppRequest(platform=platform, name="Weather", package="com.example.weather")
+        return (await self.stub.CreateApp(request)).app
+
+    async def write(self, *commands: DeviceCommand) -> list[Position]:
+        """Append the commands as a door does, all in one go; returns where they are."""
+        new_records = [command_draft(command) for command in commands]
+        offsets = await self.log.append(new_records)
+        return [
+            Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
+            for new_record, offset in zip(new_records, offsets, strict=True)
+        ]
+
+    async def tell(self, *commands: DeviceCommand) -> None:
+        """Append the commands and wait until everything that answers has seen them."""
+        await self.peers.wait_applied(await self.write(*commands))
+
+    async def report(self, device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> None:
+        """Append a session event as the gateway does, and wait until it was seen."""
+        new_record = session_draft(device, kind, time_ms)
+        (offset,) = await self.log.append([new_record])
+        await self.peers.wait_applied([Position(topic=new_record.topic, partition=new_record.partition, offset=offset)])
+
+    async def device(self, appkey: str, token: str) -> Device | None:
+        found = (await self.stub.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices
+        return found[0] if found else None
+
+    async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
+        answer = await self.stub.FindDevices(FindDevicesRequest(appkey=appkey, tokens=tokens))
+        return [number - 1 for number in answer.numbers_plus_one]
+
+    async def alias(self, appkey: str, alias: str) -> list[AliasDevice]:
+        answer = await self.stub.FindAliases(FindAliasesRequest(appkey=appkey, aliases=[alias]))
+        return list(answer.aliases[0].devices)
+
+    async def verify(self) -> replay.Verdict:
+        """Compare the live state with one rebuilt from the log."""
+        return await replay.verify(
+            lambda directory, log: open_state(self.settings, directory, log),
+            self.settings.state_dir("registry"),
+            self.log,
+            await self.log.ends(every_partition()),
+            lambda count: None,
+        )
+
+
+Start = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> RegistrySettings:
+    return RegistrySettings(data_dir=str(tmp_path), partitions=PARTITIONS)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOON_MS)
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
+    log = SqliteLog(tmp_path / "log.sqlite")
+    yield log
+    await log.close()
+
+
+@pytest.fixture
+def start(settings: RegistrySettings, log: SqliteLog, clock: ManualClock) -> Start:
+    """Runs a registry for as long as the block lasts; again on the same files when called again."""
+
+    @asynccontextmanager
+    async def run(
+        on: Log = log, with_settings: RegistrySettings = settings, servers: Sequence[LocalServer] = ()
+    ) -> AsyncIterator[Running]:
+        running = Running(with_settings, on, clock, servers)
+        await running.start()
+        try:
+            yield running
+        finally:
+            await running.stop()
+
+    return run
+
+
+@pytest.fixture
+async def registry(start: Start) -> AsyncIterator[Running]:
+    async with start() as running:
+        yield running
+
+
+def every_partition() -> list[Partition]:
+    return [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
+
+
+def command(app: App | str, token: str, *, at_ms: int = NOON_MS, **what: Any) -> DeviceCommand:
+    """A command as a door writes it."""
+    appkey = app if isinstance(app, str) else app.appkey
+    meta = Meta(event_id=ids.event_id(), time_ms=at_ms, writer="edge")
+    return DeviceCommand(meta=meta, appkey=appkey, token=token, **what)
+
+
+def register(app: App | str, token: str, at_ms: int = NOON_MS, **attributes: str) -> DeviceCommand:
+    what = RegisterDevice(platform=PLATFORM_ANDROID, attributes=Attributes(**attributes))
+    return command(app, token, at_ms=at_ms, register=what)
+
+
+def set_alias(app: App | str, token: str, alias: str, at_ms: int = NOON_MS) -> DeviceCommand:
+    return command(app, token, at_ms=at_ms, set_alias=SetAlias(alias=alias))
+
+
+def clear_alias(app: App | str, token: str, only: str | None = None) -> DeviceCommand:
+    return command(app, token, clear_alias=ClearAlias(only_alias=only))
+
+
+def command_draft(what: DeviceCommand) -> NewRecord:
+    key = device_key(what.appkey, what.token)
+    return NewRecord(DEVICE_COMMANDS.name, partition_of(key, PARTITIONS), key, what.SerializeToString())
+
+
+def session_draft(device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> NewRecord:
+    event = SessionEvent(appkey=device.appkey, token=device.token, number=device.number, kind=kind, time_ms=time_ms)
+    fact = SessionFact(meta=Meta(event_id=ids.event_id(), time_ms=time_ms), batch=SessionBatch(events=[event]))
+    key = device_key(device.appkey, device.token)
+    return NewRecord(SESSIONS.name, device.partition, key, fact.SerializeToString())
+
+
+async def records(log: Log, topic: str) -> list[Record]:
+    """Everything that a topic holds now, partition by partition."""
+    found: list[Record] = []
+    for number in range(PARTITIONS):
+        partition = Partition(topic, number)
+        end = (await log.ends([partition]))[partition]
+        if not end:
+            continue
+        reader = await log.open({partition: 0})
+        while not found or found[-1].partition != number or found[-1].offset < end - 1:
+            found += await asyncio.wait_for(reader.read(), BOUND_S)
+        await reader.close()
+    return found
+
+
+async def device_facts(log: Log) -> list[DeviceFact]:
+    return [decode(record) for record in await records(log, DEVICES.name)]
+
+
+async def fact_that(log: Log, holds: Callable[[Device], bool]) -> Position:
+    """Where the first device record is for which this holds; waits until there is one."""
+    reader = await log.open({Partition(DEVICES.name, number): 0 for number in range(PARTITIONS)})
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            for record in await reader.read():
+                if holds(decode(record).device):
+                    await reader.close()
+                    return Position(topic=record.topic, partition=record.partition, offset=record.offset)
+
+
+async def cleared(log: Log, token: str) -> Position:
+    """Waits until the device has no alias any more."""
+    return await fact_that(log, lambda device: device.token == token and not device.alias)

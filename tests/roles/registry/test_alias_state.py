@@ -1,0 +1,192 @@
+"""The alias index is the same whatever the order in which partitions and topics are read."""
+
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED, SessionBatch, SessionEvent, SessionFact
+from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.topics import DEVICES, SESSIONS
+from services.registry.projection import AliasRules
+from services.registry.state import DEVICES_PER_ALIAS
+from services.registry.store import ALIASES_DDL, AliasTable
+from services.runtime.log.port import Record
+from services.runtime.projection.store import SqliteStore
+
+APPKEY = "1000000001"
+Step = tuple[Record, DeviceFact | SessionFact]
+
+
+class Index:
+    """Alias rules over an empty store."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = SqliteStore(path, ALIASES_DDL)
+        self.rules = AliasRules(AliasTable(self.store), 0, 1)
+
+    def fold(self, steps: Iterable[Step]) -> list[str]:
+        """Fold the steps one by one; returns the tokens whose alias is to be cleared, in order."""
+        cleared = []
+        for record, fact in steps:
+            self.rules.apply(record, fact)
+            assert self.most_found() <= DEVICES_PER_ALIAS
+            if isinstance(fact, DeviceFact):
+                cleared += [follows.message.token for follows in self.rules.decide(record, fact)]
+        return cleared
+
+    def most_found(self) -> int:
+        query = "SELECT count(*) FROM members WHERE alias IS NOT NULL AND dropped_by IS NULL GROUP BY alias"
+        return max((int(row[0]) for row in self.store.rows.execute(query)), default=0)
+
+    def overfull(self) -> bool:
+        return bool(self.store.rows.execute("SELECT 1 FROM members WHERE dropped_by IS NOT NULL").fetchone())
+
+    def found(self) -> set[str]:
+        query = "SELECT token FROM members WHERE alias IS NOT NULL AND dropped_by IS NULL"
+        return {row[0] for row in self.store.rows.execute(query)}
+
+
+@contextmanager
+def empty_index() -> Iterator[Index]:
+    with tempfile.TemporaryDirectory() as directory:
+        index = Index(Path(directory) / "aliases.sqlite")
+        yield index
+        index.store.close()
+
+
+def device(partition: int, offset: int, number: int, alias: str | None, at_ms: int, *, removed: bool = False) -> Step:
+    state = Device(appkey=APPKEY, token=f"{partition}.{number}", partition=partition, number=number, registered_ms=1)
+    if alias:
+        state.alias, state.alias_set_ms = alias, at_ms
+    if removed:
+        state.removed_ms = at_ms
+    fact = DeviceFact(meta=Meta(time_ms=at_ms), device=state)
+    return Record(DEVICES.name, partition, offset, b"", b""), fact
+
+
+def session(partition: int, offset: int, number: int, at_ms: int) -> Step:
+    event = SessionEvent(appkey=APPKEY, number=number, kind=SESSION_EVENT_KIND_OPENED, time_ms=at_ms)
+    return Record(SESSIONS.name, partition, offset, b"", b""), SessionFact(batch=SessionBatch(events=[event]))
+
+
+def spread(alias: str, count: int, start: int = 0) -> list[Step]:
+    """Devices that get the alias one after the other, over two partitions."""
+    return [device(index % 2, index // 2, index, alias, 100 + index) for index in range(start, start + count)]
+
+
+class Drawn(NamedTuple):
+    topic: str
+    partition: int
+    number: int
+    alias: str | None
+    at_ms: int
+    removed: bool
+
+
+DRAWN = st.lists(
+    st.builds(
+        Drawn,
+        st.sampled_from([DEVICES.name, SESSIONS.name]),
+        st.integers(0, 1),
+        st.integers(0, 7),
+        st.sampled_from([None, "alice", "alice", "bob"]),
+        st.integers(2, 60),
+        st.sampled_from([False, False, False, True]),
+    ),
+    max_size=60,
+)
+
+
+def by_partition(drawn: Sequence[Drawn]) -> list[list[Step]]:
+    """The drawn facts as each partition of each topic holds them."""
+    lanes: dict[tuple[str, int], list[Step]] = {}
+    for offset, one in enumerate(drawn):
+        batcher = lanes.setdefault((one.topic, one.partition), [])
+        if one.topic == DEVICES.name:
+            batcher.append(device(one.partition, offset, one.number, one.alias, one.at_ms, removed=one.removed))
+        else:
+            batcher.append(session(one.partition, offset, one.number, one.at_ms))
+    return list(lanes.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWN, st.randoms(use_true_random=False))
+def test_the_order_of_reading_does_not_matter(drawn: list[Drawn], random: Random) -> None:
+    lanes = by_partition(drawn)
+    order = [index for index, batcher in enumerate(lanes) for _ in batcher]
+    random.shuffle(order)
+    lanes_left = [iter(batcher) for batcher in lanes]
+    with empty_index() as one, empty_index() as other:
+        one.fold(itertools.chain.from_iterable(lanes))
+        other.fold(next(lanes_left[index]) for index in order)
+        assert members(one) == members(other)
+        assert len(one.found()) == len(other.found())
+        if not one.overfull():
+            assert list(one.store.dump()) == list(other.store.dump())
+
+
+def members(index: Index) -> list[tuple[object, ...]]:
+    query = "SELECT appkey, partition, number, seen_ms, alias, token, since_ms FROM members ORDER BY 1, 2, 3"
+    return index.store.rows.execute(query).fetchall()
+
+
+def test_a_device_under_a_new_number_leaves_its_former_one() -> None:
+    """The log may have lost the record that removed it there."""
+    with empty_index() as index:
+        assert index.fold(spread("alice", 11)) == ["0.0"]
+        record, fact = device(1, 99, 40, "bob", 200)
+        assert isinstance(fact, DeviceFact)
+        fact.device.former_numbers.append(1)
+        index.fold([(record, fact)])
+        assert len(index.found()) == 11
+        assert {"0.0", "1.40"} <= index.found()
+        assert "1.1" not in index.found()
+
+
+def test_the_eleventh_marks_the_least_active_and_asks_once() -> None:
+    with empty_index() as index:
+        assert index.fold(spread("alice", 10)) == []
+        assert index.fold([session(0, 0, 0, 500)]) == []
+        assert index.fold(spread("alice", 1, start=10)) == ["1.1"]
+        assert "1.1" not in index.found()
+        assert index.fold([device(0, 99, 2, "alice", 102)]) == []
+
+
+def test_a_mark_that_nothing_came_of_for_a_minute_is_asked_for_again() -> None:
+    with empty_index() as index:
+        assert index.fold(spread("alice", 11)) == ["0.0"]
+        assert index.fold([device(0, 99, 2, "alice", 60_109)]) == []
+        assert index.fold([device(0, 100, 2, "alice", 60_110)]) == ["0.0"]
+
+
+def test_a_device_that_leaves_gives_a_mark_back() -> None:
+    """As when the index is folded from a log in which the eleventh came only after the leaving."""
+    with empty_index() as index:
+        index.fold(spread("alice", 12))
+        assert index.found() == {f"{number % 2}.{number}" for number in range(2, 12)}
+        index.fold([device(1, 99, 5, None, 200)])
+        assert index.found() == {f"{number % 2}.{number}" for number in range(1, 12) if number != 5}
+        index.fold([device(0, 99, 0, "bob", 200)])
+        assert index.found() == {f"{number % 2}.{number}" for number in range(12) if number != 5}
+
+
+def test_a_device_seen_before_it_had_an_alias_keeps_the_moment() -> None:
+    with empty_index() as index:
+        index.fold([session(0, 0, 3, 900), device(0, 1, 3, "alice", 100)])
+        assert members(index) == [(APPKEY, 0, 3, 900, "alice", "0.3", 100)]
+        index.fold([device(0, 2, 3, None, 950)])
+        assert members(index) == [(APPKEY, 0, 3, 900, None, None, 0)]
+
+
+def test_a_device_without_alias_and_never_seen_takes_no_room() -> None:
+    with empty_index() as index:
+        index.fold([device(0, 0, 3, "alice", 100), device(0, 1, 3, None, 200), device(1, 0, 4, None, 200)])
+        assert members(index) == []

@@ -1,0 +1,149 @@
+"""An alias leads to its devices, most recently active first, and never to more than ten."""
+
+import itertools
+
+import msgspec
+
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED
+from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.devices_pb2 import RemoveDevice
+from protos.registry.v1.registry_pb2 import FindAliasesRequest
+from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.registry.main import RegistrySettings
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.projection.follower import decode
+from tests.roles.registry.conftest import (
+    NOON_MS,
+    Running,
+    Start,
+    clear_alias,
+    cleared,
+    command,
+    fact_that,
+    records,
+    register,
+    set_alias,
+)
+
+
+async def join(registry: Running, app: App, alias: str, *tokens: str, start_ms: int = NOON_MS) -> None:
+    """Register the devices and give them the alias, one millisecond after the other."""
+    moments = itertools.count(start_ms)
+    await registry.tell(*(register(app, token, next(moments)) for token in tokens))
+    for token in tokens:
+        await registry.tell(set_alias(app, token, alias, next(moments)))
+
+
+async def tokens_of(registry: Running, app: App, alias: str) -> list[str]:
+    return [device.token for device in await registry.alias(app.appkey, alias)]
+
+
+async def test_devices_come_most_recently_active_first(registry: Running) -> None:
+    app = await registry.app()
+    await join(registry, app, "alice", "a", "b", "c")
+    assert await tokens_of(registry, app, "alice") == ["c", "b", "a"]
+    device = await registry.device(app.appkey, "b")
+    assert device is not None
+    await registry.report(device, SESSION_EVENT_KIND_APP_OPENED, NOON_MS + 1000)
+    first, *others = await registry.alias(app.appkey, "alice")
+    assert (first.token, first.partition, first.number) == ("b", device.partition, device.number)
+    assert first.last_active_ms == NOON_MS + 1000
+    assert [other.token for other in others] == ["c", "a"]
+
+
+async def test_an_alias_follows_its_devices(registry: Running) -> None:
+    app = await registry.app()
+    await join(registry, app, "alice", "a", "b", "c")
+    await registry.tell(set_alias(app, "a", "bob", NOON_MS + 50), clear_alias(app, "b"))
+    assert await tokens_of(registry, app, "alice") == ["c"]
+    assert await tokens_of(registry, app, "bob") == ["a"]
+    await registry.tell(command(app, "c", remove=RemoveDevice()))
+    assert await tokens_of(registry, app, "alice") == []
+    await registry.tell(register(app, "c", NOON_MS + 60))
+    assert await tokens_of(registry, app, "alice") == ["c"]
+
+
+async def test_aliases_are_answered_in_the_order_asked_and_belong_to_their_app(registry: Running) -> None:
+    weather, news = await registry.app(), await registry.app()
+    await join(registry, weather, "alice", "a")
+    await join(registry, weather, "陈'\"\\", "b")
+    await join(registry, news, "alice", "c")
+    request = FindAliasesRequest(appkey=weather.appkey, aliases=["陈'\"\\", "none", "alice", "陈'\"\\"])
+    found = (await registry.stub.FindAliases(request)).aliases
+    assert [[device.token for device in one.devices] for one in found] == [["b"], [], ["a"], ["b"]]
+    assert await tokens_of(registry, news, "alice") == ["c"]
+
+
+async def test_the_eleventh_device_takes_the_place_of_the_least_recently_active_one(registry: Running) -> None:
+    app = await registry.app()
+    tokens = [f"t{index}" for index in range(10)]
+    await join(registry, app, "alice", *tokens)
+    oldest = await registry.device(app.appkey, "t0")
+    assert oldest is not None
+    await registry.report(oldest, SESSION_EVENT_KIND_APP_OPENED, NOON_MS + 500)
+    await join(registry, app, "alice", "newcomer", start_ms=NOON_MS + 1000)
+    assert await tokens_of(registry, app, "alice") == ["newcomer", "t0", *reversed(tokens[2:])]
+    await registry.peers.wait_applied([await cleared(registry.log, "t1")])
+    assert await tokens_of(registry, app, "alice") == ["newcomer", "t0", *reversed(tokens[2:])]
+    loser = await registry.device(app.appkey, "t1")
+    assert loser is not None
+    assert not loser.HasField("alias")
+    assert (await registry.verify()).equal
+
+
+async def test_a_newcomer_takes_its_place_whatever_its_clock_says(registry: Running) -> None:
+    app = await registry.app()
+    await join(registry, app, "alice", *(f"t{index}" for index in range(10)))
+    await join(registry, app, "alice", "late", start_ms=NOON_MS - 5000)
+    assert "late" in await tokens_of(registry, app, "alice")
+    assert "t0" not in await tokens_of(registry, app, "alice")
+
+
+async def test_each_device_too_many_is_cleared_by_one_command(registry: Running) -> None:
+    app = await registry.app()
+    tokens = [f"t{index}" for index in range(25)]
+    await join(registry, app, "alice", *tokens)
+    for token in tokens[:15]:
+        await registry.peers.wait_applied([await cleared(registry.log, token)])
+    assert await tokens_of(registry, app, "alice") == list(reversed(tokens[15:]))
+    commands = await records(registry.log, DEVICE_COMMANDS.name)
+    assert sum(decode(record).meta.writer == "registry-aliases" for record in commands) == 15
+    assert (await registry.verify()).equal
+
+
+async def test_an_alias_is_answered_by_the_instance_that_owns_it(
+    start: Start, log: SqliteLog, settings: RegistrySettings
+) -> None:
+    halves = [msgspec.structs.replace(settings, shard=shard, shards=2) for shard in range(2)]
+    async with start(log, halves[0]) as first, start(log, halves[1]) as second:
+        app = await first.app()
+        await second.apps.refresh()
+        aliases = [f"user{index}" for index in range(20)]
+        commands = [register(app, alias) for alias in aliases] + [set_alias(app, alias, alias) for alias in aliases]
+        positions = await first.write(*commands)
+        for registry in (first, second):
+            await registry.peers.wait_applied(positions)
+        await first.peers.wait_applied([await fact_that(log, lambda d: d.alias == "user19")])
+        await second.peers.wait_applied([await fact_that(log, lambda d: d.alias == "user19")])
+        for alias in aliases:
+            owner = partition_of(device_key(app.appkey, alias), 2)
+            assert await tokens_of((first, second)[owner], app, alias) == [alias]
+            assert await tokens_of((second, first)[owner], app, alias) == []
+
+
+async def test_a_fresh_index_does_not_decide_about_the_past(start: Start, log: SqliteLog) -> None:
+    """An index built anew from the log folds what was decided long ago, and writes no command about it."""
+    async with start() as registry:
+        app = await registry.app()
+        tokens = [f"t{index}" for index in range(13)]
+        await join(registry, app, "alice", *tokens)
+        for token in tokens[:3]:
+            await registry.peers.wait_applied([await cleared(log, token)])
+        before = await records(log, DEVICE_COMMANDS.name)
+        directory = registry.settings.state_dir("registry")
+    for path in directory.iterdir():
+        path.unlink()
+    async with start() as registry:
+        assert await tokens_of(registry, app, "alice") == list(reversed(tokens[3:]))
+        await registry.tell(register(app, "another"))
+        assert len(await records(log, DEVICE_COMMANDS.name)) == len(before) + 1

@@ -1,0 +1,212 @@
+"""`carillon app` and `carillon device revoke`, run as operators do: a process against the running registry's socket."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from structlog.testing import capture_logs
+
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.domain.apns.credentials import ApnsCredentials, Environment, opened
+from services.runtime.rpc.transport import serve
+from tests.kit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from tests.roles.registry.conftest import BOUND_S, Running, device_facts, register
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Carillon = Callable[..., Awaitable[Outcome]]
+
+
+async def run(data_dir: str, *arguments: str, group: str = "app") -> Outcome:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from carillon.main import main; main(prog_name='carillon')",
+        group,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**env, "CARILLON_DATA_DIR": data_dir, "COLUMNS": "200", "LC_ALL": "C.UTF-8"},
+    )
+    out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+async def carillon(registry: Running) -> AsyncIterator[Carillon]:
+    """Runs `carillon app` with these arguments."""
+    server = serve([f"unix:{registry.settings.data}/carillon.sock"])
+    for add in registry.role.servicers:
+        add(server)
+    await server.start()
+
+    async def call(*arguments: str, group: str = "app") -> Outcome:
+        return await run(registry.settings.data_dir, *arguments, group=group)
+
+    yield call
+    await server.stop(None)
+
+
+CREATE = ("create", "--platform", "android", "--name", "天气", "--package", "com.example.weather")
+
+
+async def test_an_app_is_made_listed_changed_and_shown(registry: Running, carillon: Carillon) -> None:
+    (made,) = (await carillon(*CREATE, "--account", "ACME", "--json")).lines
+    assert list(made) == ["appkey", "secret_key", "platform", "name", "package"]
+    known = registry.apps.get(made["appkey"])
+    assert known is not None
+    assert registry.keys.open(known.sealed_secret, known.appkey) == made["secret_key"]
+    assert (made["platform"], made["name"], made["package"]) == ("android", "天气", "com.example.weather")
+
+    changed = await carillon("set", known.appkey, "--ack-info", "on", "--default-period", "600", "--json")
+    (shown,) = (await carillon("show", known.appkey, "--json")).lines
+    assert changed.lines == [shown]
+    assert shown == {
+        "appkey": known.appkey,
+        "platform": "android",
+        "name": "天气",
+        "package": "com.example.weather",
+        "account": "ACME",
+        "ack_info": True,
+        "default_period_s": 600,
+        "created_ms": known.created_ms,
+    }
+    assert (await carillon("list", "--json")).lines == [shown]
+    (rotated,) = (await carillon("rotate-secret", known.appkey, "--json")).lines
+    assert rotated["secret_key"] != made["secret_key"]
+    assert rotated | {"secret_key": made["secret_key"]} == made
+
+
+async def test_people_read_tables(registry: Running, carillon: Carillon) -> None:
+    assert "no app yet" in (await carillon("list")).out
+    made = await carillon(*CREATE)
+    (app,) = registry.apps.all()
+    secret = registry.keys.open(app.sealed_secret, app.appkey)
+    assert app.appkey in made.out
+    assert secret in made.out
+    listed = (await carillon("list")).out
+    assert "com.example.weather" in listed
+    assert secret not in listed
+    changed = await carillon("set", app.appkey, "--ack-info", "on", "--name", "[bold]N")
+    assert "[bold]N" in changed.out
+    assert "86400 s" in (await carillon("show", app.appkey)).out
+
+
+async def test_mistakes_are_told_in_a_sentence(carillon: Carillon) -> None:
+    unknown = await carillon("show", "1")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err == "Error: there is no app with appkey '1'\n"
+    assert "package" in (await carillon(*CREATE[:-1], "two words")).err
+    assert (await carillon("create", "--platform", "symbian", "--name", "n", "--package", "p")).code == 2
+    assert (await carillon("set", "1")).code == 2
+
+
+async def test_keys_are_revoked_of_one_device_and_of_all(registry: Running, carillon: Carillon) -> None:
+    app = await registry.app()
+    await registry.tell(register(app, "one"), register(app, "two"))
+    one, two = await registry.device(app.appkey, "one"), await registry.device(app.appkey, "two")
+    assert one is not None
+    assert two is not None
+    revoked = await carillon("revoke", app.appkey, "one", "--json", group="device")
+    assert revoked.lines == [{"appkey": app.appkey, "token": "one", "revoked": True}]
+    assert registry.apps.is_revoked(app.appkey, one.partition, one.number)
+    assert not registry.apps.is_revoked(app.appkey, two.partition, two.number)
+    (fact,) = [fact for fact in await device_facts(registry.log) if fact.device.token == "one"]
+    assert fact.meta.origin.door == "cli"
+    assert fact.device.removed_reason == f"revoked by {fact.meta.origin.address}"
+    assert (await carillon("revoke-keys", app.appkey, "--json")).lines == [{"appkey": app.appkey, "revoked": True}]
+    assert registry.apps.is_revoked(app.appkey, two.partition, two.number)
+    assert "refused" in (await carillon("revoke-keys", app.appkey)).out
+    unknown = await carillon("revoke", app.appkey, "three", group="device")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err == f"Error: app {app.appkey} has no device with this token\n"
+
+
+async def test_operators_set_show_change_and_forget_it(registry: Running, carillon: Carillon, tmp_path: Path) -> None:
+    app, text = await registry.app(PLATFORM_IOS), pem()
+    file = tmp_path / "AuthKey_ABC123DEFG.p8"
+    file.write_text(text)
+    own = ("--apns-key", str(file), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
+    (shown,) = (await carillon("set", app.appkey, *own, "--apns-environment", "both", "--json")).lines
+    expected = {"key_id": KEY_ID, "team_id": TEAM_ID, "topic": app.package, "environment": "both"}
+    assert shown["apns"] == expected
+    known = registry.apps.get(app.appkey)
+    assert known is not None
+    assert opened(known, registry.keys) == ApnsCredentials(KEY_ID, TEAM_ID, app.package, text, Environment.BOTH)
+
+    changed = await carillon("set", app.appkey, "--apns-topic", "com.example.other")
+    assert f"key {KEY_ID} of team {TEAM_ID} for com.example.other, both" in changed.out
+    (gone,) = (await carillon("set", app.appkey, "--apns-key", "none", "--json")).lines
+    assert gone["apns"] is None
+    assert "no key" in (await carillon("show", app.appkey)).out
+
+
+async def test_operators_mistakes_are_told_in_a_sentence(
+    registry: Running,
+    carillon: Carillon,
+    tmp_path: Path,
+) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    (tmp_path / "binary.p8").write_bytes(bytes(range(256)))
+    ids = ("--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
+    for given, code, told in (
+        (("--apns-key", str(tmp_path / "missing.p8"), *ids), 2, "missing.p8: No such file"),
+        (("--apns-key", str(tmp_path), *ids), 2, "Is a directory"),
+        (("--apns-key", str(tmp_path / "binary.p8"), *ids), 2, "is no text in PEM form"),
+        (("--apns-key", "none", *ids), 2, "stands alone"),
+        (("--apns-environment", "test"), 2, "production"),
+        (ids, 1, "at first give the key too"),
+    ):
+        outcome = await carillon("set", app.appkey, *given)
+        assert (outcome.code, outcome.out, told in outcome.err) == (code, "", True), outcome.err
+    assert registry.apps.get(app.appkey) == app
+
+
+async def test_no_file_no_answer_and_no_log_line_holds_the_key(
+    registry: Running,
+    carillon: Carillon,
+    tmp_path: Path,
+) -> None:
+    app, text = await registry.app(PLATFORM_IOS), pem()
+    words = canaries(text)
+    outside = tmp_path.with_suffix(".p8")
+    outside.write_text(text)
+    own = ("--apns-key", str(outside), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
+    with capture_logs() as logs:
+        outcomes = [
+            await carillon("set", app.appkey, *own),
+            await carillon("set", app.appkey, "--apns-key", str(outside), "--json"),
+            await carillon("set", app.appkey, "--apns-key", str(outside), "--apns-key-id", "x"),
+            await carillon("show", app.appkey, "--json"),
+            await carillon("list"),
+            await carillon("rotate-secret", app.appkey),
+        ]
+    told = "".join(f"{outcome.out}{outcome.err}" for outcome in outcomes) + str(logs)
+    assert [outcome.code for outcome in outcomes] == [0, 0, 1, 0, 0, 0]
+    assert not [word for word in words if word.decode() in told]
+    assert holding(tmp_path, words) == []
+    (tmp_path / "planted").write_text(text)
+    assert holding(tmp_path, words) == [tmp_path / "planted"]
+
+
+async def test_without_a_service_it_says_what_to_do(tmp_path: Any) -> None:
+    outcome = await run(str(tmp_path), "list")
+    assert outcome.code == 1
+    assert "carillon up" in outcome.err
+    assert "CARILLON_DATA_DIR" in outcome.err

@@ -1,0 +1,166 @@
+"""What a crash leaves: nothing decided twice, nothing lost, and a state equal to one rebuilt from the log."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
+from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice, RemoveTags
+from services.domain.topics import DEVICE_COMMANDS, DEVICES
+from services.registry.main import RegistrySettings
+from services.runtime.log.port import Log, NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from tests.roles.registry.conftest import (
+    BOUND_S,
+    NOON_MS,
+    PARTITIONS,
+    Running,
+    Start,
+    cleared,
+    command,
+    fact_that,
+    register,
+    set_alias,
+)
+
+
+class PowerCutError(Exception):
+    """The process is gone."""
+
+
+class CutLog(SqliteLog):
+    """A log whose process dies on the first append to a topic: before it, or after the records are durable."""
+
+    def __init__(self, path: Path, topic: str, *, after: bool) -> None:
+        super().__init__(path)
+        self._topic = topic
+        self._after = after
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        if not any(new_record.topic == self._topic for new_record in new_records):
+            return await super().append(new_records)
+        if self._after:
+            await super().append(new_records)
+        raise PowerCutError
+
+
+def log_path(settings: RegistrySettings) -> Path:
+    return Path(settings.data_dir) / "log.sqlite"
+
+
+async def crash(settings: RegistrySettings, clock: ManualClock, topic: str, *, after: bool) -> None:
+    """Run a registry until it dies at its next append to the topic."""
+    log = CutLog(log_path(settings), topic, after=after)
+    running = Running(settings, log, clock)
+    await running.start()
+    done, _ = await asyncio.wait(running.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
+    assert [type(task.exception()) for task in done] == [PowerCutError]
+    await running.stop()
+    await log.close()
+
+
+def changes(appkey: str) -> list[DeviceCommand]:
+    """Commands each of which changes something."""
+    return [
+        *(register(appkey, f"t{index}") for index in range(30)),
+        *(command(appkey, f"t{index}", add_tags=AddTags(tags=[index, 99])) for index in range(30)),
+        *(command(appkey, f"t{index}", remove_tags=RemoveTags(tags=[99])) for index in range(0, 30, 2)),
+        *(command(appkey, f"t{index}", add_tags=AddTags(tags=[99])) for index in range(0, 30, 4)),
+        *(command(appkey, f"t{index}", remove=RemoveDevice()) for index in range(0, 30, 3)),
+        *(register(appkey, f"t{index}", NOON_MS + 1) for index in range(0, 30, 6)),
+    ]
+
+
+async def appended(log: Log, topic: str) -> int:
+    """How many records were ever appended to the topic, those that compaction removed included."""
+    return sum((await log.ends(Partition(topic, number) for number in range(PARTITIONS))).values())
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the append", "between append and commit"])
+async def test_a_crash_decides_nothing_twice_and_loses_nothing(
+    start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock, after: bool
+) -> None:
+    async with start() as registry:
+        app = await registry.app()
+        await registry.tell(register(app, "before"))
+        await registry.stop()
+        await registry.write(*changes(app.appkey))
+    await log.close()
+    await crash(settings, clock, DEVICES.name, after=after)
+
+    reopened = SqliteLog(log_path(settings))
+    async with start(reopened) as again:
+        await again.tell(register(app, "afterwards"))
+        assert await appended(reopened, DEVICES.name) == 2 + len(changes(app.appkey))
+        tagged = await again.device(app.appkey, "t4")
+        assert tagged is not None
+        assert list(tagged.tags) == [4, 99]
+        assert await again.device(app.appkey, "t3") is None
+        assert (await again.verify()).equal
+    await reopened.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the append", "between append and commit"])
+async def test_a_crash_of_the_index_clears_each_device_once(
+    start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock, after: bool
+) -> None:
+    async with start() as registry:
+        app = await registry.app()
+        await registry.tell(*(register(app, f"t{index}") for index in range(12)))
+        await registry.tell(*(set_alias(app, f"t{index}", "alice", NOON_MS + index) for index in range(10)))
+        await registry.stop()
+        await registry.write(*(set_alias(app, f"t{index}", "alice", NOON_MS + index) for index in (10, 11)))
+    await log.close()
+    await crash(settings, clock, DEVICE_COMMANDS.name, after=after)
+
+    reopened = SqliteLog(log_path(settings))
+    async with start(reopened) as again:
+        for token in ("t0", "t1"):
+            await again.peers.wait_applied([await cleared(reopened, token)])
+        found = [device.token for device in await again.alias(app.appkey, "alice")]
+        assert found == [f"t{index}" for index in range(11, 1, -1)]
+        assert await appended(reopened, DEVICES.name) == 12 + 12 + 2
+        assert (await again.verify()).equal
+    await reopened.close()
+
+
+async def test_a_settled_write_stays_settled_after_a_crash(
+    start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock
+) -> None:
+    """The facts that a crash left are known to the wait for one's own writes."""
+    async with start() as registry:
+        app = await registry.app()
+        await registry.stop()
+        await registry.write(register(app, "t"))
+    await log.close()
+    await crash(settings, clock, DEVICES.name, after=True)
+    reopened = SqliteLog(log_path(settings))
+    async with start(reopened) as again:
+        where = await fact_that(reopened, lambda device: device.token == "t")
+        await again.tell(command(app, "t", add_tags=AddTags(tags=[1])))
+        later = await fact_that(reopened, lambda device: list(device.tags) == [1])
+        await again.peers.wait_applied([where, later])
+    await reopened.close()
+
+
+async def test_states_emptied_are_filled_from_the_log(start: Start, log: SqliteLog) -> None:
+    async with start() as registry:
+        app = await registry.app()
+        await registry.tell(*changes(app.appkey), set_alias(app, "t1", "alice", NOON_MS + 2))
+        device = await registry.device(app.appkey, "t1")
+        assert device is not None
+        await registry.report(device, SESSION_EVENT_KIND_OPENED, NOON_MS + 9000)
+        before = await registry.alias(app.appkey, "alice")
+        count = await appended(log, DEVICES.name)
+        directory = registry.settings.state_dir("registry")
+    for path in directory.iterdir():
+        path.unlink()
+    async with start() as again:
+        assert await again.device(app.appkey, "t1") == device
+        assert await again.alias(app.appkey, "alice") == before
+        await again.tell(register(app, "more"))
+        assert await appended(log, DEVICES.name) == count + 1
+        assert (await again.verify()).equal

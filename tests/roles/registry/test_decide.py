@@ -1,0 +1,185 @@
+"""Given a device, when a command, then its next record or nothing."""
+
+from typing import Any
+
+import pytest
+
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from protos.registry.v1.devices_pb2 import (
+    AddStags,
+    AddTags,
+    Attributes,
+    Device,
+    DeviceCommand,
+    RegisterDevice,
+    RemoveDevice,
+    RemoveStags,
+    RemoveTags,
+    SetAttributes,
+)
+from services.registry.decide import MAX_DEVICE_BYTES, Place, decide
+from tests.roles.registry.conftest import NOON_MS, clear_alias, command, register, set_alias
+
+APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
+FREE = Place(partition=3, number=7)
+LATER_MS = NOON_MS + 60_000
+
+
+def when(device: Device | None, what: DeviceCommand, app: App | None = APP) -> Device | None:
+    return decide(what, device, app, FREE)
+
+
+def asked(**what: Any) -> DeviceCommand:
+    return command(APP, "t", at_ms=LATER_MS, **what)
+
+
+def given(**fields: Any) -> Device:
+    """A device as its registration leaves it, with some fields set."""
+    device = when(None, register(APP, "t"))
+    assert device is not None
+    device.MergeFrom(Device(**fields))
+    return device
+
+
+def then(device: Device, **fields: Any) -> Device:
+    """The same device with some fields replaced."""
+    changed = Device()
+    changed.CopyFrom(device)
+    for name in fields:
+        changed.ClearField(name)  # type: ignore[arg-type]
+    changed.MergeFrom(Device(**fields))
+    return changed
+
+
+def test_registering_makes_a_device_with_the_free_number() -> None:
+    assert when(None, register(APP, "t", model="X1", carrier="China Mobile")) == Device(
+        appkey=APP.appkey,
+        token="t",
+        platform=PLATFORM_ANDROID,
+        partition=3,
+        number=7,
+        registered_ms=NOON_MS,
+        attributes=Attributes(model="X1", carrier="cm"),
+    )
+
+
+def test_registering_again_changes_nothing_but_newer_attributes() -> None:
+    device = given(attributes=Attributes(model="X1", brand="Acme"), tags=[1])
+    assert when(device, register(APP, "t", LATER_MS)) is None
+    assert when(device, register(APP, "t", LATER_MS, model="X1")) is None
+    newer = when(device, register(APP, "t", LATER_MS, model="X2"))
+    assert newer == then(device, attributes=Attributes(model="X2", brand="Acme"))
+
+
+def test_registering_brings_a_removed_device_back_as_it_was_under_its_number() -> None:
+    device = given(number=2, alias="alice", alias_set_ms=NOON_MS, tags=[1], removed_ms=LATER_MS, removed_reason="gone")
+    back = when(device, register(APP, "t", LATER_MS + 1))
+    assert back == then(device, registered_ms=LATER_MS + 1, removed_ms=0, removed_reason="")
+    assert back.number == device.number
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        set_alias(APP, "t", "alice"),
+        clear_alias(APP, "t"),
+        asked(add_tags=AddTags(tags=[1])),
+        asked(remove_tags=RemoveTags(tags=[1])),
+        asked(add_stags=AddStags(stags=["a"])),
+        asked(remove_stags=RemoveStags(stags=["a"])),
+        asked(set_attributes=SetAttributes(attributes=Attributes(model="X2"))),
+        asked(remove=RemoveDevice()),
+        asked(),
+    ],
+    ids=lambda what: str(what.WhichOneof("command")),
+)
+def test_only_registering_reaches_an_unknown_or_a_removed_device(what: DeviceCommand) -> None:
+    assert when(None, what) is None
+    assert when(given(removed_ms=LATER_MS, alias="bob", tags=[1], stags=["a"]), what) is None
+    assert when(given(alias="bob", tags=[1], stags=["a"]), what, app=None) is None
+
+
+def test_nothing_is_registered_for_an_unknown_app_or_on_another_platform() -> None:
+    assert when(None, register(APP, "t"), app=None) is None
+    assert when(None, asked(register=RegisterDevice(platform=PLATFORM_IOS))) is None
+    assert when(None, asked(register=RegisterDevice())) is None
+
+
+def test_an_alias_is_set_replaced_and_cleared() -> None:
+    device = given()
+    named = when(device, set_alias(APP, "t", "alice", LATER_MS))
+    assert named == then(device, alias="alice", alias_set_ms=LATER_MS)
+    assert when(named, set_alias(APP, "t", "alice", LATER_MS + 1)) is None
+    renamed = when(named, set_alias(APP, "t", "bob", LATER_MS + 1))
+    assert renamed == then(device, alias="bob", alias_set_ms=LATER_MS + 1)
+    assert when(renamed, clear_alias(APP, "t")) == device
+    assert when(device, clear_alias(APP, "t")) is None
+    assert when(device, set_alias(APP, "t", "")) is None
+
+
+def test_only_the_alias_named_is_cleared() -> None:
+    named = given(alias="alice", alias_set_ms=NOON_MS)
+    assert when(named, clear_alias(APP, "t", only="bob")) is None
+    assert when(named, clear_alias(APP, "t", only="alice")) == given()
+    assert when(given(), clear_alias(APP, "t", only="")) is None
+
+
+def test_tags_are_ascending_and_unique() -> None:
+    device = given()
+    tagged = when(device, asked(add_tags=AddTags(tags=[5, -3, 5, 9])))
+    assert tagged == then(device, tags=[-3, 5, 9])
+    assert when(tagged, asked(add_tags=AddTags(tags=[9, 5]))) is None
+    assert when(tagged, asked(add_tags=AddTags())) is None
+    assert when(tagged, asked(remove_tags=RemoveTags(tags=[5, 77]))) == then(device, tags=[-3, 9])
+    assert when(tagged, asked(remove_tags=RemoveTags(tags=[77]))) is None
+
+
+def test_string_tags_are_ascending_and_unique() -> None:
+    device = given()
+    tagged = when(device, asked(add_stags=AddStags(stags=["sport", "新闻", "art", "art"])))
+    assert tagged == then(device, stags=["art", "sport", "新闻"])
+    assert when(tagged, asked(add_stags=AddStags(stags=["sport"]))) is None
+    assert when(tagged, asked(remove_stags=RemoveStags(stags=["art", "none"]))) == then(device, stags=["sport", "新闻"])
+    assert when(tagged, asked(remove_stags=RemoveStags(stags=["none"]))) is None
+
+
+def test_attributes_that_are_not_empty_replace_the_known_ones() -> None:
+    device = given(attributes=Attributes(region="北京市", carrier="cm", model="X1"))
+    moved = when(device, asked(set_attributes=SetAttributes(attributes=Attributes(region="上海市", carrier="46001"))))
+    assert moved == then(device, attributes=Attributes(region="上海市", carrier="cu", model="X1"))
+    assert when(moved, asked(set_attributes=SetAttributes(attributes=Attributes(carrier="联通")))) is None
+    assert when(moved, asked(set_attributes=SetAttributes())) is None
+
+
+def test_a_device_is_removed_with_its_reason() -> None:
+    device = given(alias="alice", tags=[1])
+    gone = when(device, asked(remove=RemoveDevice(reason="Unregistered")))
+    assert gone == then(device, removed_ms=LATER_MS, removed_reason="Unregistered")
+    plain = when(device, asked(remove=RemoveDevice()))
+    assert plain is not None
+    assert plain.removed_reason == "unregistered"
+
+
+def test_a_device_that_registered_since_is_not_removed() -> None:
+    device = given()
+    assert when(device, asked(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS))) is None
+    assert when(device, asked(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS - 1))) is None
+    assert when(device, asked(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS + 1)))
+
+
+def test_a_command_of_a_newer_writer_changes_nothing() -> None:
+    assert when(given(), asked()) is None
+
+
+def test_a_record_never_grows_beyond_what_the_log_carries() -> None:
+    device = given(stags=[f"{number:040}" for number in range(MAX_DEVICE_BYTES // 42 - 20)])
+    assert when(device, asked(add_stags=AddStags(stags=["one more"]))) is not None
+    many = [f"x{number:039}" for number in range(100)]
+    assert when(device, asked(add_stags=AddStags(stags=many))) is None
+
+
+def test_deciding_leaves_the_known_device_alone() -> None:
+    device, before = given(tags=[1]), given(tags=[1])
+    when(device, asked(add_tags=AddTags(tags=[2])))
+    when(device, register(APP, "t", LATER_MS, model="X9"))
+    assert device == before

@@ -1,0 +1,89 @@
+"""Tokens that Apple called invalid: which devices count, page by page, by an index."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
+from protos.registry.v1.registry_pb2 import InvalidToken, ListInvalidTokensRequest
+from services.registry.lookups import INVALID_TOKENS
+from services.registry.store import DEVICES_FILE
+from services.runtime.errors import InputError
+from tests.roles.registry.conftest import NOON_MS, Running, Start, command
+
+
+def enter(app: App, token: str) -> DeviceCommand:
+    return command(app, token, register=RegisterDevice(platform=app.platform))
+
+
+def remove(app: App, token: str, reason: str, at_ms: int = NOON_MS) -> DeviceCommand:
+    return command(app, token, at_ms=at_ms, remove=RemoveDevice(reason=reason))
+
+
+async def page(registry: Running, app: App, after: InvalidToken | None = None, limit: int = 5000) -> list[InvalidToken]:
+    request = ListInvalidTokensRequest(appkey=app.appkey, after=after, limit=limit)
+    return list((await registry.stub.ListInvalidTokens(request)).tokens)
+
+
+async def listed(registry: Running, app: App) -> list[str]:
+    return [invalid.token for invalid in await page(registry, app)]
+
+
+async def test_only_what_apple_said_of_ios_devices_counts(registry: Running, start: Start) -> None:
+    app, other, android = await registry.app(PLATFORM_IOS), await registry.app(PLATFORM_IOS), await registry.app()
+    await registry.tell(*(enter(app, token) for token in ("bad", "gone", "left", "silent", "well")))
+    await registry.tell(enter(other, "bad"), enter(android, "bad"))
+    await registry.tell(
+        remove(app, "bad", "BadDeviceToken"),
+        remove(app, "gone", "Unregistered", NOON_MS + 1),
+        remove(app, "left", "unregistered"),
+        remove(app, "silent", ""),
+        remove(android, "bad", "BadDeviceToken"),
+    )
+    assert android.platform == PLATFORM_ANDROID
+    assert await page(registry, app) == [
+        InvalidToken(token="gone", removed_ms=NOON_MS + 1),
+        InvalidToken(token="bad", removed_ms=NOON_MS),
+    ]
+    assert await page(registry, other) == await page(registry, android) == []
+    assert (await registry.verify()).equal
+
+
+async def test_a_token_that_registers_again_is_well(registry: Running) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    await registry.tell(enter(app, "t"), remove(app, "t", "Unregistered"))
+    assert await listed(registry, app) == ["t"]
+    await registry.tell(enter(app, "t"))
+    assert await listed(registry, app) == []
+    await registry.tell(remove(app, "t", "unregistered"))
+    assert await listed(registry, app) == []
+
+
+async def test_pages_follow_each_other_also_inside_one_moment(registry: Running) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    tokens = [f"t{number:02}" for number in range(20)]
+    await registry.tell(*(enter(app, token) for token in tokens))
+    await registry.tell(*(remove(app, token, "Unregistered", NOON_MS + n // 7) for n, token in enumerate(tokens)))
+    wanted = tokens[14:] + tokens[7:14] + tokens[:7]
+    for limit in (1, 3, 20):
+        found: list[InvalidToken] = []
+        while new := await page(registry, app, found[-1] if found else None, limit):
+            found += new
+        assert [invalid.token for invalid in found] == wanted
+
+
+@pytest.mark.parametrize("limit", [0, 5001])
+async def test_limits_of_a_page(registry: Running, limit: int) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    with pytest.raises(InputError, match="limit must be from 1 to 5000"):
+        await page(registry, app, limit=limit)
+
+
+async def test_an_index_finds_them(registry: Running) -> None:
+    path = registry.settings.state_dir("registry") / DEVICES_FILE
+    with closing(sqlite3.connect(path)) as rows:
+        plan = rows.execute(f"EXPLAIN QUERY PLAN {INVALID_TOKENS}", ("1", 2**63 - 1, "", 10)).fetchall()
+    (step,) = [row[3] for row in plan]
+    assert step == "SEARCH devices USING INDEX devices_invalid (appkey=? AND removed_ms<?)"

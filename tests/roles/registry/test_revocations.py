@@ -1,0 +1,317 @@
+"""Revoked keys: what is decided, what the doors are told, what becomes of the devices, and what a crash leaves."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyroaring import BitMap
+
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Revocations
+from protos.registry.v1.devices_pb2 import (
+    AddTags,
+    Attributes,
+    Device,
+    DeviceCommand,
+    RegisterDevice,
+    RemoveDevice,
+    RevokeKey,
+)
+from protos.registry.v1.registry_pb2 import (
+    ListInvalidTokensRequest,
+    RevokeAppKeysRequest,
+    RevokeDeviceKeyRequest,
+)
+from protos.runtime.v1.log_pb2 import Origin
+from services.domain.revocations import RevokedNumbers
+from services.domain.topics import APPS, DEVICES, device_key, partition_of
+from services.registry import revocation_worker as revoking
+from services.registry.decide import Place, decide
+from services.registry.decide_revocations import removed, revoke_all, revoke_one
+from services.registry.main import RegistrySettings
+from services.runtime.errors import NotFoundError
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.projection.follower import decode
+from services.runtime.rpc.transport import LocalServer
+from tests.roles.registry.conftest import (
+    BOUND_S,
+    NOON_MS,
+    PARTITIONS,
+    Running,
+    Start,
+    command,
+    device_facts,
+    register,
+    set_alias,
+)
+
+APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
+ALICE = Origin(door="cli", address="alice@ops", request_id="r-1")
+
+
+def asked(**what: Any) -> DeviceCommand:
+    made = command(APP, "t", **what)
+    made.meta.origin.CopyFrom(ALICE)
+    return made
+
+
+def record(below: int = 0, numbers: Sequence[int] = ()) -> Revocations:
+    return Revocations(
+        appkey=APP.appkey,
+        partition=3,
+        below=below,
+        numbers=BitMap(numbers).serialize() if numbers else b"",
+        revoked_ms=NOON_MS,
+        reason="revoked by alice@ops",
+    )
+
+
+def test_a_revoked_device_joins_those_revoked_before() -> None:
+    revoke, device = asked(revoke_key=RevokeKey()), Device(appkey=APP.appkey, token="t", partition=3, number=9)
+    assert revoke_one(revoke, device, RevokedNumbers()) == record(numbers=[9])
+    assert revoke_one(revoke, device, RevokedNumbers(4, BitMap([7]))) == record(4, [7, 9])
+    assert revoke_one(revoke, device, RevokedNumbers(10)) is None
+    assert revoke_one(revoke, device, RevokedNumbers(0, BitMap([9]))) is None
+    assert revoke_one(revoke, None, RevokedNumbers()) is None
+
+
+def test_all_keys_are_those_of_every_number_given_out() -> None:
+    assert revoke_all(asked(), 3, RevokedNumbers(), 12) == record(12)
+    assert revoke_all(asked(), 3, RevokedNumbers(2, BitMap([7, 9])), 12) == record(12)
+    assert revoke_all(asked(), 3, RevokedNumbers(12), 12) is None
+    assert revoke_all(asked(), 3, RevokedNumbers(10, BitMap([10, 11])), 12) is None
+    assert revoke_all(asked(), 3, RevokedNumbers(), 0) is None
+
+
+def test_only_registering_reaches_a_revoked_device_and_makes_it_anew() -> None:
+    device = Device(
+        appkey=APP.appkey,
+        token="t",
+        platform=PLATFORM_ANDROID,
+        partition=3,
+        number=9,
+        registered_ms=5,
+        alias="alice",
+        tags=[1],
+        former_numbers=[2],
+    )
+    for known in (device, removed(device, record(numbers=[9]))):
+        assert decide(asked(add_tags=AddTags(tags=[2])), known, APP, Place(3, 12), is_revoked=True) is None
+        made = decide(register(APP, "t"), known, APP, Place(3, 12), is_revoked=True)
+        assert made == Device(
+            appkey=APP.appkey,
+            token="t",
+            platform=PLATFORM_ANDROID,
+            partition=3,
+            number=12,
+            registered_ms=NOON_MS,
+            attributes=Attributes(),
+            former_numbers=[2, 9],
+        )
+
+
+async def revoke(registry: Running, app: App, token: str) -> None:
+    await registry.stub.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token=token, origin=ALICE))
+    await registry.apps.refresh()
+
+
+async def revoke_every_key(registry: Running, app: App) -> None:
+    await registry.stub.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey, origin=ALICE))
+    await registry.apps.refresh()
+
+
+async def known(registry: Running, app: App, token: str) -> Device:
+    device = await registry.device(app.appkey, token)
+    assert device is not None
+    return device
+
+
+def is_refused(registry: Running, device: Device) -> bool:
+    return registry.apps.is_revoked(device.appkey, device.partition, device.number)
+
+
+async def until_none_is_left(registry: Running, app: App, tokens: Sequence[str]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while set(await registry.numbers(app.appkey, tokens)) != {-1}:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_revoked_device_is_removed_and_its_key_refused(registry: Running) -> None:
+    app = await registry.app()
+    await registry.tell(register(app, "t"), register(app, "other"), set_alias(app, "t", "anna"))
+    device, other = await known(registry, app, "t"), await known(registry, app, "other")
+    await revoke(registry, app, "t")
+    assert is_refused(registry, device)
+    assert not is_refused(registry, other)
+    assert await registry.device(app.appkey, "t") is None
+    assert await registry.alias(app.appkey, "anna") == []
+    (fact,) = [fact for fact in await device_facts(registry.log) if fact.device.token == "t"]
+    assert (fact.device.removed_reason, fact.meta.origin) == ("revoked by alice@ops", ALICE)
+    end = await registry.log.ends([Partition(APPS.name, 0)])
+    await revoke(registry, app, "t")
+    assert await registry.log.ends([Partition(APPS.name, 0)]) == end
+    assert (await registry.verify()).equal
+
+
+async def test_who_registers_again_gets_a_new_number_and_nothing_else_back(registry: Running) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    again = command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS))
+    await registry.tell(again, set_alias(app, "t", "anna"), command(app, "t", add_tags=AddTags(tags=[1])))
+    numbers = [(await known(registry, app, "t")).number]
+    for _ in range(3):
+        await registry.report(await known(registry, app, "t"), SESSION_EVENT_KIND_OPENED, NOON_MS + 1)
+        await revoke(registry, app, "t")
+        await registry.tell(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
+        device = await known(registry, app, "t")
+        assert not is_refused(registry, device)
+        assert list(device.former_numbers) == numbers
+        numbers.append(device.number)
+    assert len(set(numbers)) == 4
+    assert not device.tags
+    assert await registry.alias(app.appkey, "anna") == []
+    assert (await registry.verify()).equal
+
+
+async def test_a_revoked_token_is_not_one_that_apple_called_invalid(registry: Running) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    await registry.tell(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
+    await revoke(registry, app, "t")
+    answer = await registry.stub.ListInvalidTokens(ListInvalidTokensRequest(appkey=app.appkey, limit=10))
+    assert not answer.tokens
+
+
+async def test_the_key_of_a_removed_device_can_be_revoked_too(registry: Running) -> None:
+    app = await registry.app()
+    await registry.tell(register(app, "t"))
+    device = await known(registry, app, "t")
+    await registry.tell(command(app, "t", remove=RemoveDevice(reason="unregistered")))
+    await revoke(registry, app, "t")
+    assert is_refused(registry, device)
+    (fact,) = [fact for fact in await device_facts(registry.log) if fact.HasField("device")]
+    assert fact.device.removed_reason == "unregistered"
+
+
+async def test_what_does_not_exist_is_not_found(registry: Running) -> None:
+    app = await registry.app()
+    with pytest.raises(NotFoundError, match="device"):
+        await revoke(registry, app, "unknown")
+    with pytest.raises(NotFoundError, match="app"):
+        await revoke(registry, APP, "t")
+    with pytest.raises(NotFoundError, match="app"):
+        await revoke_every_key(registry, APP)
+
+
+async def test_all_keys_handed_out_so_far_and_no_later_ones(registry: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revoking, "BATCH", 3)
+    app, news = await registry.app(), await registry.app()
+    tokens = [f"t{index}" for index in range(40)]
+    await registry.tell(*(register(one, token) for token in tokens for one in (app, news)))
+    await revoke(registry, app, "t7")
+    before = [await known(registry, app, token) for token in tokens if token != "t7"]
+    await revoke_every_key(registry, app)
+    assert all(is_refused(registry, device) for device in before)
+    assert not is_refused(registry, await known(registry, news, "t1"))
+    await until_none_is_left(registry, app, tokens)
+    await registry.tell(*(register(app, token) for token in tokens))
+    numbers = {(device.partition, device.number) for device in before}
+    for token in tokens:
+        device = await known(registry, app, token)
+        assert not is_refused(registry, device)
+        assert (device.partition, device.number) not in numbers
+    assert -1 not in await registry.numbers(news.appkey, tokens)
+    assert (await registry.verify()).equal
+
+
+async def test_instances_write_their_own_partitions(start: Start, log: SqliteLog, settings: RegistrySettings) -> None:
+    first, second = (msgspec.structs.replace(settings, shard=shard, shards=2) for shard in (0, 1))
+    second = msgspec.structs.replace(second, data_dir=f"{settings.data_dir}/second")
+    servers = [LocalServer(), LocalServer()]
+    async with start(log, first, servers) as zero, start(log, second, servers) as one:
+        app = await zero.app()
+        tokens = [f"t{index}" for index in range(20)]
+        await zero.tell(*(register(app, token) for token in tokens))
+        theirs = next(token for token in tokens if partition_of(device_key(app.appkey, token), PARTITIONS) % 2)
+        await revoke(zero, app, theirs)
+        assert any(zero.apps.revoked(app.appkey, partition).others for partition in (1, 3))
+        await revoke_every_key(zero, app)
+        assert all(zero.apps.revoked(app.appkey, partition).below for partition in range(PARTITIONS))
+        await until_none_is_left(zero, app, tokens)
+        await until_none_is_left(one, app, tokens)
+
+
+async def test_the_doors_records_are_whole_and_have_a_key_for_each_partition(registry: Running) -> None:
+    app = await registry.app()
+    tokens = [f"t{index}" for index in range(6)]
+    await registry.tell(*(register(app, token) for token in tokens))
+    for token in tokens:
+        await revoke(registry, app, token)
+    reader = await registry.log.open({Partition(APPS.name, 0): 0})
+    facts = {record.key.decode(): decode(record) for record in await reader.read()}
+    await reader.close()
+    revoked = {key: fact.revocations for key, fact in facts.items() if fact.HasField("revocations")}
+    assert all(key == f"{app.appkey}/revoked/{fact.partition}" for key, fact in revoked.items())
+    numbers = [len(BitMap.deserialize(fact.numbers)) for fact in revoked.values()]
+    assert sum(numbers) == len(tokens)
+
+
+class PowerCutError(Exception):
+    """The process is gone."""
+
+
+class TornLog(SqliteLog):
+    """A log whose process dies when of what follows from a revocation only the first record is durable."""
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        if not any(new_record.topic == DEVICES.name and b"/" not in new_record.key for new_record in new_records):
+            return await super().append(new_records)
+        await super().append(new_records[:1])
+        raise PowerCutError
+
+
+async def test_a_crash_amid_a_revocation_is_made_good(
+    start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock
+) -> None:
+    async with start() as registry:
+        app = await registry.app()
+        await registry.tell(register(app, "t"))
+        device = await known(registry, app, "t")
+        await registry.stop()
+        await registry.write(command(app, "t", revoke_key=RevokeKey()))
+    await log.close()
+    torn = TornLog(Path(settings.data_dir) / "log.sqlite")
+    dying = Running(settings, torn, clock)
+    await dying.start()
+    done, _ = await asyncio.wait(dying.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
+    assert [type(task.exception()) for task in done] == [PowerCutError]
+    await dying.stop()
+    await torn.close()
+
+    reopened = SqliteLog(Path(settings.data_dir) / "log.sqlite")
+    async with start(reopened) as again:
+        await again.apps.refresh()
+        assert is_refused(again, device)
+        assert await again.device(app.appkey, "t") is None
+        assert (await again.verify()).equal
+    await reopened.close()
+
+
+async def test_a_restart_goes_on_removing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = [f"t{index}" for index in range(20)]
+    with monkeypatch.context() as patched:
+        patched.setattr(revoking.Revoking, "wake", lambda self: None)
+        async with start() as registry:
+            app = await registry.app()
+            await registry.tell(*(register(app, token) for token in tokens))
+            await revoke_every_key(registry, app)
+            assert set(await registry.numbers(app.appkey, tokens)) != {-1}
+            await registry.tell(register(app, "t3"))
+            assert not is_refused(registry, await known(registry, app, "t3"))
+    async with start() as again:
+        await until_none_is_left(again, app, [token for token in tokens if token != "t3"])
+        assert await again.device(app.appkey, "t3") is not None
+        assert (await again.verify()).equal

@@ -1,0 +1,96 @@
+"""Targeting on an embedded log, wired as `build` wires it, and helpers to ask it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap
+
+from protos.push.v1.push_pb2 import Audience, Filter
+from protos.runtime.v1.log_pb2 import AwaitRequest, Position
+from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
+from protos.targeting.v1.targeting_pb2 import ResolveRequest
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
+from services.domain.apps import AppDirectory
+from services.domain.keys import Keyring
+from services.domain.role import Role, RoleContext
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import Channel, LocalServer
+from services.targeting.main import TargetingSettings, build
+from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE
+
+BOUND_S = 20.0
+
+
+class Town:
+    """One embedded log and a clock, on which targeting can be started and stopped again and again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = ManualClock(NOON_MS)
+        self.log = SqliteLog(directory / "log.sqlite")
+        self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS, timezone=ZONE.key)
+
+    def build(self, settings: TargetingSettings | None = None) -> Role:
+        context = RoleContext(self.log, self.clock, Peers({}), Keyring(bytes(32)), AppDirectory(self.log))
+        return build(settings or self.settings, context)
+
+    @asynccontextmanager
+    async def running(self, settings: TargetingSettings | None = None) -> AsyncIterator[Channel]:
+        """Targeting, ready; leaving stops it in order."""
+        role = self.build(settings)
+        ready = asyncio.Event()
+        tasks = [asyncio.create_task(service.run(ready)) for service in role.services]
+        try:
+            await asyncio.wait_for(ready.wait(), BOUND_S)
+            yield local(role)
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[Position]:
+        offsets = await self.log.append(new_records)
+        return [
+            Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
+            for new_record, offset in zip(new_records, offsets, strict=True)
+        ]
+
+    async def tell(self, channel: Channel, new_records: Sequence[NewRecord]) -> None:
+        """Append the records and wait until targeting has them."""
+        await PositionsServiceStub(channel).Await(
+            AwaitRequest(positions=await self.append(new_records)), timeout=BOUND_S
+        )
+
+
+def local(role: Role) -> Channel:
+    """A channel to the role inside the process."""
+    server = LocalServer()
+    for add in role.servicers:
+        add(server)  # type: ignore[arg-type]
+    return server.channel()
+
+
+async def resolve(
+    channel: Channel, wanted: Filter, partitions: Sequence[int] = range(PARTITIONS)
+) -> set[tuple[int, int]]:
+    """(partition, number) of everything that matches, out of the bitmaps of the answer."""
+    request = ResolveRequest(appkey=APP, audience=Audience(filter=wanted), partitions=partitions)
+    answer = await TargetingServiceStub(channel).Resolve(request)
+    bitmaps = {part.partition: BitMap.deserialize(part.bitmap) for part in answer.partitions}
+    assert [part.count for part in answer.partitions] == [len(bitmap) for bitmap in bitmaps.values()]
+    assert list(bitmaps) == list(partitions)
+    return {(partition, number) for partition, bitmap in bitmaps.items() for number in bitmap}
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    town = Town(tmp_path)
+    yield town
+    await town.log.close()

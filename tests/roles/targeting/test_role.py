@@ -1,0 +1,176 @@
+"""The role on an embedded log, asked inside the process and over a socket."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap
+
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    Audience,
+    Comparison,
+    Devices,
+    Everyone,
+    Filter,
+    StagGroup,
+    TagGroup,
+    Tokens,
+)
+from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from protos.targeting.v1.targeting_pb2 import EstimateRequest, ResolveRequest
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
+from services.domain.topics import DEVICES
+from services.runtime.errors import InputError, UnavailableError
+from services.runtime.log.port import NewRecord
+from services.runtime.rpc.transport import Channel, connect, serve
+from tests.roles.targeting.conftest import Town, local, resolve
+from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, device_draft, expected, opens_draft
+
+
+def _devices(count: int) -> list[Device]:
+    return [
+        Device(
+            appkey=APP,
+            partition=n % PARTITIONS,
+            number=n // PARTITIONS,
+            tags=[tag for tag in (1, 2, 3) if n % (tag + 1) == 0],
+            stags=["even"] if n % 2 == 0 else [],
+            attributes=Attributes(region=f"r{n % 5}"),
+        )
+        for n in range(count)
+    ]
+
+
+_WANTED = Filter(
+    tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3])],
+    attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r0", "r1", "r4"])],
+)
+_ACTIVE = Filter(activity=[ActivityClause(days=7, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=1)])
+
+
+async def _estimate(channel: Channel, audience: Audience) -> int:
+    answer = await TargetingServiceStub(channel).Estimate(EstimateRequest(appkey=APP, audience=audience))
+    return int(answer.count)
+
+
+async def test_what_was_written_is_found_once_its_position_is_awaited(town: Town) -> None:
+    devices = _devices(100)
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(device) for device in devices])
+        assert await resolve(channel, _WANTED) == expected(devices, [], _WANTED, NOON_MS)
+        assert await resolve(channel, _WANTED, [1]) == {
+            place for place in expected(devices, [], _WANTED, NOON_MS) if place[0] == 1
+        }
+        devices[0].removed_ms = 1
+        await town.tell(channel, [device_draft(devices[0])])
+        assert (0, 0) not in await resolve(channel, Filter())
+
+
+async def test_revoked_devices_are_in_no_audience(town: Town) -> None:
+    devices = _devices(100)
+    revocations = Revocations(appkey=APP, partition=1, below=5, numbers=BitMap([7]).serialize())
+    revoked = NewRecord(DEVICES.name, 1, APP.encode(), DeviceFact(revocations=revocations).SerializeToString())
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(device) for device in devices])
+        await town.tell(channel, [revoked])
+        gone = {(1, number) for number in (0, 1, 2, 3, 4, 7)}
+        for wanted in (Filter(), _WANTED, Filter(stags=[StagGroup(stags=["even"])])):
+            assert await resolve(channel, wanted) == expected(devices, [], wanted, NOON_MS) - gone
+
+
+async def test_a_device_is_in_no_audience_under_a_former_number(town: Town) -> None:
+    """The log may have lost the record that removed it there."""
+    devices = _devices(12)
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(device) for device in devices])
+        devices[0].number = 50
+        devices[0].former_numbers.append(0)
+        await town.tell(channel, [device_draft(devices[0])])
+        assert await resolve(channel, Filter()) == expected(devices, [], Filter(), NOON_MS)
+
+
+async def test_an_estimate_is_the_sum_of_what_is_resolved(town: Town) -> None:
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(device) for device in _devices(200)])
+        assert await _estimate(channel, Audience(filter=_WANTED)) == len(await resolve(channel, _WANTED)) > 0
+        assert await _estimate(channel, Audience(everyone=Everyone())) == 200
+        unknown = await TargetingServiceStub(channel).Estimate(
+            EstimateRequest(appkey="9999999999", audience=Audience(everyone=Everyone()))
+        )
+        assert unknown.count == 0
+
+
+async def test_over_a_socket_the_answers_and_the_errors_are_the_same(town: Town, tmp_path: Path) -> None:
+    role = town.build()
+    server = serve([f"unix:{tmp_path}/t.sock"])
+    for add in role.servicers:
+        add(server)
+    await server.start()
+    channel = connect(f"unix:{tmp_path}/t.sock")
+    ready = asyncio.Event()
+    running = asyncio.create_task(role.services[0].run(ready))
+    try:
+        await asyncio.wait_for(ready.wait(), 20)
+        await town.tell(channel, [device_draft(device) for device in _devices(100)])
+        assert await resolve(channel, _WANTED) == await resolve(local(role), _WANTED) != set()
+        with pytest.raises(InputError, match="everyone or a filter"):
+            await _estimate(channel, Audience(tokens=Tokens(tokens=["t"])))
+    finally:
+        await channel.close()
+        await server.stop(None)
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@pytest.mark.parametrize(
+    ("audience", "problem"),
+    [
+        (Audience(), "everyone or a filter"),
+        (Audience(devices=Devices()), "everyone or a filter"),
+        (Audience(filter=Filter(tags=[TagGroup()])), "filter.tags"),
+        (Audience(filter=Filter(not_stags=[StagGroup()])), "filter.not_stags"),
+        (Audience(filter=Filter(attributes=[AttributeClause(values=["x"])])), "filter.attributes"),
+        (Audience(filter=Filter(activity=[ActivityClause(days=7, opens=1)])), "filter.activity"),
+        (
+            Audience(filter=Filter(activity=[ActivityClause(days=8, comparison=Comparison.COMPARISON_LESS)])),
+            "filter.activity",
+        ),
+    ],
+)
+async def test_an_audience_without_a_meaning_is_an_input_error(town: Town, audience: Audience, problem: str) -> None:
+    async with town.running() as channel:
+        with pytest.raises(InputError, match=problem):
+            await _estimate(channel, audience)
+        with pytest.raises(InputError, match=problem):
+            await TargetingServiceStub(channel).Resolve(ResolveRequest(appkey=APP, audience=audience, partitions=[0]))
+
+
+async def test_a_partition_of_another_instance_is_an_input_error(town: Town) -> None:
+    async with town.running() as channel:
+        with pytest.raises(InputError, match="partition"):
+            await resolve(channel, Filter(), [PARTITIONS])
+
+
+async def test_nothing_is_answered_before_the_log_is_read_nor_after_the_end(town: Town) -> None:
+    role = town.build()
+    with pytest.raises(UnavailableError):
+        await resolve(local(role), Filter())
+    async with town.running() as channel:
+        assert await resolve(channel, Filter()) == set()
+    with pytest.raises(UnavailableError):
+        await resolve(channel, Filter())
+
+
+async def test_windows_follow_the_clock(town: Town) -> None:
+    async with town.running() as channel:
+        device = Device(appkey=APP, partition=0, number=0)
+        await town.tell(channel, [device_draft(device), opens_draft(0, [(0, NOON_MS)])])
+        assert await resolve(channel, _ACTIVE) == {(0, 0)}
+        town.clock.move(6 * 86_400 + 12 * 3_600 - 1)
+        assert await resolve(channel, _ACTIVE) == {(0, 0)}
+        town.clock.move(1)
+        assert await resolve(channel, _ACTIVE) == set()

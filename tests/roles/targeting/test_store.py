@@ -1,0 +1,174 @@
+"""Snapshots: what a restart knows, and what it does when a file is of no use."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protos.push.v1.push_pb2 import Filter
+from protos.registry.v1.devices_pb2 import Device
+from services.runtime.log.port import Partition
+from services.runtime.process.clock import ManualClock
+from services.runtime.projection.replay import rebuild, verify
+from services.targeting import store
+from services.targeting.main import TargetingSettings, open_state
+from services.targeting.state import TargetingState
+from services.targeting.store import Snapshots
+from tests.roles.targeting.conftest import BOUND_S, Town, resolve
+from tests.roles.targeting.model import (
+    APP,
+    NOON_MS,
+    PARTITIONS,
+    ZONE,
+    Open,
+    device_draft,
+    devices,
+    expected,
+    filters,
+    opens,
+    opens_draft,
+    same_each_time,
+)
+from tests.roles.targeting.test_matching import fold, found
+
+
+def _device(number: int, partition: int = 0) -> Device:
+    return Device(appkey=APP, partition=partition, number=number, tags=[1], stags=["s"])
+
+
+async def _digest_from_nothing(town: Town) -> str:
+    ends = await _ends(town)
+    return await rebuild(
+        lambda directory, log: open_state(town.settings, directory, log),
+        town.directory / "elsewhere",
+        town.log,
+        ends,
+        lambda count: None,
+    )
+
+
+async def _ends(town: Town) -> dict[Partition, int]:
+    return await town.log.ends(
+        Partition(topic, number) for topic in ("devices", "sessions") for number in range(PARTITIONS)
+    )
+
+
+@settings(same_each_time, max_examples=60)
+@given(
+    st.lists(devices, max_size=30),
+    st.lists(opens, max_size=20),
+    st.lists(devices, max_size=30),
+    st.lists(opens, max_size=20),
+    filters,
+)
+def test_a_snapshot_and_the_rest_of_the_log_make_the_whole_state(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[Device],
+    opened: list[Open],
+    after: list[Device],
+    reopened: list[Open],
+    wanted: Filter,
+) -> None:
+    directory = tmp_path_factory.mktemp("snapshots")
+    first, second, whole = (TargetingState(range(PARTITIONS), ZONE, ManualClock(NOON_MS)) for _ in range(3))
+    head = [device_draft(device) for device in before] + [opens_draft(p, [(n, ms)]) for p, n, ms in opened]
+    recent = [device_draft(device) for device in after] + [opens_draft(p, [(n, ms)]) for p, n, ms in reopened]
+    fold(first, head)
+    Snapshots(directory, first).save()
+    Snapshots(directory, second).restore()
+    assert second.offsets() == first.offsets()
+    fold(second, recent)
+    fold(whole, head + recent)
+    assert second.digest() == whole.digest()
+    assert second.offsets() == whole.offsets()
+    assert found(second, wanted) == expected(before + after, opened + reopened, wanted, NOON_MS)
+
+
+async def test_a_restart_reads_the_snapshot_and_then_only_the_tail(town: Town) -> None:
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(_device(0)), opens_draft(0, [(0, NOON_MS)], b"first")])
+    state = open_state(town.settings, town.settings.state_dir("targeting"), town.log)
+    assert (await state.followers[0].offsets()) == {Partition("devices", 0): 1, Partition("sessions", 0): 1}
+    await town.append([device_draft(_device(1)), device_draft(_device(0, 1)), opens_draft(0, [(0, NOON_MS)], b"first")])
+    async with town.running() as channel:
+        assert await resolve(channel, Filter()) == {(0, 0), (0, 1), (1, 0)}
+    verdict = await verify(
+        lambda directory, log: open_state(town.settings, directory, log),
+        town.settings.state_dir("targeting"),
+        town.log,
+        await _ends(town),
+        lambda count: None,
+    )
+    assert verdict.equal
+    assert verdict.live == await _digest_from_nothing(town)
+
+
+async def test_a_snapshot_is_saved_from_time_to_time(town: Town) -> None:
+    path = town.settings.state_dir("targeting") / "partition-0000.snapshot"
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(_device(0))])
+        assert not path.exists()
+        town.clock.move(town.settings.snapshot_s)
+        async with asyncio.timeout(BOUND_S):
+            while not path.exists():
+                await resolve(channel, Filter())
+        written = path.stat().st_ino
+        await town.tell(channel, [device_draft(_device(0, 1))])
+    assert path.stat().st_ino == written, "nothing changed in this partition, so it was not written again"
+    assert path.with_name("partition-0001.snapshot").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text"])
+async def test_a_damaged_file_costs_a_read_of_the_log_and_nothing_else(town: Town, damage: str) -> None:
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(_device(number, number % 2)) for number in range(100)])
+    path = town.settings.state_dir("targeting") / "partition-0000.snapshot"
+    _damage(path, damage)
+    async with town.running() as channel:
+        assert await resolve(channel, Filter()) == {(number % 2, number) for number in range(100)}
+
+
+def _damage(path: Path, damage: str) -> None:
+    whole = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(whole[: len(whole) // 2])
+        case "changed":
+            place = whole.index(b"reachable") + 12
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            path.write_text("this is no snapshot\n" * 1000)
+
+
+async def test_a_file_of_another_schema_is_left_aside(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(_device(0))])
+    monkeypatch.setattr(store, "SCHEMA", store.SCHEMA + 1)
+    state = open_state(town.settings, town.settings.state_dir("targeting"), town.log)
+    assert await state.followers[0].offsets() == {}
+    async with town.running() as channel:
+        assert await resolve(channel, Filter()) == {(0, 0)}
+
+
+async def test_a_file_whose_days_are_of_another_zone_is_left_aside(town: Town) -> None:
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(_device(0)), opens_draft(0, [(0, NOON_MS)])])
+    moved = TargetingSettings(data_dir=str(town.directory), partitions=PARTITIONS, timezone="Asia/Shanghai")
+    state = open_state(moved, moved.state_dir("targeting"), town.log)
+    assert await state.followers[0].offsets() == {}
+    async with town.running(moved) as channel:
+        assert await resolve(channel, Filter()) == {(0, 0)}
+
+
+async def test_a_number_that_is_not_dense_is_parked_and_stepped_over(town: Town) -> None:
+    async with town.running() as channel:
+        await town.tell(channel, [device_draft(_device(3)), device_draft(_device(2**31))])
+        assert await resolve(channel, Filter()) == {(0, 3)}
+    assert (town.directory / "parked" / "targeting.jsonl").read_text().count("not dense") == 1
+    async with town.running() as channel:
+        assert await resolve(channel, Filter()) == {(0, 3)}
+    assert (town.directory / "parked" / "targeting.jsonl").read_text().count("not dense") == 1

@@ -1,0 +1,53 @@
+"""Credentials as delivery has them: opened once, and again when the app's record is another."""
+
+from structlog.testing import capture_logs
+
+from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, ApnsKey, App
+from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials, sealed
+from services.domain.keys import Keyring
+from tests.kit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
+
+KEYS = Keyring(bytes(32))
+
+
+def app(text: str | None, keys: Keyring = KEYS) -> App:
+    made = App(appkey="1234567890", platform=PLATFORM_IOS, package="com.example.app")
+    if text is not None:
+        made.apns.CopyFrom(ApnsKey(key_id=KEY_ID, team_id=TEAM_ID, topic="com.example.other"))
+        made.apns.sealed_pem = sealed(made, text, keys)
+        made.apns.environment = APNS_ENVIRONMENT_SANDBOX
+    return made
+
+
+def test_they_follow_the_apps_record_and_are_opened_once() -> None:
+    credentials_of = OpenedCredentials(KEYS)
+    assert credentials_of(app(None)) is None
+    first, second = pem(), pem()
+    record = app(first)
+    found = credentials_of(record)
+    assert found == ApnsCredentials(KEY_ID, TEAM_ID, "com.example.other", first, Environment.SANDBOX)
+    assert credentials_of(record) is found
+    changed = credentials_of(app(second))
+    assert changed is not None
+    assert changed.key_pem == second
+    assert credentials_of(app(None)) is None
+
+
+def test_what_cannot_be_opened_counts_as_none_and_is_logged_once() -> None:
+    text = pem()
+    record = app(text, Keyring(bytes(31) + b"x"))
+    credentials_of = OpenedCredentials(KEYS)
+    with capture_logs() as logs:
+        assert credentials_of(record) is None
+        assert credentials_of(record) is None
+    (line,) = logs
+    assert (line["log_level"], line["appkey"]) == ("error", record.appkey)
+    assert not [word for word in canaries(text) if word.decode() in str(line)]
+
+
+def test_a_record_of_a_newer_version_sends_to_production() -> None:
+    record = app(pem())
+    record.apns.environment = 9  # type: ignore[assignment]
+    found = OpenedCredentials(KEYS)(record)
+    assert found is not None
+    assert found.environment is Environment.PRODUCTION

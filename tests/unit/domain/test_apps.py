@@ -1,0 +1,193 @@
+"""The apps as every role knows them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+from structlog.testing import capture_logs
+
+from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
+from services.domain.apps import AppDirectory
+from services.domain.revocations import revocations_key
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord, Partition, Reader, Record
+from services.runtime.log.sqlite import SqliteLog
+
+BOUND_S = 10.0
+
+
+def new_record(appkey: str, name: str = "Weather", created_ms: int = 1) -> NewRecord:
+    fact = AppFact(app=App(appkey=appkey, name=name, created_ms=created_ms))
+    return NewRecord("apps", 0, appkey.encode(), fact.SerializeToString())
+
+
+def revoked(appkey: str, partition: int, below: int = 0, numbers: Sequence[int] = ()) -> NewRecord:
+    bitmap = BitMap(numbers).serialize() if numbers else b""
+    record = Revocations(appkey=appkey, partition=partition, below=below, numbers=bitmap)
+    return NewRecord("apps", 0, revocations_key(record), AppFact(revocations=record).SerializeToString())
+
+
+class Gated:
+    """A reader that hands records over only while its gate is open, and may fail once before it goes on."""
+
+    def __init__(self, reader: Reader, gate: asyncio.Event, fails: bool) -> None:
+        self._reader = reader
+        self._gate = gate
+        self._fails = fails
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        if self._fails:
+            self._fails = False
+            raise UnavailableError("the log is away")
+        await self._gate.wait()
+        return await self._reader.read(max_records)
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+class Held(SqliteLog):
+    """The embedded log with gates: `ends` tells what it was when asked, but only once the test lets it."""
+
+    def __init__(self, path: Path, fails: bool = False) -> None:
+        super().__init__(path)
+        self.ends_gate, self.read_gate, self.asked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.ends_gate.set()
+        self.read_gate.set()
+        self.questions = 0
+        self._fails = fails
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        found = await super().ends(partitions)
+        self.questions += 1
+        self.asked.set()
+        await self.ends_gate.wait()
+        return found
+
+    async def open(self, starts: Mapping[Partition, int]) -> Any:
+        return Gated(await super().open(starts), self.read_gate, self._fails)
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[Held]:
+    log = Held(tmp_path / "log.sqlite")
+    yield log
+    log.ends_gate.set()
+    await log.close()
+
+
+class Following:
+    """Runs a directory for as long as the block lasts."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self._apps = AppDirectory(log)
+
+    async def __aenter__(self) -> AppDirectory:
+        ready = asyncio.Event()
+        self._task = asyncio.create_task(self._apps.run(ready))
+        await asyncio.wait_for(ready.wait(), BOUND_S)
+        return self._apps
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        assert self._task.cancelled()
+
+
+async def test_once_ready_it_knows_what_was_there_in_its_latest_form(log: Held) -> None:
+    await log.append([new_record("2", created_ms=5), new_record("1", "Old", 9), new_record("1", "New", 9)])
+    async with Following(log) as apps:
+        assert [(app.appkey, app.name) for app in apps.all()] == [("2", "Weather"), ("1", "New")]
+        assert apps.get("1") == App(appkey="1", name="New", created_ms=9)
+        assert apps.get("3") is None
+
+
+async def test_it_says_which_keys_are_refused_and_tells_when_more_are(log: Held) -> None:
+    await log.append([revoked("1", 3, below=4), revoked("1", 3, below=4, numbers=[9]), new_record("1")])
+    async with Following(log) as apps:
+        refused = {number for number in range(12) if apps.is_revoked("1", 3, number)}
+        assert refused == {0, 1, 2, 3, 9}
+        assert not apps.is_revoked("1", 2, 0)
+        assert not apps.is_revoked("2", 3, 0)
+        told: list[str] = []
+        apps.on_revoked(told.append)
+        await log.append([new_record("1"), revoked("1", 2, below=1), revoked("2", 3, numbers=[0])])
+        await apps.refresh()
+        assert told == ["1", "2"]
+        assert apps.is_revoked("1", 2, 0)
+        assert apps.is_revoked("2", 3, 0)
+
+
+async def test_an_empty_log_is_ready_at_once_and_followed(log: Held) -> None:
+    async with Following(log) as apps:
+        await log.append([new_record("1")])
+        await apps.refresh()
+        assert apps.get("1") is not None
+
+
+async def test_a_refresh_that_began_too_early_is_not_shared(log: Held) -> None:
+    """Whoever asks after an app was made must find it, though another's refresh is under way and looked before."""
+    log.read_gate.clear()
+    async with Following(log) as apps:
+        log.ends_gate.clear()
+        log.asked.clear()
+        early = asyncio.create_task(apps.refresh())
+        await asyncio.wait_for(log.asked.wait(), BOUND_S)
+        await log.append([new_record("1")])
+        late = asyncio.create_task(apps.refresh())
+        await asyncio.sleep(0)
+        log.ends_gate.set()
+        await asyncio.wait_for(early, BOUND_S)
+        assert not late.done()
+        log.read_gate.set()
+        await asyncio.wait_for(late, BOUND_S)
+        assert apps.get("1") is not None
+
+
+async def test_many_callers_share_the_next_refresh(log: Held) -> None:
+    async with Following(log) as apps:
+        log.ends_gate.clear()
+        before = log.questions
+        log.asked.clear()
+        first = asyncio.create_task(apps.refresh())
+        await asyncio.wait_for(log.asked.wait(), BOUND_S)
+        others = [asyncio.create_task(apps.refresh()) for _ in range(100)]
+        await asyncio.sleep(0)
+        log.ends_gate.set()
+        await asyncio.wait_for(asyncio.gather(first, *others), BOUND_S)
+        assert log.questions == before + 2
+
+
+async def test_a_caller_that_gives_up_takes_the_refresh_from_nobody(log: Held) -> None:
+    async with Following(log) as apps:
+        log.ends_gate.clear()
+        waiting = [asyncio.create_task(apps.refresh()) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        log.ends_gate.set()
+        await asyncio.wait_for(waiting[1], BOUND_S)
+
+
+async def test_a_log_that_is_away_for_a_moment_ends_nothing(tmp_path: Path) -> None:
+    log = Held(tmp_path / "log.sqlite", fails=True)
+    await log.append([new_record("1")])
+    async with Following(log) as apps:
+        assert apps.get("1") is not None
+    await log.close()
+
+
+async def test_a_record_that_cannot_be_understood_is_passed_by_and_told(log: Held) -> None:
+    unreadable = AppFact(revocations=Revocations(appkey="1", numbers=b"canary")).SerializeToString()
+    await log.append(
+        [new_record("1"), NewRecord("apps", 0, b"x", b"\xff canary"), NewRecord("apps", 0, b"y", b""), new_record("2")]
+    )
+    await log.append([NewRecord("apps", 0, b"z", unreadable)])
+    with capture_logs() as logs:
+        async with Following(log) as apps:
+            assert [app.appkey for app in apps.all()] == ["1", "2"]
+    understood_not = "an app's record could not be understood"
+    assert [(line["event"], line["offset"]) for line in logs] == [(understood_not, 1), (understood_not, 4)]
+    assert "canary" not in str(logs)

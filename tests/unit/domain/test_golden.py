@@ -1,0 +1,44 @@
+"""What is in the logs of the field must mean the same for ever: golden bytes of every fact and command.
+
+A test fails here when a field or enum value was renumbered, renamed or taken away. For a new one run
+`python -m tests.unit.domain.golden.write`, which adds and never changes.
+"""
+
+from collections.abc import Iterable
+
+import pytest
+
+from services.domain.topics import TOPICS
+from services.runtime.log.port import Record
+from services.runtime.projection.follower import decode
+from tests.unit.domain.golden import write
+from tests.unit.domain.golden.write import VARIANTS, Golden, filled, kinds, meaning, paths
+
+RECORDS, ENUMS = write.load()
+
+
+def shown(topic: str, kind: str, meanings: Iterable[dict[str, object]]) -> set[str]:
+    descriptor = TOPICS[topic].envelope.DESCRIPTOR
+    return {path for fields in meanings for path in paths(descriptor, fields)}
+
+
+@pytest.mark.parametrize("golden", RECORDS, ids=lambda golden: f"{golden.topic} {golden.kind}")
+def test_old_bytes_mean_what_they_meant(golden: Golden) -> None:
+    message = decode(Record(golden.topic, 0, 0, b"", bytes.fromhex(golden.hex)))
+    assert meaning(message) == golden.fields
+    assert message.WhichOneof(message.DESCRIPTOR.oneofs[0].name) == golden.kind
+    assert message.SerializeToString(deterministic=True).hex() == golden.hex
+
+
+@pytest.mark.parametrize(("topic", "kind"), list(kinds()))
+def test_every_field_of_every_fact_and_command_has_golden_bytes(topic: str, kind: str) -> None:
+    golden = shown(topic, kind, (record.fields for record in RECORDS if (record.topic, record.kind) == (topic, kind)))
+    now = shown(topic, kind, (meaning(filled(topic, kind, variant)) for variant in range(VARIANTS)))
+    assert now - golden == set(), "run: python -m tests.unit.domain.golden.write"
+
+
+def test_enum_values_keep_their_numbers() -> None:
+    now = write.enums()
+    for name, values in ENUMS.items():
+        assert values.items() <= now[name].items()
+    assert {name: set(values) for name, values in now.items()} == {name: set(v) for name, v in ENUMS.items()}

@@ -1,0 +1,143 @@
+"""The master key and what is derived from it."""
+
+import asyncio
+import base64
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from services.domain.keys import Keyring
+from services.runtime.errors import CarillonError
+
+KEYS = Keyring(bytes(range(32)))
+OTHERS = Keyring(bytes(32))
+APPKEYS = st.from_regex(r"[1-9][0-9]{9}", fullmatch=True)
+TOKENS = st.text(min_size=1, max_size=80) | st.from_regex(r"[0-9a-f]{32}", fullmatch=True)
+NUMBERS = st.integers(0, 2**32 - 1)
+
+
+@given(secret=st.text(st.characters(exclude_categories=["Cs"])), context=APPKEYS)
+def test_what_was_sealed_opens_with_its_context(secret: str, context: str) -> None:
+    assert KEYS.open(KEYS.seal(secret, context), context) == secret
+
+
+def test_a_seal_shows_nothing_and_is_never_the_same() -> None:
+    first, second = KEYS.seal("secret-canary", "1000000001"), KEYS.seal("secret-canary", "1000000001")
+    assert first != second
+    assert b"secret-canary" not in first
+
+
+@pytest.mark.parametrize(
+    ("keys", "context", "cut"),
+    [
+        (KEYS, "1000000002", slice(None)),
+        (OTHERS, "1000000001", slice(None)),
+        (KEYS, "1000000001", slice(None, -1)),
+        (KEYS, "1000000001", slice(12)),
+        (KEYS, "1000000001", slice(5)),
+        (KEYS, "1000000001", slice(0)),
+    ],
+    ids=["other context", "other master key", "cut", "nonce alone", "half a nonce", "nothing"],
+)
+def test_what_does_not_fit_is_one_error_without_the_secret(keys: Keyring, context: str, cut: slice) -> None:
+    sealed = KEYS.seal("secret-canary", "1000000001")
+    with pytest.raises(CarillonError) as raised:
+        keys.open(sealed[cut], context)
+    assert "canary" not in str(raised.value)
+
+
+@given(appkey=APPKEYS, token=TOKENS, number=NUMBERS)
+def test_a_device_key_proves_its_token_and_carries_the_number(appkey: str, token: str, number: int) -> None:
+    key = KEYS.device_key(appkey, token, number)
+    assert KEYS.device_number(appkey, token, key) == number
+    assert OTHERS.device_number(appkey, token, key) is None
+    assert key.isascii()
+    assert "=" not in key
+
+
+@given(owner=st.tuples(APPKEYS, TOKENS), other=st.tuples(APPKEYS, TOKENS), number=NUMBERS)
+def test_no_other_device_opens_with_it(owner: tuple[str, str], other: tuple[str, str], number: int) -> None:
+    assume(owner != other)
+    assert KEYS.device_number(*other, KEYS.device_key(*owner, number)) is None
+
+
+@given(data=st.data(), number=NUMBERS)
+def test_a_key_has_one_spelling(data: st.DataObject, number: int) -> None:
+    """Base64 decoders skip what they do not know and ignore the last bits; a key that was touched is none."""
+    key = KEYS.device_key("1000000001", "t", number)
+    place = data.draw(st.integers(0, len(key) - 1))
+    letter = data.draw(st.characters(codec="latin-1"))
+    for touched in (key[:place] + letter + key[place:], key[:place] + letter + key[place + 1 :], key[:place]):
+        assert touched == key or KEYS.device_number("1000000001", "t", touched) is None
+    assert KEYS.device_number("1000000001", "t", key + "=") is None
+
+
+@given(appkey=st.text(), token=st.text(), key=st.text() | st.binary().map(lambda raw: base64.b64encode(raw).decode()))
+@example(appkey="1", token="\ud800", key=KEYS.device_key("1", "t", 0))
+@example(appkey="1", token="t", key="钥匙")
+@example(appkey="1", token="t", key="\ud800")
+@example(appkey="1", token="t", key="A")
+@example(appkey="1", token="t", key="")
+def test_garbage_is_refused_without_an_error(appkey: str, token: str, key: str) -> None:
+    assert KEYS.device_number(appkey, token, key) is None
+
+
+def test_the_first_start_makes_a_key_that_only_its_owner_reads(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "master.key"
+    Keyring.load(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert len(file.read_bytes()) == 32
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_later_start_finds_the_same_key(tmp_path: Path) -> None:
+    sealed = Keyring.load(tmp_path / "master.key").seal("s", "1")
+    assert Keyring.load(tmp_path / "master.key").open(sealed, "1") == "s"
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(33)])
+def test_a_file_that_is_no_key_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "master.key").write_bytes(content)
+    with pytest.raises(CarillonError, match=str(tmp_path / "master.key")):
+        Keyring.load(tmp_path / "master.key")
+    assert (tmp_path / "master.key").read_bytes() == content
+
+
+STARTER = """
+import os, sys
+from pathlib import Path
+os.getpid = lambda: 1  # as in containers that share a volume
+from services.domain.keys import Keyring
+print(flush=True)
+sys.stdin.readline()
+print(Keyring.load(Path(sys.argv[1])).device_key("1000000001", "t", 7))
+"""
+
+
+async def test_processes_that_start_at_once_agree_on_one_key(tmp_path: Path) -> None:
+    pipe = asyncio.subprocess.PIPE
+    arguments = (sys.executable, "-c", STARTER, str(tmp_path / "master.key"))
+    starting = [asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe) for _ in range(4)]
+    processes = await asyncio.gather(*starting)
+    async with asyncio.timeout(30):
+        for process in processes:
+            assert process.stdout is not None
+            await process.stdout.readline()
+        answers = await asyncio.gather(*(process.communicate(b"\n") for process in processes))
+    keys = {out.decode().strip() for out, _ in answers}
+    assert keys == {Keyring.load(tmp_path / "master.key").device_key("1000000001", "t", 7)}
+    assert os.listdir(tmp_path) == ["master.key"]
+
+
+def test_keys_never_change_with_the_code() -> None:
+    """Golden: a key that a device keeps must open after every upgrade."""
+    assert KEYS.device_key("1000000001", "token-1", 5) == "AAAABWigpKsxKp_7MMiAWaEEh3A"
+    assert (
+        KEYS.open(bytes.fromhex("4c82807789f5f3aa5e663e71ba4a2ed2acab266ca2030a80e3e019fe3db49ec41b6a"), "1000000001")
+        == "s3cret"
+    )

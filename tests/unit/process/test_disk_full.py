@@ -1,0 +1,85 @@
+"""A disk that takes no more: what was answered stays, what is refused leaves nothing behind, and space heals it."""
+
+from pathlib import Path
+
+import pytest
+
+from services.domain.topics import DELIVERIES
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.projection.snapshot import SnapshotFile
+from services.runtime.projection.store import SqliteStore
+from tests.kit.disk import full_disk
+
+PLACE = Partition(DELIVERIES.name, 0)
+LIMIT = 2**20  # bytes
+DDL = "CREATE TABLE things (id INTEGER PRIMARY KEY, value BLOB NOT NULL)"
+
+
+def new_record(number: int) -> NewRecord:
+    return NewRecord(*PLACE, b"key", number.to_bytes(4, "big") * 10_000)
+
+
+async def test_the_log_refuses_keeps_what_it_answered_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    log = SqliteLog(path)
+    answered = 0
+    with full_disk(LIMIT):
+        with pytest.raises(UnavailableError, match=r"events\.db cannot be written: "):
+            while True:
+                assert await log.append([new_record(answered)]) == [answered]
+                answered += 1
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            await log.append([new_record(answered)] * 50)
+        assert await log.ends([PLACE]) == {PLACE: answered}
+    assert answered > 1
+    assert await log.append([new_record(answered), new_record(answered + 1)]) == [answered, answered + 1]
+    await log.close()
+
+    log = SqliteLog(path)
+    stored = (await log.select({PLACE: 0}, 1000)).records
+    await log.close()
+    assert [(record.offset, record.value) for record in stored] == [
+        (n, new_record(n).value) for n in range(answered + 2)
+    ]
+
+
+def test_a_store_keeps_what_was_committed_and_goes_on(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db", DDL)
+
+    def change(number: int) -> None:
+        store.begin()
+        store.rows.execute("INSERT INTO things VALUES (?, ?)", (number, bytes(40_000)))
+        store.commit({PLACE: number + 1})
+
+    committed = 0
+    with full_disk(LIMIT), pytest.raises(UnavailableError, match=r"state\.db cannot be written: "):
+        while True:
+            change(committed)
+            committed += 1
+    assert committed > 1
+    assert store.offsets() == {PLACE: committed}
+    change(committed)
+    store.close()
+
+    store = SqliteStore(tmp_path / "state.db", DDL)
+    ids = [number for (number,) in store.rows.execute("SELECT id FROM things ORDER BY id")]
+    assert (ids, store.offsets()) == (list(range(committed + 1)), {PLACE: committed + 1})
+    store.close()
+
+
+def test_a_snapshot_that_finds_no_room_leaves_the_old_one_and_no_waste(tmp_path: Path) -> None:
+    file = SnapshotFile(tmp_path / "snapshot.db", 1)
+    file.save({PLACE: 1}, [(b"a", b"old")])
+    large = [(b"a", bytes(3 * LIMIT))]
+    with full_disk(LIMIT), pytest.raises(UnavailableError, match=r"snapshot\.db cannot be written: "):
+        file.save({PLACE: 2}, large)
+    assert [path.name for path in tmp_path.iterdir()] == ["snapshot.db"]
+    snapshot = file.load()
+    assert snapshot is not None
+    assert (snapshot.offsets, snapshot.blobs) == ({PLACE: 1}, [(b"a", b"old")])
+    file.save({PLACE: 2}, large)
+    snapshot = file.load()
+    assert snapshot is not None
+    assert snapshot.offsets == {PLACE: 2}

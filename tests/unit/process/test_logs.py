@@ -1,0 +1,157 @@
+"""Logging: one JSON object a line, readable text on a terminal, and secrets on neither."""
+
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from services.runtime.process.logs import Repeats
+
+BOUND_S = 30
+
+LINES = """
+import logging, sys
+from services.runtime.process.logs import configure, logger
+configure("INFO")
+logger.info("a device came", token="t-1", number=3, name="设备", data=b"raw")
+logger.debug("not shown")
+logging.getLogger("somebody.else").warning("two\\nlines of %s", "theirs")
+logging.getLogger("httpx").info("HTTP Request: POST https://push.example/3/device/canary-7f3a")
+try:
+    raise ValueError("wrong\\nvalue")
+except ValueError as error:
+    logger.error("it failed", exc_info=error)
+    logging.getLogger("somebody.else").exception("theirs failed")
+"""
+
+FAILED_CALLS = """
+import asyncio, logging, sys
+from services.runtime.process.logs import configure, logger
+from services.runtime.rpc.transport import LocalServer, connect, serve
+from services.runtime.errors import CarillonError
+from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import *
+
+class Registry(RegistryServiceServicer):
+    async def CreateApp(self, request, context):
+        secret_key = request.name
+        return {}[1]
+
+    async def GetDevices(self, request, context):
+        token = request.tokens[0]
+        return "not a response"
+
+async def ask(channel):
+    stub = RegistryServiceStub(channel)
+    for call, request in (
+        (stub.CreateApp, CreateAppRequest(name="canary-7f3a")),
+        (stub.GetDevices, GetDevicesRequest(appkey="1", tokens=["canary-7f3a"])),
+    ):
+        try:
+            await call(request)
+        except CarillonError as error:
+            logger.warning("the caller sees", error=str(error))
+
+async def main(directory):
+    local = LocalServer()
+    outside = serve([f"unix:{directory}/s"])
+    for server in (local, outside):
+        add_RegistryServiceServicer_to_server(Registry(), server)
+    await outside.start()
+    channel = connect(f"unix:{directory}/s")
+    await ask(local.channel())
+    await ask(channel)
+    await channel.close()
+    await outside.stop(0)
+
+configure("DEBUG")
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def said(code: str, *arguments: str) -> str:
+    """What the code writes to standard error where that is a file."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=True
+    )
+    return done.stderr
+
+
+def said_on_a_terminal(code: str, *arguments: str) -> str:
+    """What the code writes to standard error where that is a terminal."""
+    ours, theirs = pty.openpty()
+    chunks: list[bytes] = []
+    reading = threading.Thread(target=_drain, args=(ours, chunks))
+    reading.start()
+    try:
+        subprocess.run([sys.executable, "-c", code, *arguments], stderr=theirs, timeout=BOUND_S, check=True)
+    finally:
+        os.close(theirs)
+        reading.join(BOUND_S)
+        os.close(ours)
+    return b"".join(chunks).decode()
+
+
+def _drain(terminal: int, chunks: list[bytes]) -> None:
+    try:
+        while chunk := os.read(terminal, 65536):
+            chunks.append(chunk)
+    except OSError:
+        """The other end was closed: Linux says so with EIO."""
+
+
+def test_off_a_terminal_every_line_is_one_json_object() -> None:
+    lines: list[dict[str, Any]] = [json.loads(line) for line in said(LINES).splitlines()]
+    assert [line["event"] for line in lines] == [
+        "a device came",
+        "two\nlines of theirs",
+        "it failed",
+        "theirs failed",
+    ]
+    assert [line["level"] for line in lines] == ["info", "warning", "error", "error"]
+    assert all(line["timestamp"].endswith("Z") for line in lines)
+    assert (lines[0]["token"], lines[0]["number"], lines[0]["name"]) == ("t-1", 3, "设备")
+    assert lines[2]["exception"].endswith("ValueError: wrong\nvalue")
+    assert lines[3]["exception"].endswith("ValueError: wrong\nvalue")
+
+
+def test_on_a_terminal_lines_are_for_people() -> None:
+    text = said_on_a_terminal(LINES)
+    assert "a device came" in text
+    assert "ValueError: wrong" in text
+    assert not text.lstrip().startswith("{")
+    assert "canary" not in text
+
+
+@pytest.mark.parametrize("way", [said, said_on_a_terminal], ids=["to a file", "to a terminal"])
+def test_a_failed_call_is_logged_without_what_was_asked(way: Any, tmp_path: Any) -> None:
+    """Neither the traceback, nor the variables in it, nor what the libraries say at the finest level."""
+    text = way(FAILED_CALLS, str(tmp_path))
+    assert text.count("a call failed") >= 2
+    assert "CreateApp" in text
+    assert "canary" not in text
+
+
+def test_a_library_that_repeats_itself_is_heard_now_and_then() -> None:
+    now_s = [0.0]
+    repeats = Repeats("aiokafka", lambda: now_s[0])
+
+    def heard(name: str, text: str, *values: object) -> str | None:
+        record = logging.LogRecord(name, logging.WARNING, "", 0, text, values, None)
+        return record.getMessage() if repeats.filter(record) else None
+
+    assert heard("aiokafka.conn", "no way to node %s", 1) == "no way to node 1"
+    assert heard("aiokafka.conn", "no way to node %s", 2) is None
+    assert heard("aiokafka", "another %s", "thing") == "another thing"
+    assert heard("aiokafkas", "no way to node %s", 3) == heard("aiokafkas", "no way to node %s", 3) is not None
+    now_s[0] = 9.9
+    assert heard("aiokafka.conn", "no way to node %s", 1) is None
+    now_s[0] = 10.0
+    assert heard("aiokafka.conn", "no way to node %s", 4) == "no way to node 4 (2 more like this were left out)"
+    assert heard("aiokafka.conn", "no way to node %s", 4) is None

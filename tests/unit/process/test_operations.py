@@ -1,0 +1,147 @@
+"""What a process answers to those who watch it, and the door it answers at."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from services.runtime.errors import CarillonError
+from services.runtime.http.listener import HttpListener
+from services.runtime.http.operations import Operations
+from services.runtime.process.metrics import RPC_SECONDS
+
+BOUND_S = 10.0
+
+
+class Opened:
+    """Runs a door for as long as the block lasts; `url` leads to it."""
+
+    def __init__(self, door: HttpListener | Operations) -> None:
+        self._door = door
+
+    async def __aenter__(self) -> httpx.AsyncClient:
+        ready = asyncio.Event()
+        self.task = asyncio.create_task(self._door.run(ready))
+        await asyncio.wait_for(ready.wait(), BOUND_S)
+        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self._door.port}", timeout=BOUND_S)
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task], timeout=BOUND_S)
+        await self._client.aclose()
+
+
+@pytest.fixture
+async def operations() -> Operations:
+    return Operations("127.0.0.1", 0)
+
+
+@pytest.fixture
+async def client(operations: Operations) -> AsyncIterator[httpx.AsyncClient]:
+    async with Opened(operations) as client:
+        yield client
+
+
+async def test_health_is_503_before_and_200_once_the_process_is_ready(
+    operations: Operations, client: httpx.AsyncClient
+) -> None:
+    before = await client.get("/healthz")
+    assert (before.status_code, before.content) == (503, b'{"status":"starting"}')
+    operations.set_ready()
+    after = await client.get("/healthz")
+    assert (after.status_code, after.content) == (200, b'{"status":"ready"}')
+    assert after.headers["content-type"] == "application/json"
+
+
+async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
+    RPC_SECONDS.labels("a-method-of-this-test").observe(0.5)
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'carillon_rpc_seconds_count{method="a-method-of-this-test"} 1.0' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/healthz/", 404),
+        ("POST", "/nothing", 404),
+        ("POST", "/healthz", 405),
+        ("DELETE", "/metrics", 405),
+        ("OPTIONS", "/healthz", 405),
+    ],
+)
+async def test_nothing_else_is_answered(client: httpx.AsyncClient, method: str, path: str, status: int) -> None:
+    answer = await client.request(method, path)
+    assert answer.status_code == status
+    assert answer.json().keys() == {"status"}
+    assert answer.headers.get("allow") == ("GET, HEAD" if status == 405 else None)
+
+
+async def test_head_has_the_headers_of_get_and_no_body(operations: Operations, client: httpx.AsyncClient) -> None:
+    operations.set_ready()
+    answer = await client.head("/healthz")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == str(len(b'{"status":"ready"}'))
+
+
+async def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ready = asyncio.Event()
+        with pytest.raises(CarillonError) as raised:
+            await asyncio.wait_for(Operations("127.0.0.1", port).run(ready), BOUND_S)
+    assert str(raised.value).startswith(f"the console cannot listen at 127.0.0.1:{port}: Address already in use;")
+    assert "\n" not in str(raised.value)
+    assert not ready.is_set()
+
+
+async def test_a_host_that_is_not_this_machine_is_one_clear_line() -> None:
+    with pytest.raises(CarillonError, match=r"^a door cannot listen at 192\.0\.2\.1:0: "):
+        await HttpListener("a door", _answering(lambda: None), "192.0.2.1", 0).run(asyncio.Event())
+
+
+async def test_a_closing_door_answers_what_it_has_taken_and_takes_no_more() -> None:
+    taken, finish = asyncio.Event(), asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        taken.set()
+        await finish.wait()
+        await _answering(lambda: None)(scope, receive, send)
+
+    opened = Opened(HttpListener("a door", application, "127.0.0.1", 0))
+    async with opened as client:
+        call = asyncio.create_task(client.get("/"))
+        await asyncio.wait_for(taken.wait(), BOUND_S)
+        opened.task.cancel()
+        with pytest.raises(ConnectionRefusedError):
+            await connect_until_refused(client.base_url.port)
+        assert not opened.task.done()
+        finish.set()
+        assert (await asyncio.wait_for(call, BOUND_S)).text == "done"
+        await asyncio.wait([opened.task], timeout=BOUND_S)
+        assert opened.task.cancelled()
+
+
+async def connect_until_refused(port: int | None) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            await asyncio.sleep(0.01)
+
+
+def _answering(note: Callable[[], None]) -> Any:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        note()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    return application

@@ -1,0 +1,57 @@
+"""What a process gives to its roles, and takes down again whatever happened."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from protos.registry.v1.apps_pb2 import App, AppFact
+from services.domain.role_context import DEFAULT_ADDRESSES, connected_peers, role_addresses, role_context
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord
+from services.runtime.process.settings import Settings, SettingsError
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import Channel
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=str(tmp_path), partitions=2)
+
+
+async def test_the_apps_are_known_on_entry_and_the_log_is_closed_on_exit(settings: Settings) -> None:
+    async with role_context(settings, Peers({})) as context:
+        fact = AppFact(app=App(appkey="1000000001"))
+        await context.log.append([NewRecord("apps", 0, b"1000000001", fact.SerializeToString())])
+        sealed = context.keys.seal("s", "1000000001")
+    with pytest.raises(UnavailableError):
+        await context.log.append([NewRecord("apps", 0, b"1000000001", b"")])
+    async with role_context(settings, Peers({})) as context:
+        assert context.apps.get("1000000001") is not None
+        assert context.keys.open(sealed, "1000000001") == "s"
+
+
+async def test_an_error_inside_is_raised_and_all_is_closed(settings: Settings) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with role_context(settings, Peers({})) as context:
+            raise KeyError("mine")
+    with pytest.raises(UnavailableError):
+        await context.log.append([NewRecord("apps", 0, b"1000000001", b"")])
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def test_roles_are_reached_where_the_settings_say() -> None:
+    env = {"CARILLON_TARGETING_ADDR": "t-0:1, t-1:1"}
+    assert role_addresses("targeting", env) == ["t-0:1", "t-1:1"]
+    assert role_addresses("registry", env) == [DEFAULT_ADDRESSES["registry"]]
+    with pytest.raises(SettingsError, match="CARILLON_TARGETING_ADDR"):
+        role_addresses("targeting", {"CARILLON_TARGETING_ADDR": "t-0"})
+
+
+async def test_peers_over_sockets_have_a_channel_to_each_instance() -> None:
+    peers = connected_peers({"CARILLON_TARGETING_ADDR": "127.0.0.1:1,127.0.0.1:2"}, None)
+    counts: dict[str, int] = {role: len(peers.all(role)) for role in DEFAULT_ADDRESSES}
+    assert counts == {role: 2 if role == "targeting" else 1 for role in DEFAULT_ADDRESSES}
+    first: Channel = peers.owner("targeting", 2)
+    assert first is peers.all("targeting")[0]
+    await peers.close()

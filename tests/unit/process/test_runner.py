@@ -1,0 +1,228 @@
+"""The runner: services start in order, one at a time, and stop in reverse, whatever happens."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.runtime.errors import CarillonError
+from services.runtime.process.runner import run
+
+BOUND_S = 10.0
+
+
+class Story:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.ready = asyncio.Event()
+
+    def on_ready(self) -> None:
+        self.lines.append("all ready")
+        self.ready.set()
+
+
+class Plain:
+    """A service that tells the story; a stop takes it some turns of the loop."""
+
+    def __init__(self, name: str, story: Story) -> None:
+        self.name = name
+        self.story = story
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self.story.lines.append(f"start {self.name}")
+        await asyncio.sleep(0)
+        self.story.lines.append(f"ready {self.name}")
+        ready.set()
+        try:
+            await self.live()
+        finally:
+            self.story.lines.append(f"stopping {self.name}")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.story.lines.append(f"stopped {self.name}")
+
+    async def live(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Ending(Plain):
+    """Ends once it is told to: by itself, with an error, or because something that it waited for was cancelled."""
+
+    def __init__(self, name: str, story: Story, error: BaseException | None) -> None:
+        super().__init__(name, story)
+        self.error = error
+        self.told = asyncio.Event()
+
+    async def live(self) -> None:
+        await self.told.wait()
+        if self.error:
+            raise self.error
+
+
+class Stillborn(Plain):
+    """Fails before it is ready."""
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self.story.lines.append(f"start {self.name}")
+        raise CarillonError("port 8300 is taken") from OSError("address in use")
+
+
+class Slow(Plain):
+    """Never ready; calls back once it began."""
+
+    def __init__(self, name: str, story: Story, began: Callable[[], None]) -> None:
+        super().__init__(name, story)
+        self.began = began
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self.story.lines.append(f"start {self.name}")
+        self.began()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.story.lines.append(f"stopped {self.name}")
+
+
+class Stubborn(Plain):
+    """Does not stop until its test lets it."""
+
+    def __init__(self, name: str, story: Story) -> None:
+        super().__init__(name, story)
+        self.let_go = asyncio.Event()
+
+    async def live(self) -> None:
+        try:
+            await super().live()
+        except asyncio.CancelledError:
+            await self.let_go.wait()
+            raise
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def started(*names: str) -> list[str]:
+    return [line for name in names for line in (f"start {name}", f"ready {name}")]
+
+
+def stopped(*names: str) -> list[str]:
+    return [line for name in names for line in (f"stopping {name}", f"stopped {name}")]
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_all_in_reverse_one_at_a_time(story: Story, number: signal.Signals) -> None:
+    running = asyncio.create_task(run([Plain(name, story) for name in "abc"], story.on_ready))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    os.kill(os.getpid(), number)
+    await asyncio.wait_for(running, BOUND_S)
+    assert story.lines == [*started("a", "b", "c"), "all ready", *stopped("c", "b", "a")]
+
+
+async def test_a_signal_during_the_start_starts_nothing_more(story: Story) -> None:
+    services = [Plain("a", story), Slow("b", story, terminate), Plain("c", story), Plain("d", story)]
+    await asyncio.wait_for(run(services, story.on_ready), BOUND_S)
+    assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
+
+
+async def test_doors_open_first_and_close_first(story: Story) -> None:
+    services = [Plain("a", story), Plain("b", story)]
+    running = asyncio.create_task(run(services, story.on_ready, doors=[Plain("door", story)]))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    terminate()
+    await asyncio.wait_for(running, BOUND_S)
+    assert story.lines == [*started("door", "a", "b"), "all ready", *stopped("door", "b", "a")]
+
+
+async def test_a_door_closes_first_when_the_start_fails(story: Story) -> None:
+    services = [Plain("a", story), Stillborn("b", story)]
+    with pytest.raises(CarillonError, match="port 8300"):
+        await asyncio.wait_for(run(services, story.on_ready, doors=[Plain("door", story)]), BOUND_S)
+    assert story.lines == [*started("door", "a"), "start b", *stopped("door", "a")]
+
+
+async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(story: Story) -> None:
+    services = [Plain("a", story), Plain("b", story), Stillborn("c", story), Plain("d", story)]
+    with pytest.raises(CarillonError, match=r"^port 8300 is taken$") as raised:
+        await asyncio.wait_for(run(services, story.on_ready), BOUND_S)
+    assert isinstance(raised.value.__cause__, OSError)
+    assert story.lines == [*started("a", "b"), "start c", *stopped("b", "a")]
+
+
+async def test_an_earlier_service_that_fails_ends_the_start_of_a_later_one(story: Story) -> None:
+    first = Ending("a", story, ValueError("lost the log"))
+    with pytest.raises(ValueError, match="lost the log"):
+        await asyncio.wait_for(run([first, Slow("b", story, first.told.set)], story.on_ready), BOUND_S)
+    assert story.lines == [*started("a"), "start b", *stopped("a"), "stopped b"]
+
+
+async def test_a_failure_later_on_stops_the_others_in_order_and_is_raised(story: Story) -> None:
+    error = CarillonError("too many records were parked")
+    middle = Ending("b", story, error)
+    running = asyncio.create_task(run([Plain("a", story), middle, Plain("c", story)], story.on_ready))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    middle.told.set()
+    with pytest.raises(CarillonError) as raised:
+        await asyncio.wait_for(running, BOUND_S)
+    assert raised.value is error
+    assert story.lines[7:] == [*stopped("b"), *stopped("c", "a")]
+
+
+@pytest.mark.parametrize("error", [None, asyncio.CancelledError()], ids=["returns", "was cancelled"])
+async def test_a_service_that_ends_by_itself_is_a_failure(story: Story, error: BaseException | None) -> None:
+    last = Ending("b", story, error)
+    running = asyncio.create_task(run([Plain("a", story), last], story.on_ready))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    last.told.set()
+    with pytest.raises(CarillonError, match=r"^b ended by itself$"):
+        await asyncio.wait_for(running, BOUND_S)
+    assert story.lines[5:] == stopped("b", "a")
+
+
+async def test_a_service_that_does_not_stop_in_time_is_left_and_named(story: Story) -> None:
+    stubborn = Stubborn("b", story)
+    services = [Plain("a", story), stubborn, Plain("c", story)]
+    running = asyncio.create_task(run(services, story.on_ready, stop_seconds=0.05))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    with capture_logs() as logs:
+        terminate()
+        await asyncio.wait_for(running, BOUND_S)
+    assert story.lines[7:] == [*stopped("c"), *stopped("a")]
+    assert [(line["event"], line["service"]) for line in logs] == [("a service did not stop in time", "b")]
+    stubborn.let_go.set()
+
+
+async def test_a_service_that_is_not_ready_in_time_is_a_failure(story: Story) -> None:
+    services = [Plain("a", story), Slow("b", story, lambda: None)]
+    with pytest.raises(CarillonError, match=r"^b was not ready within 0 s$"):
+        await asyncio.wait_for(run(services, story.on_ready, start_seconds=0.05), BOUND_S)
+    assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
+
+
+async def test_an_error_while_stopping_is_logged_and_the_rest_still_stops(story: Story) -> None:
+    class Clumsy(Plain):
+        async def live(self) -> None:
+            try:
+                await super().live()
+            finally:
+                raise ValueError("could not flush")
+
+    running = asyncio.create_task(run([Plain("a", story), Clumsy("b", story)], story.on_ready))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    with capture_logs() as logs:
+        terminate()
+        await asyncio.wait_for(running, BOUND_S)
+    assert story.lines[5:] == stopped("b", "a")
+    assert [(line["event"], line["service"], line["error"]) for line in logs] == [
+        ("a service failed", "b", "could not flush")
+    ]

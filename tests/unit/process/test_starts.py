@@ -1,0 +1,191 @@
+"""Roles that start while the log does not answer wait for it; only what waiting does not mend ends them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from carillon.main import ROLES, wiring
+from services.domain.apps import AppDirectory
+from services.domain.keys import Keyring
+from services.domain.role import RoleContext
+from services.domain.role_context import DEFAULT_ADDRESSES, role_context
+from services.domain.topics import DEVICES, TOPICS
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.port import NewRecord, Partition, Reader, Record
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.retries import until_available
+from services.runtime.process.runner import run
+from services.runtime.process.settings import Settings, load
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.follower import Fact, Follower, MemoryStorage
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import LocalServer
+from tests.kit.dying_role import MortalLog, add_servicers
+from tests.kit.kafka import KafkaBroker
+
+PARTITIONS = 2
+BOUND_S = 60
+EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
+
+
+class HesitantLog(MortalLog):
+    """Answers each question about the same partitions only when it is asked a second time; so do its readers."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        super().__init__(log)
+        self._asked: set[object] = set()
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        wanted = list(partitions)
+        self.hesitate("ends", wanted)
+        return await super().ends(wanted)
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        self.hesitate("open", starts)
+        return HesitantReader(await super().open(starts), partial(self.hesitate, "read", starts))
+
+    def hesitate(self, what: str, partitions: Iterable[Partition]) -> None:
+        question = (what, frozenset(partitions))
+        if question not in self._asked:
+            self._asked.add(question)
+            raise UnavailableError(f"{what} is not answered")
+
+
+class HesitantReader:
+    def __init__(self, reader: Reader, hesitate: "partial[None]") -> None:
+        self._reader = reader
+        self._hesitate = hesitate
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        self._hesitate()
+        return await self._reader.read(max_records)
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+@pytest.mark.parametrize("role", sorted(DEFAULT_ADDRESSES))
+async def test_every_role_asks_again_until_the_log_answers(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
+    embedded = SqliteLog(tmp_path / "log.db", partitions=PARTITIONS)
+    await embedded.append([NewRecord(partition.topic, partition.number, b"k", b"") for partition in EVERYTHING])
+    log = HesitantLog(embedded)
+    servers = {name: LocalServer() for name in ROLES}
+    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    context = RoleContext(log, SystemClock(), peers, Keyring(bytes(32)), AppDirectory(log))
+    env = {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": str(PARTITIONS)}
+    built = wiring(role).build(load(wiring(role).SETTINGS, env), context)
+    add_servicers(built, servers[role])
+    ready = asyncio.Event()
+    running = asyncio.create_task(run([context.apps, *built.services], on_ready=ready.set))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([running, waiting], timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED)
+    assert ready.is_set(), running
+    running.cancel()
+    await asyncio.wait([running, waiting])
+    await log.close()
+
+
+async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def attempt() -> str:
+        if len(pauses) < 10:
+            raise UnavailableError("away")
+        return "there"
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with capture_logs() as said:
+        assert await until_available("no answer", attempt, role="delivery") == "there"
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10]
+    assert {(entry["event"], entry["error"], entry["role"]) for entry in said} == {("no answer", "away", "delivery")}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Kafka log gives up after a second."""
+    monkeypatch.setattr("services.domain.role_context.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=1))
+
+
+def settings(broker: KafkaBroker, directory: Path, partitions: int = PARTITIONS) -> Settings:
+    return Settings(kafka_bootstrap=broker.bootstrap, data_dir=str(directory), partitions=partitions)
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("impatient")
+async def test_a_process_that_starts_before_the_broker_waits_for_it(empty_broker: KafkaBroker, tmp_path: Path) -> None:
+    await asyncio.to_thread(empty_broker.stop)
+    entering = asyncio.create_task(entered(settings(empty_broker, tmp_path)))
+    with capture_logs() as said:
+        await until_said(said, "the log cannot be reached yet", entering)
+    await asyncio.to_thread(empty_broker.start)
+    assert await asyncio.wait_for(entering, BOUND_S) == [0]
+
+
+@pytest.mark.kafka
+async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
+    empty_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    log = await KafkaLog.connect(empty_broker.bootstrap, PARTITIONS, timeout_s=1)
+    facts = Partition(DEVICES.name, 0)
+    await log.append([NewRecord(*facts, b"k", b"")])
+    seen = DedupeWindow()
+    follower = Follower("seer", log, seen, MemoryStorage(), DeadLetters(tmp_path / "parked", "seer"), folds=[facts])
+    ready = asyncio.Event()
+    empty_broker.pause()
+    try:
+        running = asyncio.create_task(follower.run(ready))
+        with capture_logs() as said:
+            await until_said(said, "the log does not answer", running)
+    finally:
+        empty_broker.resume()
+    await asyncio.wait_for(ready.wait(), BOUND_S)
+    assert [record.offset for record in seen.records] == [0]
+    running.cancel()
+    await asyncio.wait([running])
+    await log.close()
+
+
+@pytest.mark.kafka
+async def test_what_waiting_does_not_mend_ends_the_start(empty_broker: KafkaBroker, tmp_path: Path) -> None:
+    assert await entered(settings(empty_broker, tmp_path)) == [0]
+    with pytest.raises(ConflictError, match="has 2 partitions, but 3 are configured"):
+        await entered(settings(empty_broker, tmp_path, partitions=3))
+
+
+class DedupeWindow:
+    """Rules that remember what they folded."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def apply(self, record: Record, message: object) -> None:
+        self.records.append(record)
+
+    def decide(self, record: Record, message: object) -> Sequence[Fact]:
+        return ()
+
+
+async def entered(settings: Settings) -> list[int]:
+    """The offset of a record that is appended as soon as the surroundings are there."""
+    async with role_context(settings, Peers({})) as context:
+        return await context.log.append([NewRecord(DEVICES.name, 0, b"k", b"")])
+
+
+async def until_said(said: Sequence[Mapping[str, object]], event: str, running: "asyncio.Task[object]") -> None:
+    """Return once that was logged; the task must go on meanwhile."""
+    async with asyncio.timeout(BOUND_S):
+        while not any(entry["event"] == event for entry in said):
+            assert not running.done(), running
+            await asyncio.sleep(0.01)

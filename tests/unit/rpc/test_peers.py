@@ -1,0 +1,133 @@
+"""Reading one's own writes along the chain of roles, each behind its own servicer."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from protos.runtime.v1.log_pb2 import Position
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.runtime.errors import DeadlineError
+from services.runtime.log.port import Partition
+from services.runtime.projection.positions import PositionsServicer, Progress
+from services.runtime.rpc import peers
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import Channel, LocalServer, Server
+
+BOUND_S = 10.0
+WRITTEN = Position(topic="device-commands", partition=2, offset=10)
+COMMANDS, DEVICES = Partition("device-commands", 2), Partition("devices", 2)
+
+
+def channel(*progresses: Progress) -> Channel:
+    """To an instance of a role that serves this progress."""
+    server = LocalServer()
+    add_PositionsServiceServicer_to_server(PositionsServicer(*progresses), cast(Server, server))
+    return server.channel()
+
+
+def reading(*topics: str, partitions: tuple[int, ...] = (0, 1, 2, 3)) -> Progress:
+    """The progress of a role that has applied nothing yet."""
+    progress = Progress()
+    progress.advance({Partition(topic, number): 0 for topic in topics for number in partitions})
+    return progress
+
+
+async def turns(count: int = 50) -> None:
+    """Let everything run that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_caller_waits_along_the_chain_until_the_last_role_has_seen_it() -> None:
+    registry, aliases, targeting = reading("device-commands", "sessions"), reading("devices"), reading("devices")
+    of_roles = {"registry": [channel(registry, aliases)], "targeting": [channel(targeting)], "delivery": []}
+    settling = asyncio.create_task(Peers(of_roles).wait_applied([WRITTEN]))
+    for progress, applied, produced in (
+        (registry, {COMMANDS: 10}, {}),
+        (registry, {COMMANDS: 11}, {DEVICES: 6}),
+        (aliases, {DEVICES: 5}, {}),
+        (aliases, {DEVICES: 6}, {}),
+        (targeting, {DEVICES: 5}, {}),
+    ):
+        await turns()
+        assert not settling.done()
+        progress.advance(applied, produced)
+    await turns()
+    assert not settling.done()
+    targeting.advance({DEVICES: 6})
+    await asyncio.wait_for(settling, BOUND_S)
+
+
+async def test_what_is_there_already_is_not_waited_for() -> None:
+    registry = reading("device-commands", "devices")
+    registry.advance({COMMANDS: 11, DEVICES: 6}, {DEVICES: 6})
+    targeting = reading("devices")
+    targeting.advance({DEVICES: 6})
+    await Peers({"registry": [channel(registry)], "targeting": [channel(targeting)]}).wait_applied([WRITTEN])
+    await Peers({}).wait_applied([])
+
+
+async def test_a_role_that_is_behind_ends_the_wait_with_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SETTLE_S", 0.05)
+    behind = Peers({"registry": [channel(reading("device-commands"))], "targeting": []})
+    with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
+        await behind.wait_applied([WRITTEN])
+
+
+async def test_a_role_that_is_away_is_answered_like_one_that_is_behind() -> None:
+    away = Peers({"registry": [LocalServer().channel()], "targeting": []})
+    with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
+        await away.wait_applied([WRITTEN])
+
+
+async def test_only_the_shard_that_reads_the_partition_is_waited_for() -> None:
+    shards = [reading("device-commands", "devices", partitions=(n, n + 2)) for n in (0, 1)]
+    sharded = Peers({"registry": [channel(shard) for shard in shards], "targeting": []})
+    settling = asyncio.create_task(sharded.wait_applied([WRITTEN]))
+    shards[1].advance({Partition("device-commands", 3): 11})
+    await turns()
+    assert not settling.done()
+    shards[0].advance({COMMANDS: 11})
+    await asyncio.wait_for(settling, BOUND_S)
+
+
+async def test_the_facts_of_every_shard_are_waited_for() -> None:
+    """A batch over two shards' partitions: targeting must have seen what each of them wrote."""
+    first, second = (reading("device-commands", partitions=(n, n + 2)) for n in (0, 1))
+    first.advance({COMMANDS: 11}, {DEVICES: 3})
+    second.advance({Partition("device-commands", 3): 8}, {Partition("devices", 3): 5})
+    targeting = reading("devices")
+    targeting.advance({DEVICES: 3})
+    sharded = Peers({"registry": [channel(first), channel(second)], "targeting": [channel(targeting)]})
+    settling = asyncio.create_task(
+        sharded.wait_applied([WRITTEN, Position(topic="device-commands", partition=3, offset=7)])
+    )
+    await turns()
+    assert not settling.done()
+    targeting.advance({Partition("devices", 3): 5})
+    await asyncio.wait_for(settling, BOUND_S)
+
+
+async def test_the_owner_of_a_partition_is_its_number_modulo_the_instances() -> None:
+    channels = [channel() for _ in range(3)]
+    of_roles = Peers({"registry": channels})
+    assert [channels.index(of_roles.owner("registry", partition)) for partition in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert list(of_roles.all("registry")) == channels
+
+
+async def test_a_wait_sees_an_advance_that_comes_between_looking_and_waiting() -> None:
+    progress = reading("devices")
+    change = progress.change
+    progress.advance({DEVICES: 1})
+    assert change.is_set()
+    assert not progress.change.is_set()
+    await asyncio.wait_for(progress.wait([(DEVICES, 0), (Partition("elsewhere", 9), 4)]), BOUND_S)
+
+
+def test_what_was_produced_is_told_by_partition_number() -> None:
+    progress = Progress()
+    progress.advance({}, {DEVICES: 6, Partition("devices", 3): 2, Partition("tasks", 2): 0})
+    assert progress.produced("devices", 2) == 6
+    assert progress.produced("devices", 0) == 0
+    assert progress.produced_in([2]) == [Position(topic="devices", partition=2, offset=5)]
