@@ -43,8 +43,8 @@ from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.rpc.transport import connect
+from testkit.kafka import KafkaBroker
 from tests.journeys.installation import AppServer, Installation, TestApp
-from tests.kit.kafka import KafkaBroker
 
 STAGES = ("answered", "started", "first frame", "last frame", "acknowledged", "outcomes in log", "rows")
 _ROWS_LOOK_S = 0.02

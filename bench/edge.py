@@ -30,7 +30,7 @@ from rich.table import Table
 
 from bench.end_to_end import CARILLON, listening
 from bench.programs import free_port
-from tests.kit.kafka import KafkaBroker
+from testkit.kafka import KafkaBroker
 
 WARM_UP_S = 1.0
 BODIES = 500

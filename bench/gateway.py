@@ -35,7 +35,7 @@ from rich.table import Table
 
 from bench.peers import FRAME_BYTES, Floor, Gateway, Mosquitto, Nats, Peer, Start
 from bench.programs import Built, Program, check_open_files, installed, note
-from tests.kit.certificates import Authority
+from testkit.certificates import Authority
 
 SCENARIOS = ("storm", "memory", "fanout", "unicast", "tls")
 FLOOR, DEFAULT = "C floor", "mosquitto"

@@ -7,8 +7,8 @@ import pytest
 import structlog
 
 from services.runtime.process.logs import logger
-from tests.kit.kafka import KafkaBroker, kafka
-from tests.kit.service import Service
+from testkit.kafka import KafkaBroker, kafka
+from testkit.service import Service
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 hypothesis.settings.register_profile(

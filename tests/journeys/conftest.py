@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from testkit.clickhouse import ClickHouseServer
+from testkit.kafka import kafka
 from tests.journeys.installation import AppServer, Installation, TestApp
-from tests.kit.clickhouse import ClickHouseServer
-from tests.kit.kafka import kafka
 
 FEW_PROCESSES = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 KINDS = [*FEW_PROCESSES, pytest.param("shards", marks=pytest.mark.kafka)]

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.kit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
 CALLED = ("registry", "targeting", "scheduling", "delivery", "analytics")

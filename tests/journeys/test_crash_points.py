@@ -17,10 +17,10 @@ import pytest
 from carillon.replay import REPLAYED
 from carillon_device import DeviceError
 from services.runtime.process.crashpoint import Point
+from testkit.device import VirtualDevice
+from testkit.repository import ROOT
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import message
-from tests.kit.device import VirtualDevice
-from tests.kit.repository import ROOT
 
 IOS_TOKEN = "cd" * 32
 DEVICES = 3
@@ -57,7 +57,7 @@ class Mortal(Installation):
         env = {**self.env_of("up"), "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": place}
         with self.output().open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.kit.crashing", "up"), env=env, stdout=output, stderr=output
+                *(sys.executable, "-m", "testkit.crashing", "up"), env=env, stdout=output, stderr=output
             )
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from services.apns_simulator.certificate import public_key
+from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from tests.journeys.conftest import FEW_PROCESSES
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp
-from tests.kit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 
 BOUND_S = 30
 TOKEN = "ab" * 32

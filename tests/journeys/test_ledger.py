@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.kafka import kafka
+from testkit.kafka import kafka
 from tests.soak.run import Plan, Soak
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from testkit.device import VirtualDevice
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
-from tests.kit.device import VirtualDevice
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
 

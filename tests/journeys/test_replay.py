@@ -21,9 +21,9 @@ from click.testing import CliRunner
 
 from carillon.main import main
 from carillon.replay import REPLAYED
+from testkit.device import VirtualDevice
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
 from tests.journeys.test_push import message, shown
-from tests.kit.device import VirtualDevice
 
 IOS_TOKEN = "ab" * 32
 Digests = dict[str, str]

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testkit.device import VirtualDevice
 from tests.journeys.installation import AppServer, Installation, TestApp
 from tests.journeys.test_push import message, shown
-from tests.kit.device import VirtualDevice
 
 DEVICES = 4
 KILLS = 3

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from carillon.replay import REPLAYED
+from testkit.device import VirtualDevice
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, message, shown
-from tests.kit.device import VirtualDevice
 
 pytestmark = [
     pytest.mark.kafka,

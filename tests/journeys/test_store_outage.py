@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
+from testkit.clickhouse import ClickHouseServer
+from testkit.device import VirtualDevice
 from tests.journeys.installation import AppServer, Installation
 from tests.journeys.test_push import message, shown
-from tests.kit.clickhouse import ClickHouseServer
-from tests.kit.device import VirtualDevice
 
 PUSHES = 20
 

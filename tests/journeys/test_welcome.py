@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from carillon.welcome import command_line
+from testkit.certificates import Authority
+from testkit.device import VirtualDevice
 from tests.journeys.installation import CARILLON, Installation
-from tests.kit.certificates import Authority
-from tests.kit.device import VirtualDevice
 
 
 @pytest.fixture

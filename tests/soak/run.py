@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from testkit.kafka import KafkaBroker
 from tests.journeys.installation import AppServer, Installation, TestApp
-from tests.kit.kafka import KafkaBroker
 from tests.soak.apple import ApplePhones
 from tests.soak.chaos import Chaos
 from tests.soak.checks import Case, Client, Finding, findings

@@ -9,7 +9,7 @@ import pytest
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import MAX_WAITING_BYTES, Log
 from services.runtime.log.sqlite import SqliteLog
-from tests.kit.kafka import KafkaBroker
+from testkit.kafka import KafkaBroker
 
 PARTITIONS = 4
 

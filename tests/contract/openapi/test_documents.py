@@ -13,9 +13,9 @@ from edge.openapi.schema import completed, schemas
 from edge.v2.push.targets import SendTo
 from services.domain import device_protocol
 from services.gateway import push_frames as frames
+from testkit.repository import ROOT
+from testkit.service import DOORS, Service
 from tests.contract.openapi.variants import Json, Variants
-from tests.kit.repository import ROOT
-from tests.kit.service import DOORS, Service
 
 DOCS = ROOT / "docs" / "openapi"
 PLACES = [("device", "v2", ASYNCAPI_PATH), *((door, door, OPENAPI_PATH) for door in DOORS)]

@@ -11,9 +11,9 @@ import pytest
 from edge.core.idempotency import HEADER
 from edge.openapi import android, device, ios, v2_push_examples
 from edge.openapi.documents import DOCUMENTS
+from testkit.service import DOORS, Service
 from tests.contract.openapi.variants import Json, Variants
 from tests.journeys.installation import TestApp
-from tests.kit.service import DOORS, Service
 
 _PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
 """Fields that say who sends a request: a wrong one is answered as a wrong sign is."""

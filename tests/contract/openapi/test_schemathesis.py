@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from edge.openapi.documents import DOCUMENTS
+from testkit.service import Service
 from tests.contract.openapi.test_limits import OPERATIONS, Stage
-from tests.kit.service import Service
 from tests.roles.edge.signing import signed
 
 EXAMPLES = 30

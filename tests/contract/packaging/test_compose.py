@@ -22,7 +22,7 @@ from carillon.main import ROLES, main, wiring
 from services.domain.role_context import DEFAULT_ADDRESSES
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
-from tests.kit.repository import ROOT
+from testkit.repository import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -208,7 +208,7 @@ def uses_keys(path: Path) -> bool:
         isinstance(node, ast.Attribute)
         and node.attr == "keys"
         and isinstance(node.value, ast.Name | ast.Attribute)
-        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr).strip("_") == "around"
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr).strip("_") == "context"
         for node in ast.walk(ast.parse(path.read_text()))
     )
 
@@ -225,7 +225,7 @@ def test_kafka_advertises_what_the_roles_are_told_and_keeps_its_data() -> None:
 
 
 def test_kafka_is_the_version_that_the_tests_run() -> None:
-    pom = (ROOT / "tests/kit/kafka/pom.xml").read_text()
+    pom = (ROOT / "testkit/kafka/pom.xml").read_text()
     version = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([\d.]+)</version>", pom)
     assert version
     assert SERVICES["kafka"]["image"] == f"apache/kafka:{version[1]}"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from picows import WSMsgType
 
+from testkit.certificates import Authority
 from tests.contract.sdk.conftest import Start
 from tests.contract.sdk.driven import Driven
 from tests.contract.sdk.gateway import ScriptedGateway, Visit, push
-from tests.kit.certificates import Authority
 
 
 async def connected(start: Start, gateway: ScriptedGateway, **welcome: Any) -> tuple[Driven, Visit]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import Message
-from tests.kit.repository import ROOT
+from testkit.repository import ROOT
 from tests.roles.gateway.conftest import ANDROID, House
 
 FILES = {

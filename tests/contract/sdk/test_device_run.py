@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import Message
+from testkit.certificates import Authority
 from tests.contract.sdk.gateway import ScriptedGateway
-from tests.kit.certificates import Authority
 from tests.roles.gateway.conftest import ANDROID, House
 
 

@@ -14,7 +14,7 @@ from edge.openapi.documents import DOCUMENTS
 from services.domain import device_protocol
 from services.gateway.connection import _CODES
 from services.runtime.errors import InputError
-from tests.kit.repository import ROOT
+from testkit.repository import ROOT
 
 PAGE = (ROOT / "docs" / "devices.md").read_text()
 

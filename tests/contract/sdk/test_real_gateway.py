@@ -7,8 +7,8 @@ import pytest
 
 from carillon_device import DeadlineError, DeviceEndedError, Frame, RefusedError, UnavailableError
 from protos.push.v1.push_pb2 import Message
+from testkit.device import VirtualDevice
 from tests.contract.sdk.driven import Driven
-from tests.kit.device import VirtualDevice
 from tests.roles.gateway.conftest import ANDROID, IOS, House
 from tests.roles.gateway.scripted import BOUND_S, Client
 

@@ -15,7 +15,7 @@ import pytest
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.runtime.log.sqlite import SqliteLog
-from tests.kit.clickhouse import ClickHouseServer
+from testkit.clickhouse import ClickHouseServer
 
 OVER_HTTP = {
     "test_acks",

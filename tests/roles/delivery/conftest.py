@@ -54,7 +54,7 @@ from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Channel, LocalServer
 from services.targeting.main import TargetingSettings
 from services.targeting.main import build as build_targeting
-from tests.kit.dying_role import KilledError, MortalLog, add_servicers, records_of
+from testkit.dying_role import KilledError, MortalLog, add_servicers, records_of
 
 START_MS = 1_800_000_000_000
 PARTITIONS = 2

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from services.runtime.rpc.transport import Keepalive, connect, serve
-from tests.kit.proxy import StallingProxy, stalling_proxy
+from testkit.proxy import StallingProxy, stalling_proxy
 from tests.roles.delivery.conftest import BOUND_S, At, House
 
 A = At(0, 1)

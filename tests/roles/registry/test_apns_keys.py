@@ -18,7 +18,7 @@ from services.domain.keys import Keyring
 from services.domain.topics import APPS
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log.port import Partition
-from tests.kit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
+from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
 from tests.roles.registry.conftest import Running
 
 

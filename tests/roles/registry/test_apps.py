@@ -29,7 +29,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import Page, SqliteLog
 from services.runtime.projection.follower import decode
 from services.runtime.projection.store import SqliteStore
-from tests.kit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from tests.roles.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start, records
 
 REQUEST = CreateAppRequest(platform=PLATFORM_IOS, name="天气", package="com.example.weather", account="ACME")

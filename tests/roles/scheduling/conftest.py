@@ -36,7 +36,7 @@ from services.runtime.projection.follower import decode
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
 from services.scheduling.main import SchedulingSettings, build
-from tests.kit.dying_role import KilledError, MortalLog, add_servicers, records_of
+from testkit.dying_role import KilledError, MortalLog, add_servicers, records_of
 
 START_MS = 1_800_000_000_000
 PARTITIONS = 4

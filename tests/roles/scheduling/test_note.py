@@ -11,7 +11,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.projection.follower import Fact
 from services.scheduling import decide
 from services.scheduling.main import SchedulingState
-from tests.kit.dying_role import KilledError
+from testkit.dying_role import KilledError
 from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, House, started
 
 

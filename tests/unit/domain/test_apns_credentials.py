@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, ApnsKey, App
 from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials, sealed
 from services.domain.keys import Keyring
-from tests.kit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
+from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
 
 KEYS = Keyring(bytes(32))
 

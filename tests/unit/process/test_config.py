@@ -13,7 +13,7 @@ from services.runtime.log.kafka.security import IN_THE_CLEAR, Login
 from services.runtime.process import settings as config
 from services.runtime.process.settings import Port, Settings, SettingsError, addresses, environment, load
 from services.runtime.rpc.transport import Tls
-from tests.kit.certificates import Authority
+from testkit.certificates import Authority
 
 
 class DoorSettings(Settings, frozen=True, kw_only=True):

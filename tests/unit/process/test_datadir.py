@@ -6,7 +6,7 @@ import pytest
 
 from services.runtime.errors import CarillonError, ConflictError
 from services.runtime.process.data_directory import held
-from tests.kit.holding_process import holding
+from testkit.holding_process import holding
 
 HOLD = """
 from pathlib import Path

@@ -26,8 +26,8 @@ from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Fact, Follower, MemoryStorage
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
-from tests.kit.dying_role import MortalLog, add_servicers
-from tests.kit.kafka import KafkaBroker
+from testkit.dying_role import MortalLog, add_servicers
+from testkit.kafka import KafkaBroker
 
 PARTITIONS = 2
 BOUND_S = 60

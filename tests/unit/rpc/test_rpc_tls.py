@@ -13,7 +13,7 @@ from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub, add_PositionsSe
 from services.runtime.errors import UnavailableError
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.rpc.transport import Channel, Tls, connect, serve
-from tests.kit.certificates import Authority
+from testkit.certificates import Authority
 
 ASKED = AwaitRequest(positions=[Position(topic="devices", partition=1, offset=2)])
 

@@ -17,8 +17,8 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
-from tests.kit.clickhouse import ClickHouseServer, LossyNetwork
-from tests.kit.dying_role import MortalLog
+from testkit.clickhouse import ClickHouseServer, LossyNetwork
+from testkit.dying_role import MortalLog
 from tests.roles.analytics.support import make, running, send, value
 
 A_BATCH = 10

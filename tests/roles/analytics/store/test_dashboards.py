@@ -16,7 +16,7 @@ from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import Platform
 from services.runtime.log.port import NewRecord
 from services.runtime.process import metrics
-from tests.kit.repository import ROOT
+from testkit.repository import ROOT
 from tests.roles.analytics.statistics.world import World
 from tests.roles.analytics.support import (
     APP,

@@ -18,7 +18,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import load
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
-from tests.kit.clickhouse import ClickHouseServer, LossyNetwork
+from testkit.clickhouse import ClickHouseServer, LossyNetwork
 from tests.roles.analytics.ingestion.test_crashes import assert_exact, new_records
 from tests.roles.analytics.support import make, running, value
 from tests.roles.analytics.test_main import context

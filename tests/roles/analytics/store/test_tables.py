@@ -8,7 +8,7 @@ import pytest
 
 from analytics.ingestion.attributes import ATTRIBUTES
 from analytics.store.retention import ACK_DAYS, HISTORY
-from tests.kit.repository import ROOT
+from testkit.repository import ROOT
 from tests.roles.analytics.statistics.world import World
 from tests.roles.analytics.store.test_dashboards import BROADCAST, devices, history
 from tests.roles.analytics.support import APP, T0

@@ -35,8 +35,8 @@ from services.registry.main import build as build_registry
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
-from tests.kit.apns_keys import KEY_ID, TEAM_ID, pem
-from tests.kit.dying_role import add_servicers
+from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.dying_role import add_servicers
 from tests.roles.delivery.conftest import (
     BOUND_S,
     FAILED,

@@ -15,7 +15,7 @@ from services.gateway.acceptor import Acceptor, listen
 from services.gateway.decide import Room, room
 from services.gateway.main import GatewaySettings
 from services.gateway.token_buckets import MAX_NAMES, Buckets, network
-from tests.kit.certificates import Authority
+from testkit.certificates import Authority
 from tests.roles.gateway.conftest import ANDROID, House, Opening
 from tests.roles.gateway.listener.raw import PING, UPGRADE, RawClient, frame
 from tests.roles.gateway.scripted import BOUND_S

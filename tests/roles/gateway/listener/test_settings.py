@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 
 from services.gateway.main import GatewaySettings
 from services.runtime.process.settings import SettingsError, load
-from tests.kit.certificates import Authority
+from testkit.certificates import Authority
 
 
 def refused(**given: object) -> str:

@@ -10,7 +10,7 @@ import pytest
 from protos.push.v1.push_pb2 import Message
 from services.gateway.certificate import Certificate
 from services.runtime.rpc.transport import Tls
-from tests.kit.certificates import Authority
+from testkit.certificates import Authority
 from tests.roles.gateway.conftest import ANDROID, House, Opening
 from tests.roles.gateway.listener.raw import UPGRADE, RawClient
 from tests.roles.gateway.scripted import BOUND_S

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.kit.clickhouse_http import USER, refusal_of
+from testkit.clickhouse_http import USER, refusal_of
 
 _STOP_S = 20
 _CHUNK_BYTES = 65_536
@@ -28,7 +28,7 @@ class ClickHouseServer:
 
     def start(self) -> None:
         """Return once it listens."""
-        command = [sys.executable, "-m", "tests.kit.clickhouse_http", str(self._directory), str(self.port)]
+        command = [sys.executable, "-m", "testkit.clickhouse_http", str(self._directory), str(self.port)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         line = self._process.stdout.readline()

@@ -1,6 +1,6 @@
 """ClickHouse's HTTP interface in front of chdb, as far as clients need it that keep no sessions.
 
-    python -m tests.kit.clickhouse_http DIRECTORY PORT
+    python -m testkit.clickhouse_http DIRECTORY PORT
 
 A query is the `query` parameter and then the body, plain or as a form; parameters named `param_x` are the query's own
 {x:Type}, `database` and what the transport takes aside all others are settings. The process prints its port once it

@@ -23,7 +23,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from tests.kit.repository import ROOT
+from testkit.repository import ROOT
 
 _JARS = ROOT / ".cache" / "kafka"
 _POM = Path(__file__).parent / "kafka" / "pom.xml"
