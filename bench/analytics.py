@@ -36,7 +36,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from bench.analytics_facts import APP, FIRST_ID, LOGIN, PARTITIONS, History
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
-from services.domain.topics import DELIVERIES
+from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.projection.dead_letters import DeadLetters
@@ -128,7 +128,7 @@ def main() -> None:
 async def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Rates in outcomes a second, times in ms."""
     history = History(arguments.devices, arguments.deliveries, SystemClock().now_ms())
-    log = SqliteLog(directory / "log" / "events.db")
+    log = SqliteLog(directory / "log" / "events.db", TOPICS)
     clickhouse = ClickHouse(None, directory / "chdb")
     await clickhouse.open()
     try:

@@ -33,8 +33,8 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from services.domain.topics import decode
 from services.runtime.log.port import Record
-from services.runtime.projection.follower import decode
 from services.targeting.server import resolve
 from services.targeting.state import TargetingState
 from services.targeting.store import Snapshots

@@ -128,9 +128,9 @@ async def _log(installation: Installation) -> AsyncIterator[Log]:
     bootstrap = installation.env.get("CARILLON_KAFKA_BOOTSTRAP")
     log: Log
     if bootstrap:
-        log = await KafkaLog.connect(bootstrap, partitions=PARTITIONS)
+        log = await KafkaLog.connect(bootstrap, TOPICS, partitions=PARTITIONS)
     else:
-        log = SqliteLog(installation.data / "log" / "events.db", read_only=True)
+        log = SqliteLog(installation.data / "log" / "events.db", TOPICS, read_only=True)
     try:
         yield log
     finally:
@@ -162,7 +162,7 @@ def running(directory: Path, roles: bool) -> Iterator[Installation]:
 
 async def _make_topics(bootstrap: str) -> None:
     """A young broker takes a while to make some hundred partitions, and the roles' start would not wait for it."""
-    log = await KafkaLog.connect(bootstrap, partitions=PARTITIONS, timeout_s=_ROUND_S)
+    log = await KafkaLog.connect(bootstrap, TOPICS, partitions=PARTITIONS, timeout_s=_ROUND_S)
     await log.ends(
         Partition(topic.name, number) for topic in TOPICS.values() for number in range(topic.partitions(PARTITIONS))
     )

@@ -22,9 +22,10 @@ from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from services.domain.ids import event_id, new_token
 from services.domain.role import RoleContext
 from services.domain.role_context import connected_peers, role_context
-from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, TOPICS, device_key
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.process import garbage_collection
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import Service
@@ -60,7 +61,7 @@ async def serve(devices: int) -> None:
     local = settings.kafka_bootstrap is None
     servers = {name: LocalServer() for name in ROLES}
     peers = (
-        Peers({name: [server.channel()] for name, server in servers.items()})
+        Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
         if local
         else connected_peers(environment(), None)
     )

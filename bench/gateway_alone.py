@@ -41,7 +41,7 @@ from services.delivery.main import build as build_delivery
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
-from services.domain.topics import APPS
+from services.domain.topics import APPS, TOPICS
 from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
 from services.runtime.errors import NotFoundError
@@ -155,13 +155,15 @@ def _send(connections: list[int], msgid: int) -> Send:
 
 async def main(directory: Path, real: bool) -> None:
     env = {**environment(), **_SETTINGS}
-    log = SqliteLog(directory / "log.db")
+    log = SqliteLog(directory / "log.db", TOPICS)
     fact = AppFact(app=App(appkey=APPKEY, platform=Platform.PLATFORM_ANDROID))
     await log.append([NewRecord(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
     front, behind, nobody = LocalServer(), LocalServer(), LocalServer()
     delivery = Counting(behind.channel()) if real else Script()
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, front))
-    peers = Peers({"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]})
+    peers = Peers(
+        {"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]}, TOPICS
+    )
     context = RoleContext(log, SystemClock(), peers, Keyring(MASTER), AppDirectory(log))
     services: list[Service] = [context.apps]
     if real:

@@ -18,6 +18,7 @@ from carillon.commands.connect import SOCKET
 from carillon.replay import REPLAYED
 from carillon.welcome import Door, Welcome
 from services.domain.role_context import DEFAULT_ADDRESSES, connected_peers, role_addresses, role_context
+from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory as datadir
@@ -144,7 +145,7 @@ def replay_role(role: str, verify: bool, until: str | None, into: Path | None, a
 
 async def _up(settings: Settings, roles: Mapping[str, Any]) -> None:
     servers = {name: LocalServer() for name in ROLES}
-    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     async with role_context(settings, peers) as context:
         socket = settings.data.absolute() / SOCKET
         outside = serve([f"unix:{socket}"])

@@ -88,7 +88,7 @@ async def _past(
     looked_at = {partition: end for partition, end in now.items() if partition.topic not in whole}
     steps.begin(f"reading the log until {until.isoformat()}", sum(looked_at.values()))
     then = await ends_at(log, looked_at, (until - _EPOCH) // timedelta(milliseconds=1), steps.done)
-    devices = SqliteLog(work / "devices.db")
+    devices = SqliteLog(work / "devices.db", TOPICS)
     try:
         past = PointInTimeLog(log, {**now, **then}, [DEVICES.name], devices)
         if role in _READ_DEVICES:

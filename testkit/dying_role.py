@@ -18,6 +18,7 @@ class MortalLog:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self.topics = log.topics
         self.died = asyncio.Event()
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:

@@ -11,9 +11,8 @@ from pyroaring import BitMap
 from analytics.ingestion.registrations import Registrations
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionFact
-from services.domain.topics import DELIVERIES, DEVICES, PUSHES, SESSIONS
+from services.domain.topics import DELIVERIES, DEVICES, PUSHES, SESSIONS, decode
 from services.runtime.log.port import Record
-from services.runtime.projection.follower import decode
 
 _NAMING = (SESSIONS.name, PUSHES.name, DELIVERIES.name)
 

@@ -22,9 +22,10 @@ from analytics.ingestion.registrations import Registrations
 from analytics.ingestion.rows import SOURCES, Translation
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, token
-from services.domain.topics import DEVICES, PUSH_COMMANDS, SESSIONS, Topic, owned
+from services.domain.topics import DEVICES, PUSH_COMMANDS, SESSIONS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, Partition, Record, check_log
+from services.runtime.log.topics import Topic, owned
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED, INSERTED, LAG

@@ -28,9 +28,18 @@ from protos.registry.v1.apps_pb2 import AppFact, Platform
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
-from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS, TASKS
+from services.domain.topics import (
+    APPS,
+    DELIVERIES,
+    DEVICE_COMMANDS,
+    DEVICES,
+    PUSH_COMMANDS,
+    PUSHES,
+    SESSIONS,
+    TASKS,
+    decode,
+)
 from services.runtime.log.port import Record
-from services.runtime.projection.follower import decode
 
 SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES, DEVICE_COMMANDS, APPS)
 """The topics that are read."""

@@ -32,8 +32,8 @@ from edge.core.push import Prepared, Push, Pushes, Receipt, new_task_key
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.domain.topics import partition_of
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import SETTLE_S, Peers
 

@@ -14,9 +14,10 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.domain.ids import MessageIds, event_id
 from services.domain.targets import Resolved, Targets
-from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS, partition_of
+from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES, NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
 
 

@@ -17,9 +17,10 @@ from protos.scheduling.v1.scheduling_pb2 import (
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.ids import event_id
-from services.domain.topics import TASK_COMMANDS, partition_of
+from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import ConflictError
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
 

@@ -5,8 +5,9 @@ from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
 
 

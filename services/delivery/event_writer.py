@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.ids import event_id
-from services.domain.topics import Topic
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.log.topics import Topic
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED

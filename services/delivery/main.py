@@ -22,8 +22,8 @@ from services.delivery.server import DeliveryServicer
 from services.delivery.state.snapshots import DeliveryFold, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials
 from services.domain.role import Role, RoleContext
-from services.domain.topics import owned
 from services.runtime.log.port import Log
+from services.runtime.log.topics import owned
 from services.runtime.process.settings import PREFIX, Settings, SettingsError
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import PositionsServicer

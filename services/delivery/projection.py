@@ -15,7 +15,7 @@ from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import Waiting
-from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
 from services.runtime.process.clock import Clock
@@ -24,7 +24,6 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import PENDING, PUSHES_STARTED
 from services.runtime.process.retries import until_available
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.follower import decode
 from services.runtime.projection.positions import Progress
 
 SOURCE = Partition(PUSH_COMMANDS.name, 0)

@@ -8,12 +8,11 @@ from google.protobuf.message import DecodeError
 
 from protos.registry.v1.apps_pb2 import App, AppFact
 from services.domain.revocations import NONE_REVOKED, RevokedNumbers
-from services.domain.topics import APPS
+from services.domain.topics import APPS, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import until_available
-from services.runtime.projection.follower import decode
 from services.runtime.projection.positions import Progress
 
 _PARTITION = Partition(APPS.name, 0)

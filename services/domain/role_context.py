@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
+from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
@@ -34,7 +35,9 @@ def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
     """The other roles over sockets."""
-    return Peers({role: [connect(address, tls) for address in role_addresses(role, env)] for role in DEFAULT_ADDRESSES})
+    return Peers(
+        {role: [connect(address, tls) for address in role_addresses(role, env)] for role in DEFAULT_ADDRESSES}, TOPICS
+    )
 
 
 async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
@@ -42,13 +45,14 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
     if settings.kafka_bootstrap is not None:
         return await KafkaLog.connect(
             settings.kafka_bootstrap,
+            TOPICS,
             partitions=settings.partitions,
             replication=settings.kafka_replication,
             security=settings.kafka_security(),
         )
     directory = settings.data / "log"
     directory.mkdir(parents=True, exist_ok=True)
-    return SqliteLog(directory / "events.db", partitions=settings.partitions, read_only=read_only)
+    return SqliteLog(directory / "events.db", TOPICS, partitions=settings.partitions, read_only=read_only)
 
 
 async def _reached_log(settings: Settings) -> Log:

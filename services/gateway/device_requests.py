@@ -20,10 +20,11 @@ from services.domain.device_protocol import (
     registration,
 )
 from services.domain.role import RoleContext
-from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.gateway.connections import Session
 from services.runtime.errors import CarillonError, ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.topics import partition_of
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED
 

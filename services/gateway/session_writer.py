@@ -8,10 +8,11 @@ from collections.abc import Callable
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain import ids
-from services.domain.topics import SESSIONS, partition_of
+from services.domain.topics import SESSIONS
 from services.gateway.connections import Session
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log.port import Log, NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger

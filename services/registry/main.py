@@ -9,7 +9,7 @@ from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.apps import AppDirectory
 from services.domain.role import Role, RoleContext
-from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, Topic, owned
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
 from services.registry.lookups import Lookups
 from services.registry.projection import AliasRules, DeviceRules, FindApp, KnownApps
 from services.registry.revocation_worker import Revoking
@@ -17,6 +17,7 @@ from services.registry.server import RegistryServicer
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
 from services.runtime.log.point_in_time import until_ready
 from services.runtime.log.port import Log, Partition
+from services.runtime.log.topics import Topic, owned
 from services.runtime.process.settings import Settings
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Follower

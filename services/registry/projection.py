@@ -8,12 +8,13 @@ from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from protos.registry.v1.devices_pb2 import ClearAlias, Device, DeviceCommand, DeviceFact
 from services.domain.apps import AppDirectory
 from services.domain.revocations import revocations_key
-from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key, partition_of
+from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.registry.decide import Place, decide
 from services.registry.decide_revocations import removed, revoke_all, revoke_one
 from services.registry.state import AliasState, DeviceState, origin
 from services.registry.store import AliasTable, DeviceTable
 from services.runtime.log.port import Record
+from services.runtime.log.topics import partition_of
 from services.runtime.projection.follower import Fact
 
 _REMEMBERED_COMMANDS = 50_000

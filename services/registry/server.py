@@ -36,12 +36,13 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, Regist
 from protos.runtime.v1.log_pb2 import Meta, Origin, Position
 from services.domain import ids
 from services.domain.role import RoleContext
-from services.domain.topics import APPS, DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apns_keys import change_apns
 from services.registry.app_changes import settings_changed
 from services.registry.lookups import Lookups
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.topics import partition_of
 from services.runtime.rpc.transport import Context
 
 DEFAULT_PERIOD_S = 86_400

@@ -11,9 +11,10 @@ from protos.gateway.v1.sessions_pb2 import (
     SessionFact,
 )
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
-from services.domain.topics import device_key, partition_of
+from services.domain.topics import device_key
 from services.registry.store import AliasTable, DeviceTable
 from services.runtime.log.port import Record
+from services.runtime.log.topics import partition_of
 
 DEVICES_PER_ALIAS = 10
 SIGNS_OF_LIFE = frozenset({SESSION_EVENT_KIND_OPENED, SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_IN})

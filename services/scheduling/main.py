@@ -9,8 +9,9 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
 from services.domain.role import Role, RoleContext
 from services.domain.targets import Targets
-from services.domain.topics import TASK_COMMANDS, TASKS, owned
+from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import Log, Partition, Record
+from services.runtime.log.topics import owned
 from services.runtime.process.settings import Settings
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Fact, Follower

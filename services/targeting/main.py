@@ -6,8 +6,8 @@ from pathlib import Path
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.targeting.v1.targeting_pb2_grpc import add_TargetingServiceServicer_to_server
 from services.domain.role import Role, RoleContext
-from services.domain.topics import owned
 from services.runtime.log.port import Log
+from services.runtime.log.topics import owned
 from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.settings import Settings
 from services.runtime.projection.dead_letters import DeadLetters

@@ -12,10 +12,10 @@ from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.devices_pb2 import Device
 from services.delivery.state.audience_parts import listed_targets
 from services.domain.role_context import open_log
-from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, Topic
+from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, decode
 from services.runtime.log.port import Log, Partition, Record
+from services.runtime.log.topics import Topic
 from services.runtime.process.settings import Settings, load
-from services.runtime.projection.follower import decode
 
 READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")

@@ -12,9 +12,10 @@ from services.domain import device_protocol as protocol
 from services.domain.ids import event_id, new_token
 from services.domain.role import RoleContext
 from services.domain.targets import Targets
-from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key
 from services.runtime.errors import InputError, NotFoundError, SignError
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 
 
 class Caller(msgspec.Struct, frozen=True):

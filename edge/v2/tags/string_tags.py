@@ -12,8 +12,9 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
 

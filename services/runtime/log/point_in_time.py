@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from google.protobuf.message import DecodeError
 
 from services.runtime.errors import ConflictError
+from services.runtime.log.decoding import decode
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
-from services.runtime.projection.follower import decode
+from services.runtime.log.topics import Topics
 
 Ends = Mapping[Partition, int]
 
@@ -23,7 +24,7 @@ async def ends_at(log: Log, ends: Ends, moment_ms: int, on_batch: Callable[[int]
             while reached.keys().isdisjoint(found):
                 records = await reader.read()
                 on_batch(len(records))
-                _look(records, reached, ends, moment_ms, found)
+                _look(log.topics, records, reached, ends, moment_ms, found)
         finally:
             await reader.close()
         reached = {partition: offset for partition, offset in reached.items() if partition not in found}
@@ -31,22 +32,27 @@ async def ends_at(log: Log, ends: Ends, moment_ms: int, on_batch: Callable[[int]
 
 
 def _look(
-    records: Sequence[Record], reached: dict[Partition, int], ends: Ends, moment_ms: int, found: dict[Partition, int]
+    topics: Topics,
+    records: Sequence[Record],
+    reached: dict[Partition, int],
+    ends: Ends,
+    moment_ms: int,
+    found: dict[Partition, int],
 ) -> None:
     for record in records:
         partition = Partition(record.topic, record.partition)
         if partition in found:
             continue
-        if record.offset >= ends[partition] or _time_ms(record) > moment_ms:
+        if record.offset >= ends[partition] or _time_ms(topics, record) > moment_ms:
             found[partition] = min(record.offset, ends[partition])
         elif record.offset + 1 == ends[partition]:
             found[partition] = ends[partition]
         reached[partition] = record.offset + 1
 
 
-def _time_ms(record: Record) -> int:
+def _time_ms(topics: Topics, record: Record) -> int:
     try:
-        time_ms: int = decode(record).meta.time_ms
+        time_ms: int = decode(topics, record).meta.time_ms
     except DecodeError:
         return 0
     return time_ms
@@ -69,6 +75,7 @@ class PointInTimeLog:
 
     def __init__(self, log: Log, ends: Ends, apart: Iterable[str], other: Log) -> None:
         self._log = log
+        self.topics = log.topics
         self._ends = ends
         self._apart = frozenset(apart)
         self._other = other

@@ -10,8 +10,8 @@ last one of a key, so offsets may have gaps.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError, InputError
+from services.runtime.log.topics import Topics
 from services.runtime.process.retries import until_available
 
 
@@ -51,14 +51,14 @@ NO_ANSWER = "the log does not answer"
 """What every reader says while it asks again."""
 
 
-def checked_size(new_records: Sequence[NewRecord]) -> int:
+def checked_size(new_records: Sequence[NewRecord], topics: Topics) -> int:
     """The bytes that the drafts take while they wait. InputError: unknown topic, or a record too large."""
     total = 0
     for new_record in new_records:
         size = len(new_record.key) + len(new_record.value)
         if size > MAX_RECORD_BYTES:
             raise InputError(f"a record of {size} bytes is too large for the event log: {MAX_RECORD_BYTES} at most")
-        topic = TOPICS.get(new_record.topic)
+        topic = topics.get(new_record.topic)
         if topic is None or new_record.partition < 0 or (topic.single and new_record.partition):
             raise InputError(f"the event log has no partition {new_record.topic}/{new_record.partition}")
         total += size + RECORD_OVERHEAD_BYTES
@@ -84,6 +84,11 @@ class Reader(Protocol):
 
 class Log(Protocol):
     """An event log. One object a process; every method may be called concurrently from one event loop."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics that records can be appended to."""
+        ...
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         """Append durably; returns each draft's offset, in order.

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar
 
-from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
 from services.runtime.log.recent_records import RecentRecords
+from services.runtime.log.topics import Topics
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -52,12 +52,14 @@ class SqliteLog:
     def __init__(
         self,
         path: Path,
+        topics: Topics,
         *,
         partitions: int | None = None,
         read_only: bool = False,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self._path = path
+        self.topics = topics
         self.read_only = read_only
         self._lock = None if read_only else _lock(path)
         self._writer = None if read_only else _connect(path, read_only=False)
@@ -77,7 +79,7 @@ class SqliteLog:
         if self.read_only:
             raise ConflictError(f"{self._path} was opened for reading only")
         self._check_open()
-        size = checked_size(new_records)
+        size = checked_size(new_records, self.topics)
         self._budget.enter(size)
         return list(await self._batcher.put(new_records, size)) if new_records else []
 
@@ -154,7 +156,7 @@ class SqliteLog:
         self.recent.add(
             Record(new_record.topic, new_record.partition, offset, new_record.key, new_record.value)
             for new_record, offset in zip(new_records, offsets, strict=True)
-            if not TOPICS[new_record.topic].compacted
+            if not self.topics[new_record.topic].compacted
         )
         for reader in self._readers:
             reader.notify(changed)
@@ -172,7 +174,7 @@ class SqliteLog:
                     [(p.topic, p.number, end) for p, end in ends.items()],
                 )
                 for topic, partition, offset, key, _ in rows:
-                    if TOPICS[topic].compacted:
+                    if self.topics[topic].compacted:
                         _compact(self._writer, topic, partition, offset, key)
         except sqlite3.Error as error:
             raise UnavailableError(f"the event log {self._path} cannot be written: {error}") from error

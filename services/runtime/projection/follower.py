@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.domain.topics import TOPICS, Topic
 from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.log.decoding import decode
 from services.runtime.log.port import NO_ANSWER, Log, NewRecord, Partition, Reader, Record, check_log
+from services.runtime.log.topics import Topic
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED, APPLIED
@@ -248,7 +249,7 @@ class Follower:
 
     def _fold_one(self, record: Record) -> Meta:
         try:
-            message = decode(record)
+            message = decode(self._log.topics, record)
             self._rules.apply(record, message)
         except (DecodeError, ValueError) as error:
             self._dead_letters.park(record, error)
@@ -330,7 +331,7 @@ class Follower:
     def _one(self, record: Record) -> list[NewRecord]:
         source = Partition(record.topic, record.partition)
         try:
-            message = decode(record)
+            message = decode(self._log.topics, record)
             if source in self._folds:
                 self._rules.apply(record, message)
             facts = self._rules.decide(record, message) if source in self._decides else ()
@@ -361,13 +362,6 @@ class Follower:
                 Record(new_record.topic, new_record.partition, -1, new_record.key, new_record.value), fact.message
             )
         return new_record
-
-
-def decode(record: Record) -> Any:
-    """The record's envelope; DecodeError when it is none."""
-    message: Message = TOPICS[record.topic].envelope()
-    message.ParseFromString(record.value)
-    return message
 
 
 def _next_offsets(records: Sequence[Record]) -> dict[Partition, int]:

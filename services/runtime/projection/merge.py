@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from services.runtime.log.decoding import decode
 from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
 from services.runtime.process.retries import until_available
-from services.runtime.projection.follower import decode
 
 _A_LINE = 200
 _A_BATCH = 1000
@@ -125,7 +125,7 @@ class _Line:
 
     def _dated(self, record: Record) -> Dated:
         try:
-            message = decode(record)
+            message = decode(self._log.topics, record)
         except DecodeError:
             return Dated(record, None, self._time_ms)
         self._time_ms = max(self._time_ms, message.meta.time_ms)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from services.domain.topics import TOPICS
 from services.runtime.errors import DeadlineError, UnavailableError
+from services.runtime.log.topics import Topics
 from services.runtime.rpc.transport import Channel
 
 SETTLE_S = 5.0
@@ -16,8 +16,9 @@ SETTLE_S = 5.0
 class Peers:
     """Channels by role; a role's n-th leads to its instance n, which owns the partitions p with p mod count = n."""
 
-    def __init__(self, channels: Mapping[str, Sequence[Channel]]) -> None:
+    def __init__(self, channels: Mapping[str, Sequence[Channel]], topics: Topics) -> None:
         self._channels = channels
+        self._topics = topics
         self._positions = {
             role: [PositionsServiceStub(channel) for channel in of_role] for role, of_role in channels.items()
         }
@@ -46,7 +47,7 @@ class Peers:
         while positions:
             topics = {position.topic for position in positions} - seen
             seen |= topics
-            roles = {role for topic in topics for role in TOPICS[topic].answered_by}
+            roles = {role for topic in topics for role in self._topics[topic].answered_by}
             request = AwaitRequest(positions=positions)
             stubs = [stub for role in roles for stub in self._positions[role]]
             answers = await asyncio.gather(*(stub.Await(request, timeout=SETTLE_S) for stub in stubs))

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pytest
 
+from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import MAX_WAITING_BYTES, Log
 from services.runtime.log.sqlite import SqliteLog
@@ -35,9 +36,11 @@ async def open_log(place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
 
     async def open_one(max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log:
         if isinstance(place, KafkaBroker):
-            opened.append(await KafkaLog.connect(place.bootstrap, PARTITIONS, max_waiting_bytes=max_waiting_bytes))
+            opened.append(
+                await KafkaLog.connect(place.bootstrap, TOPICS, PARTITIONS, max_waiting_bytes=max_waiting_bytes)
+            )
         else:
-            opened.append(SqliteLog(place, max_waiting_bytes=max_waiting_bytes))
+            opened.append(SqliteLog(place, TOPICS, max_waiting_bytes=max_waiting_bytes))
         return opened[-1]
 
     yield open_one

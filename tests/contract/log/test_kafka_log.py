@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from services.domain.topics import APPS, PUSHES, SESSIONS
+from services.domain.topics import APPS, PUSHES, SESSIONS, TOPICS
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log, Partition, Reader
@@ -27,7 +27,7 @@ async def connect(empty_broker: KafkaBroker) -> AsyncIterator[Connect]:
     logs: list[KafkaLog] = []
 
     async def connect_one(partitions: int = PARTITIONS, timeout_s: float = 30) -> KafkaLog:
-        logs.append(await KafkaLog.connect(empty_broker.bootstrap, partitions, timeout_s=timeout_s))
+        logs.append(await KafkaLog.connect(empty_broker.bootstrap, TOPICS, partitions, timeout_s=timeout_s))
         return logs[-1]
 
     yield connect_one
@@ -197,12 +197,12 @@ async def test_an_existing_topic_that_would_lose_records_is_refused(
 
 async def test_too_many_copies_are_refused(empty_broker: KafkaBroker) -> None:
     with pytest.raises(ConflictError, match="cannot be created"):
-        await KafkaLog.connect(empty_broker.bootstrap, PARTITIONS, replication=3)
+        await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, replication=3)
 
 
 async def test_nobody_at_the_address() -> None:
     with pytest.raises(UnavailableError):
-        await KafkaLog.connect("127.0.0.1:1", timeout_s=1)
+        await KafkaLog.connect("127.0.0.1:1", TOPICS, timeout_s=1)
 
 
 async def test_several_roles_may_start_at_once(connect: Connect) -> None:

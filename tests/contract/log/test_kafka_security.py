@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.process.settings import Settings, load
@@ -77,7 +78,7 @@ def by_password(broker: KafkaBroker, authority: Authority, tmp_path: Path) -> En
 async def opened(env: Env) -> KafkaLog:
     settings = load(Settings, {f"CARILLON_{name}": value for name, value in env.items()})
     assert settings.kafka_bootstrap is not None
-    return await KafkaLog.connect(settings.kafka_bootstrap, PARTITIONS, security=settings.kafka_security())
+    return await KafkaLog.connect(settings.kafka_bootstrap, TOPICS, PARTITIONS, security=settings.kafka_security())
 
 
 async def check_log(env: Env, word: str) -> None:

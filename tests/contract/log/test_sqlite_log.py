@@ -7,20 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.sqlite import SqliteLog
 from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_to_end, values
 
 _WRITER = """
 import asyncio, pathlib, sys
+from services.domain.topics import TOPICS
 from services.runtime.log.sqlite import SqliteLog
-from tests.contract.log.reading import draft
+from tests.contract.log.reading import new_record
 
 async def main():
-    log = SqliteLog(pathlib.Path(sys.argv[1]))
+    log = SqliteLog(pathlib.Path(sys.argv[1]), TOPICS)
     async def call(caller):
         for turn in range(1_000_000):
-            [offset] = await log.append([draft(f"{caller}/{turn}")])
+            [offset] = await log.append([new_record(f"{caller}/{turn}")])
             print(offset, f"{caller}/{turn}", flush=True)
     await asyncio.gather(*(call(caller) for caller in range(8)))
 
@@ -29,17 +31,17 @@ asyncio.run(main())
 
 
 async def test_a_second_opening_for_writing_is_refused(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log.db")
+    log = SqliteLog(tmp_path / "log.db", TOPICS)
     with pytest.raises(ConflictError):
-        SqliteLog(tmp_path / "log.db")
+        SqliteLog(tmp_path / "log.db", TOPICS)
     await log.close()
-    await SqliteLog(tmp_path / "log.db").close()
+    await SqliteLog(tmp_path / "log.db", TOPICS).close()
 
 
 async def test_a_reading_opening_sees_what_the_writer_answers(tmp_path: Path) -> None:
-    writer = SqliteLog(tmp_path / "log.db")
+    writer = SqliteLog(tmp_path / "log.db", TOPICS)
     await writer.append([new_record("a"), new_record("b", P1)])
-    beside = SqliteLog(tmp_path / "log.db", read_only=True)
+    beside = SqliteLog(tmp_path / "log.db", TOPICS, read_only=True)
     reader = await beside.open({P0: 0})
     assert values(await read_count(reader, 1)) == ["a"]
     await writer.append([new_record("c")])
@@ -52,17 +54,17 @@ async def test_a_reading_opening_sees_what_the_writer_answers(tmp_path: Path) ->
 
 
 async def test_a_reading_opening_works_after_the_writer_has_gone(tmp_path: Path) -> None:
-    writer = SqliteLog(tmp_path / "log.db")
+    writer = SqliteLog(tmp_path / "log.db", TOPICS)
     await writer.append([new_record("a")])
     await writer.close()
-    beside = SqliteLog(tmp_path / "log.db", read_only=True)
+    beside = SqliteLog(tmp_path / "log.db", TOPICS, read_only=True)
     assert values(await read_to_end(beside, {P0: 0})) == ["a"]
     await beside.close()
 
 
 async def test_a_reading_opening_needs_a_log(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
-        SqliteLog(tmp_path / "none.db", read_only=True)
+        SqliteLog(tmp_path / "none.db", TOPICS, read_only=True)
     assert not (tmp_path / "none.db").exists()
 
 
@@ -75,7 +77,7 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     writer.kill()
     answered += [line.decode().split() async for line in writer.stdout if line.endswith(b"\n")]
     await writer.wait()
-    log = SqliteLog(path)
+    log = SqliteLog(path, TOPICS)
     stored = {record.offset: record.value.decode() for record in await read_to_end(log, {P0: 0})}
     assert list(stored) == list(range(len(stored)))
     assert {int(offset): value for offset, value in answered}.items() <= stored.items()
@@ -83,7 +85,7 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
 
 
 async def test_a_failed_write_is_reported_and_leaves_no_gap(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log.db")
+    log = SqliteLog(tmp_path / "log.db", TOPICS)
     await log.append([new_record("a")])
     with sqlite3.connect(tmp_path / "log.db", isolation_level=None) as other:
         other.execute(
@@ -99,7 +101,7 @@ async def test_a_failed_write_is_reported_and_leaves_no_gap(tmp_path: Path) -> N
 
 
 async def test_a_partition_with_much_to_read_does_not_starve_the_others(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log.db")
+    log = SqliteLog(tmp_path / "log.db", TOPICS)
     await log.append([*[new_record("many")] * 100, new_record("one", P1), new_record("two", P2)])
     reader = await log.open({P0: 0, P1: 0, P2: 0})
     first = [*await reader.read(10), *await reader.read(10), *await reader.read(10)]
@@ -108,7 +110,7 @@ async def test_a_partition_with_much_to_read_does_not_starve_the_others(tmp_path
 
 
 async def test_a_page_is_bounded_in_bytes(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log.db")
+    log = SqliteLog(tmp_path / "log.db", TOPICS)
     big = new_record("x" * 800_000)
     await asyncio.gather(*(log.append([big] * 10) for _ in range(5)))
     reader = await log.open({P0: 0})
@@ -119,7 +121,7 @@ async def test_a_page_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 
 async def test_the_number_of_partitions_never_changes(tmp_path: Path) -> None:
-    await SqliteLog(tmp_path / "events.db", partitions=8).close()
+    await SqliteLog(tmp_path / "events.db", TOPICS, partitions=8).close()
     with pytest.raises(ConflictError, match="CARILLON_PARTITIONS=8"):
-        SqliteLog(tmp_path / "events.db", partitions=32)
-    await SqliteLog(tmp_path / "events.db", partitions=8).close()
+        SqliteLog(tmp_path / "events.db", TOPICS, partitions=32)
+    await SqliteLog(tmp_path / "events.db", TOPICS, partitions=8).close()

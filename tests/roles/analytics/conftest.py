@@ -14,6 +14,7 @@ import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
+from services.domain.topics import TOPICS
 from services.runtime.log.sqlite import SqliteLog
 from testkit.clickhouse import ClickHouseServer
 
@@ -81,6 +82,6 @@ async def clickhouse(engine: ClickHouse, interface: str) -> AsyncIterator[ClickH
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     yield log
     await log.close()

@@ -19,6 +19,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
+from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
@@ -35,7 +36,7 @@ def settings_in(directory: Path, **env: str) -> AnalyticsSettings:
 
 
 def context(log: Log) -> RoleContext:
-    return RoleContext(log, SystemClock(), Peers({}), Keyring(bytes(32)), AppDirectory(log))
+    return RoleContext(log, SystemClock(), Peers({}, TOPICS), Keyring(bytes(32)), AppDirectory(log))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ async def test_one_process_at_a_time(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     clickhouse = connect(settings)
     await clickhouse.open()
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     try:
         with pytest.raises(ConflictError, match="stop the running service"):
             await rebuild(settings, log, {}, lambda count: None)
@@ -114,7 +115,7 @@ async def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 async def test_rebuild_and_verify(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     await log.append(
         [
             device(3, attributes={"region": "北京市"}),
@@ -146,7 +147,7 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
 async def test_a_device_that_came_back_is_verified_too(tmp_path: Path) -> None:
     """Its first registration is in the store only: the topic keeps the last state."""
     settings = settings_in(tmp_path)
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     try:
         await log.append([device(3)])
         await verify(settings, log, await log.ends(sources(4)), lambda count: None)
@@ -167,7 +168,7 @@ async def test_a_device_that_came_back_is_verified_too(tmp_path: Path) -> None:
 
 async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_in(tmp_path)
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     await log.append(
         [
             device(3, alias="alice"),

@@ -44,12 +44,11 @@ from services.domain.apps import AppDirectory
 from services.domain.ids import MessageIds, event_id
 from services.domain.keys import Keyring
 from services.domain.role import Role, RoleContext
-from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, device_key
+from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, TOPICS, decode, device_key
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection import replay
-from services.runtime.projection.follower import decode
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Channel, LocalServer
 from services.targeting.main import TargetingSettings
@@ -220,7 +219,7 @@ class House:
             "delivery": [self.delivery.channel()],
             "registry": [registry or LocalServer().channel()],
         }
-        return RoleContext(self.log, self.clock, Peers(channels), Keyring(bytes(32)), AppDirectory(self.log))
+        return RoleContext(self.log, self.clock, Peers(channels, TOPICS), Keyring(bytes(32)), AppDirectory(self.log))
 
     def fold(self) -> DeliveryFold:
         """What the running delivery has folded."""
@@ -291,7 +290,7 @@ class House:
         return NewRecord(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), envelope.SerializeToString())
 
     async def settle(self, offset: int) -> None:
-        peers = Peers({"delivery": [self.delivery.channel()]})
+        peers = Peers({"delivery": [self.delivery.channel()]}, TOPICS)
         await peers.wait_applied([Position(topic=PUSH_COMMANDS.name, partition=0, offset=offset)])
 
     async def send(self, *devices: At, **changes: Any) -> int:
@@ -306,7 +305,7 @@ class House:
         """Devices as the registry would write them; returns when targeting knows them."""
         new_records = [_device_draft(at, appkey, stag) for at in devices]
         offsets = await self.log.append(new_records)
-        peers = Peers({"targeting": [self.targeting.channel()], "registry": []})
+        peers = Peers({"targeting": [self.targeting.channel()], "registry": []}, TOPICS)
         await peers.wait_applied(
             Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
             for new_record, offset in zip(new_records, offsets, strict=True)
@@ -474,7 +473,7 @@ async def started(services: Sequence[Any], wait: bool = True) -> AsyncIterator[N
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    log = SqliteLog(tmp_path / "log.sqlite")
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     clock = ManualClock(START_MS)
     settings = DeliverySettings(
         data_dir=str(tmp_path), partitions=PARTITIONS, apns_url="https://127.0.0.1:1", snapshot_s=1_000_000

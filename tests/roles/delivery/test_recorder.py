@@ -11,7 +11,7 @@ from services.delivery import outcome_recorder as recorders
 from services.delivery.event_writer import EventWriter
 from services.delivery.outcome_recorder import MAX_ROWS, OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.topics import DELIVERIES
+from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
@@ -50,7 +50,7 @@ class MoodyLog:
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[MoodyLog]:
-    log = SqliteLog(tmp_path / "log.sqlite")
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     yield MoodyLog(log)
     await log.close()
 

@@ -24,13 +24,13 @@ from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
-from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, decode, device_key
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
-from services.runtime.projection.follower import decode
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
 from tests.roles.edge.signing import signed
@@ -139,9 +139,9 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 async def opened(tmp_path: Path, backends: Mapping[str, Any]) -> AsyncIterator[Installation]:
     """The edge with these roles behind it; whoever calls another one is told that nobody serves it."""
     clock = ManualClock(NOW_MS)
-    log = SqliteLog(tmp_path / "events.db")
+    log = SqliteLog(tmp_path / "events.db", TOPICS)
     servers = {name: LocalServer() for name in (*BACKENDS, "delivery", "analytics")}
-    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
     context = RoleContext(log=log, clock=clock, peers=peers, keys=Keyring(bytes(32)), apps=apps)
     common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}

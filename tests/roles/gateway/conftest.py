@@ -19,7 +19,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
-from services.domain.topics import APPS, SESSIONS
+from services.domain.topics import APPS, SESSIONS, TOPICS, decode
 from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
 from services.registry.main import RegistrySettings
@@ -28,7 +28,6 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
-from services.runtime.projection.follower import decode
 from services.runtime.projection.positions import PositionsServicer, Progress
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
@@ -70,7 +69,7 @@ class House:
     def __init__(self, directory: Path, settings: GatewaySettings | None = None) -> None:
         self.settings = settings or GatewaySettings(partitions=PARTITIONS, gateway_port=0)
         self._directory = directory
-        self.log = SqliteLog(directory / "log.db")
+        self.log = SqliteLog(directory / "log.db", TOPICS)
         self.clock = ManualClock(NOON_MS)
         self.apps = AppDirectory(self.log)
         self.keys = Keyring(bytes(32))
@@ -88,7 +87,7 @@ class House:
         add_PositionsServiceServicer_to_server(PositionsServicer(Progress()), cast(Server, targeting))
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
-        peers = Peers({role: [server.channel()] for role, server in servers.items()})
+        peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
         context = self.context = RoleContext(self.log, self.clock, peers, self.keys, self.apps)
         settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
         registry = build_registry(settings, context)

@@ -6,12 +6,12 @@ from picows import WSCloseCode
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import App, Platform
 from services.domain.device_protocol import Hello
-from services.domain.topics import SESSIONS, device_key, partition_of
+from services.domain.topics import SESSIONS, decode, device_key
 from services.gateway.connections import ConnectionIds, Connections, Session
 from services.gateway.decide import judge, overdue
 from services.gateway.main import GatewaySettings
 from services.runtime.log.port import Partition
-from services.runtime.projection.follower import decode
+from services.runtime.log.topics import partition_of
 from tests.roles.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House
 from tests.roles.gateway.scripted import Client
 

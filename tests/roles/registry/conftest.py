@@ -32,14 +32,14 @@ from services.domain import ids
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import Role, RoleContext
-from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, decode, device_key
 from services.registry.main import RegistrySettings, build, open_state
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
 from services.runtime.projection import replay
-from services.runtime.projection.follower import decode
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Channel, LocalServer
 
@@ -63,7 +63,7 @@ class Running:
         servers = servers or [LocalServer()]
         server = servers[settings.shard % len(servers)]
         self.channel: Channel = server.channel()
-        self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []})
+        self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []}, TOPICS)
         self.context = RoleContext(log, clock, self.peers, self.keys, self.apps)
         self.role: Role = build(settings, self.context)
         for add in self.role.servicers:
@@ -148,7 +148,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
-    log = SqliteLog(tmp_path / "log.sqlite")
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     yield log
     await log.close()
 

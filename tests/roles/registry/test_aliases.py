@@ -8,10 +8,10 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.devices_pb2 import RemoveDevice
 from protos.registry.v1.registry_pb2 import FindAliasesRequest
-from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, decode, device_key
 from services.registry.main import RegistrySettings
 from services.runtime.log.sqlite import SqliteLog
-from services.runtime.projection.follower import decode
+from services.runtime.log.topics import partition_of
 from tests.roles.registry.conftest import (
     NOON_MS,
     Running,

@@ -18,7 +18,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
-from services.domain.topics import APPS
+from services.domain.topics import APPS, TOPICS, decode
 from services.registry.lookups import Lookups
 from services.registry.main import RegistrySettings
 from services.registry.projection import KnownApps
@@ -27,7 +27,6 @@ from services.registry.store import ALIASES_DDL, DEVICES_DDL
 from services.runtime.errors import ConflictError, InputError, NotFoundError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import Page, SqliteLog
-from services.runtime.projection.follower import decode
 from services.runtime.projection.store import SqliteStore
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from tests.roles.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start, records
@@ -202,7 +201,7 @@ class LateLog(SqliteLog):
     """A log whose records are only read once somebody asks for its ends after the start, as a refresh does."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, TOPICS)
         self._ends_asked = 0
         self._asked_again = asyncio.Event()
 

@@ -8,7 +8,7 @@ import pytest
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
 from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice, RemoveTags
-from services.domain.topics import DEVICE_COMMANDS, DEVICES
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS
 from services.registry.main import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
@@ -35,7 +35,7 @@ class CutLog(SqliteLog):
     """A log whose process dies on the first append to a topic: before it, or after the records are durable."""
 
     def __init__(self, path: Path, topic: str, *, after: bool) -> None:
-        super().__init__(path)
+        super().__init__(path, TOPICS)
         self._topic = topic
         self._after = after
 
@@ -91,7 +91,7 @@ async def test_a_crash_decides_nothing_twice_and_loses_nothing(
     await log.close()
     await crash(settings, clock, DEVICES.name, after=after)
 
-    reopened = SqliteLog(log_path(settings))
+    reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
         await again.tell(register(app, "afterwards"))
         assert await appended(reopened, DEVICES.name) == 2 + len(changes(app.appkey))
@@ -116,7 +116,7 @@ async def test_a_crash_of_the_index_clears_each_device_once(
     await log.close()
     await crash(settings, clock, DEVICE_COMMANDS.name, after=after)
 
-    reopened = SqliteLog(log_path(settings))
+    reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
         for token in ("t0", "t1"):
             await again.peers.wait_applied([await cleared(reopened, token)])
@@ -137,7 +137,7 @@ async def test_a_settled_write_stays_settled_after_a_crash(
         await registry.write(register(app, "t"))
     await log.close()
     await crash(settings, clock, DEVICES.name, after=True)
-    reopened = SqliteLog(log_path(settings))
+    reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
         where = await fact_that(reopened, lambda device: device.token == "t")
         await again.tell(command(app, "t", add_tags=AddTags(tags=[1])))

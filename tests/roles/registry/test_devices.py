@@ -19,8 +19,9 @@ from protos.registry.v1.registry_pb2 import (
     GetTokensRequest,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.topics import DEVICE_COMMANDS, DEVICES, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, device_key
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 from services.runtime.rpc.transport import connect, serve
 from tests.roles.registry.conftest import (
     NOON_MS,

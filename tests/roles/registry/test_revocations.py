@@ -27,7 +27,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.revocations import RevokedNumbers
-from services.domain.topics import APPS, DEVICES, device_key, partition_of
+from services.domain.topics import APPS, DEVICES, TOPICS, decode, device_key
 from services.registry import revocation_worker as revoking
 from services.registry.decide import Place, decide
 from services.registry.decide_revocations import removed, revoke_all, revoke_one
@@ -35,8 +35,8 @@ from services.registry.main import RegistrySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
-from services.runtime.projection.follower import decode
 from services.runtime.rpc.transport import LocalServer
 from tests.roles.registry.conftest import (
     BOUND_S,
@@ -283,7 +283,7 @@ async def test_a_crash_amid_a_revocation_is_made_good(
         await registry.stop()
         await registry.write(command(app, "t", revoke_key=RevokeKey()))
     await log.close()
-    torn = TornLog(Path(settings.data_dir) / "log.sqlite")
+    torn = TornLog(Path(settings.data_dir) / "log.sqlite", TOPICS)
     dying = Running(settings, torn, clock)
     await dying.start()
     done, _ = await asyncio.wait(dying.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
@@ -291,7 +291,7 @@ async def test_a_crash_amid_a_revocation_is_made_good(
     await dying.stop()
     await torn.close()
 
-    reopened = SqliteLog(Path(settings.data_dir) / "log.sqlite")
+    reopened = SqliteLog(Path(settings.data_dir) / "log.sqlite", TOPICS)
     async with start(reopened) as again:
         await again.apps.refresh()
         assert is_refused(again, device)

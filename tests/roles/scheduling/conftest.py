@@ -26,13 +26,13 @@ from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
-from services.domain.topics import TASK_COMMANDS, TOPICS, partition_of
+from services.domain.topics import TASK_COMMANDS, TOPICS, decode
 from services.registry.main import RegistrySettings
 from services.registry.main import build as build_registry
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
-from services.runtime.projection.follower import decode
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
 from services.scheduling.main import SchedulingSettings, build
@@ -74,7 +74,7 @@ class House:
     log: ChosenLog
     clock: ManualClock
     settings: SchedulingSettings
-    peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}))
+    peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}, TOPICS))
     show_registry: Callable[[], None] = field(default=lambda: None)
 
     @contextlib.asynccontextmanager
@@ -83,7 +83,7 @@ class House:
         server = LocalServer()
         registry_servers = [LocalServer() for _ in range(max(registries, 1))]
         channels = {"scheduling": [server.channel()], "registry": [one.channel() for one in registry_servers]}
-        self.peers = Peers({**channels, "targeting": []})
+        self.peers = Peers({**channels, "targeting": []}, TOPICS)
         apps = AppDirectory(self.log)
         context = RoleContext(self.log, self.clock, self.peers, Keyring(bytes(32)), apps)
         settings = RegistrySettings(data_dir=str(self.directory), partitions=PARTITIONS, shards=registries or 1)
@@ -186,7 +186,7 @@ async def started(services: Sequence[Any]) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    log = SqliteLog(tmp_path / "log.sqlite")
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS)
     yield House(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
     await log.close()

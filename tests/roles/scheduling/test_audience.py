@@ -11,8 +11,9 @@ from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.runtime.log.port import NewRecord
+from services.runtime.log.topics import partition_of
 from tests.roles.scheduling.conftest import PARTITIONS, House, push
 from tests.roles.scheduling.test_firing import assert_sent_once
 

@@ -16,8 +16,8 @@ from protos.scheduling.v1.scheduling_pb2 import (
     ListTasksRequest,
     TaskCommand,
 )
-from services.domain.topics import partition_of
 from services.runtime.errors import DeadlineError, NotFoundError
+from services.runtime.log.topics import partition_of
 from tests.roles.scheduling.conftest import APP, PARTITIONS, START_MS, House, push
 from tests.roles.scheduling.test_firing import assert_replays, is_fact, is_push
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.domain.topics import TASK_COMMANDS, TASKS, partition_of
+from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.topics import partition_of
 from services.runtime.projection.follower import Fact
 from services.scheduling import decide
 from services.scheduling.main import SchedulingState

@@ -16,6 +16,7 @@ from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import Role, RoleContext
+from services.domain.topics import TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
@@ -33,11 +34,11 @@ class Town:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = ManualClock(NOON_MS)
-        self.log = SqliteLog(directory / "log.sqlite")
+        self.log = SqliteLog(directory / "log.sqlite", TOPICS)
         self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS, timezone=ZONE.key)
 
     def build(self, settings: TargetingSettings | None = None) -> Role:
-        context = RoleContext(self.log, self.clock, Peers({}), Keyring(bytes(32)), AppDirectory(self.log))
+        context = RoleContext(self.log, self.clock, Peers({}, TOPICS), Keyring(bytes(32)), AppDirectory(self.log))
         return build(settings or self.settings, context)
 
     @asynccontextmanager

@@ -15,9 +15,9 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import Attributes, Device
+from services.domain.topics import decode
 from services.runtime.log.port import NewRecord, Record
 from services.runtime.process.clock import ManualClock
-from services.runtime.projection.follower import decode
 from services.targeting.decide import matching
 from services.targeting.index import Column
 from services.targeting.state import TargetingState

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from services.domain.apps import AppDirectory
 from services.domain.revocations import revocations_key
+from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
@@ -53,7 +54,7 @@ class Held(SqliteLog):
     """The embedded log with gates: `ends` tells what it was when asked, but only once the test lets it."""
 
     def __init__(self, path: Path, fails: bool = False) -> None:
-        super().__init__(path)
+        super().__init__(path, TOPICS)
         self.ends_gate, self.read_gate, self.asked = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.ends_gate.set()
         self.read_gate.set()

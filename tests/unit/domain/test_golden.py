@@ -8,9 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from services.domain.topics import TOPICS
+from services.domain.topics import TOPICS, decode
 from services.runtime.log.port import Record
-from services.runtime.projection.follower import decode
 from tests.unit.domain.golden import write
 from tests.unit.domain.golden.write import VARIANTS, Golden, filled, kinds, meaning, paths
 

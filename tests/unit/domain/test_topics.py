@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.topics import TOPICS, device_key, owned, partition_of
+from services.domain.topics import TOPICS, device_key
+from services.runtime.log.topics import owned, partition_of
 
 
 @pytest.mark.parametrize(

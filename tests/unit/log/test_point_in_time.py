@@ -9,7 +9,7 @@ import pytest
 from protos.registry.v1.devices_pb2 import DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
-from services.domain.topics import DEVICES, TASKS
+from services.domain.topics import DEVICES, TASKS, TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.point_in_time import PointInTimeLog, ends_at, until_ready
 from services.runtime.log.port import NewRecord, Partition
@@ -22,14 +22,14 @@ DEVICE = Partition(DEVICES.name, 0)
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
-    log = SqliteLog(tmp_path / "log.sqlite")
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     yield log
     await log.close()
 
 
 @pytest.fixture
 async def other(tmp_path: Path) -> AsyncIterator[SqliteLog]:
-    other = SqliteLog(tmp_path / "other.sqlite")
+    other = SqliteLog(tmp_path / "other.sqlite", TOPICS)
     yield other
     await other.close()
 

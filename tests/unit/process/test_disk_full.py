@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.domain.topics import DELIVERIES
+from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
@@ -23,7 +23,7 @@ def new_record(number: int) -> NewRecord:
 
 async def test_the_log_refuses_keeps_what_it_answered_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
-    log = SqliteLog(path)
+    log = SqliteLog(path, TOPICS)
     answered = 0
     with full_disk(LIMIT):
         with pytest.raises(UnavailableError, match=r"events\.db cannot be written: "):
@@ -37,7 +37,7 @@ async def test_the_log_refuses_keeps_what_it_answered_and_goes_on(tmp_path: Path
     assert await log.append([new_record(answered), new_record(answered + 1)]) == [answered, answered + 1]
     await log.close()
 
-    log = SqliteLog(path)
+    log = SqliteLog(path, TOPICS)
     stored = (await log.select({PLACE: 0}, 1000)).records
     await log.close()
     assert [(record.offset, record.value) for record in stored] == [

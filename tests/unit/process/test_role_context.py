@@ -7,6 +7,7 @@ import pytest
 
 from protos.registry.v1.apps_pb2 import App, AppFact
 from services.domain.role_context import DEFAULT_ADDRESSES, connected_peers, role_addresses, role_context
+from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.process.settings import Settings, SettingsError
@@ -20,20 +21,20 @@ def settings(tmp_path: Path) -> Settings:
 
 
 async def test_the_apps_are_known_on_entry_and_the_log_is_closed_on_exit(settings: Settings) -> None:
-    async with role_context(settings, Peers({})) as context:
+    async with role_context(settings, Peers({}, TOPICS)) as context:
         fact = AppFact(app=App(appkey="1000000001"))
         await context.log.append([NewRecord("apps", 0, b"1000000001", fact.SerializeToString())])
         sealed = context.keys.seal("s", "1000000001")
     with pytest.raises(UnavailableError):
         await context.log.append([NewRecord("apps", 0, b"1000000001", b"")])
-    async with role_context(settings, Peers({})) as context:
+    async with role_context(settings, Peers({}, TOPICS)) as context:
         assert context.apps.get("1000000001") is not None
         assert context.keys.open(sealed, "1000000001") == "s"
 
 
 async def test_an_error_inside_is_raised_and_all_is_closed(settings: Settings) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with role_context(settings, Peers({})) as context:
+        async with role_context(settings, Peers({}, TOPICS)) as context:
             raise KeyError("mine")
     with pytest.raises(UnavailableError):
         await context.log.append([NewRecord("apps", 0, b"1000000001", b"")])

@@ -75,11 +75,11 @@ async def test_every_role_asks_again_until_the_log_answers(
     role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
-    embedded = SqliteLog(tmp_path / "log.db", partitions=PARTITIONS)
+    embedded = SqliteLog(tmp_path / "log.db", TOPICS, partitions=PARTITIONS)
     await embedded.append([NewRecord(partition.topic, partition.number, b"k", b"") for partition in EVERYTHING])
     log = HesitantLog(embedded)
     servers = {name: LocalServer() for name in ROLES}
-    peers = Peers({name: [server.channel()] for name, server in servers.items()})
+    peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     context = RoleContext(log, SystemClock(), peers, Keyring(bytes(32)), AppDirectory(log))
     env = {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": str(PARTITIONS)}
     built = wiring(role).build(load(wiring(role).SETTINGS, env), context)
@@ -137,7 +137,7 @@ async def test_a_process_that_starts_before_the_broker_waits_for_it(empty_broker
 async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
     empty_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    log = await KafkaLog.connect(empty_broker.bootstrap, PARTITIONS, timeout_s=1)
+    log = await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, timeout_s=1)
     facts = Partition(DEVICES.name, 0)
     await log.append([NewRecord(*facts, b"k", b"")])
     seen = DedupeWindow()
@@ -179,7 +179,7 @@ class DedupeWindow:
 
 async def entered(settings: Settings) -> list[int]:
     """The offset of a record that is appended as soon as the surroundings are there."""
-    async with role_context(settings, Peers({})) as context:
+    async with role_context(settings, Peers({}, TOPICS)) as context:
         return await context.log.append([NewRecord(DEVICES.name, 0, b"k", b"")])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import AwaitRequest, Meta, Position
-from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS
 from services.runtime.errors import BusyError, ConflictError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.recent_records import RecentRecords
@@ -60,7 +60,7 @@ class BrittleLog(SqliteLog):
     """Reads three records at a time; its appends of facts fail as they are told to."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, TOPICS)
         self.recent = RecentRecords(max_bytes=0)
         self.before_facts: list[Exception] = []
         self.after_facts: list[Exception] = []

@@ -7,6 +7,7 @@ import pytest
 
 from protos.runtime.v1.log_pb2 import Position
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.domain.topics import TOPICS
 from services.runtime.errors import DeadlineError
 from services.runtime.log.port import Partition
 from services.runtime.projection.positions import PositionsServicer, Progress
@@ -42,7 +43,7 @@ async def turns(count: int = 50) -> None:
 async def test_a_caller_waits_along_the_chain_until_the_last_role_has_seen_it() -> None:
     registry, aliases, targeting = reading("device-commands", "sessions"), reading("devices"), reading("devices")
     of_roles = {"registry": [channel(registry, aliases)], "targeting": [channel(targeting)], "delivery": []}
-    settling = asyncio.create_task(Peers(of_roles).wait_applied([WRITTEN]))
+    settling = asyncio.create_task(Peers(of_roles, TOPICS).wait_applied([WRITTEN]))
     for progress, applied, produced in (
         (registry, {COMMANDS: 10}, {}),
         (registry, {COMMANDS: 11}, {DEVICES: 6}),
@@ -64,26 +65,26 @@ async def test_what_is_there_already_is_not_waited_for() -> None:
     registry.advance({COMMANDS: 11, DEVICES: 6}, {DEVICES: 6})
     targeting = reading("devices")
     targeting.advance({DEVICES: 6})
-    await Peers({"registry": [channel(registry)], "targeting": [channel(targeting)]}).wait_applied([WRITTEN])
-    await Peers({}).wait_applied([])
+    await Peers({"registry": [channel(registry)], "targeting": [channel(targeting)]}, TOPICS).wait_applied([WRITTEN])
+    await Peers({}, TOPICS).wait_applied([])
 
 
 async def test_a_role_that_is_behind_ends_the_wait_with_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "SETTLE_S", 0.05)
-    behind = Peers({"registry": [channel(reading("device-commands"))], "targeting": []})
+    behind = Peers({"registry": [channel(reading("device-commands"))], "targeting": []}, TOPICS)
     with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
         await behind.wait_applied([WRITTEN])
 
 
 async def test_a_role_that_is_away_is_answered_like_one_that_is_behind() -> None:
-    away = Peers({"registry": [LocalServer().channel()], "targeting": []})
+    away = Peers({"registry": [LocalServer().channel()], "targeting": []}, TOPICS)
     with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
         await away.wait_applied([WRITTEN])
 
 
 async def test_only_the_shard_that_reads_the_partition_is_waited_for() -> None:
     shards = [reading("device-commands", "devices", partitions=(n, n + 2)) for n in (0, 1)]
-    sharded = Peers({"registry": [channel(shard) for shard in shards], "targeting": []})
+    sharded = Peers({"registry": [channel(shard) for shard in shards], "targeting": []}, TOPICS)
     settling = asyncio.create_task(sharded.wait_applied([WRITTEN]))
     shards[1].advance({Partition("device-commands", 3): 11})
     await turns()
@@ -99,7 +100,7 @@ async def test_the_facts_of_every_shard_are_waited_for() -> None:
     second.advance({Partition("device-commands", 3): 8}, {Partition("devices", 3): 5})
     targeting = reading("devices")
     targeting.advance({DEVICES: 3})
-    sharded = Peers({"registry": [channel(first), channel(second)], "targeting": [channel(targeting)]})
+    sharded = Peers({"registry": [channel(first), channel(second)], "targeting": [channel(targeting)]}, TOPICS)
     settling = asyncio.create_task(
         sharded.wait_applied([WRITTEN, Position(topic="device-commands", partition=3, offset=7)])
     )
@@ -111,7 +112,7 @@ async def test_the_facts_of_every_shard_are_waited_for() -> None:
 
 async def test_the_owner_of_a_partition_is_its_number_modulo_the_instances() -> None:
     channels = [channel() for _ in range(3)]
-    of_roles = Peers({"registry": channels})
+    of_roles = Peers({"registry": channels}, TOPICS)
     assert [channels.index(of_roles.owner("registry", partition)) for partition in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     assert list(of_roles.all("registry")) == channels
 

@@ -35,11 +35,11 @@ from aiokafka.errors import (
     for_code,
 )
 
-from services.domain.topics import TOPICS, Topic
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.kafka.security import IN_THE_CLEAR, KafkaSecurity
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
+from services.runtime.log.topics import Topic, Topics
 from services.runtime.process.logs import logger
 
 _BATCH_BYTES = 256 * 1024
@@ -64,8 +64,15 @@ class KafkaLog:
     """The Log port on a Kafka cluster; made by `connect`."""
 
     def __init__(
-        self, bootstrap: str, partitions: int, security: KafkaSecurity, timeout_s: float, max_waiting_bytes: int
+        self,
+        bootstrap: str,
+        topics: Topics,
+        partitions: int,
+        security: KafkaSecurity,
+        timeout_s: float,
+        max_waiting_bytes: int,
     ) -> None:
+        self.topics = topics
         self._partitions = partitions
         self._settings = {
             "bootstrap_servers": bootstrap.split(","),
@@ -84,6 +91,7 @@ class KafkaLog:
     async def connect(
         cls,
         bootstrap: str,
+        topics: Topics,
         partitions: int = 32,
         replication: int = 1,
         *,
@@ -97,7 +105,7 @@ class KafkaLog:
         reached for so long. ConflictError: a topic exists with another number of partitions or with settings that
         would lose records, or the cluster refuses a call, or there is no way in with this `security`.
         """
-        log = cls(bootstrap, partitions, security, timeout_s, max_waiting_bytes)
+        log = cls(bootstrap, topics, partitions, security, timeout_s, max_waiting_bytes)
         try:
             await log._bounded(log._start(replication))
         except BaseException:
@@ -107,12 +115,12 @@ class KafkaLog:
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         self._check_open()
-        size = checked_size(new_records)
+        size = checked_size(new_records, self.topics)
         groups: dict[Partition, list[int]] = {}
         for index, new_record in enumerate(new_records):
             groups.setdefault(Partition(new_record.topic, new_record.partition), []).append(index)
         for topic, number in groups:
-            if number >= TOPICS[topic].partitions(self._partitions):
+            if number >= self.topics[topic].partitions(self._partitions):
                 raise InputError(f"the event log has no partition {topic}/{number}")
         self._budget.enter(size)
         if len(groups) == 1:
@@ -120,7 +128,7 @@ class KafkaLog:
         parts = [[new_records[index] for index in indexes] for indexes in groups.values()]
         lanes = [self._batcher(partition) for partition in groups]
         results = await asyncio.gather(
-            *(batcher.put(part, checked_size(part)) for batcher, part in zip(lanes, parts, strict=True))
+            *(batcher.put(part, checked_size(part, self.topics)) for batcher, part in zip(lanes, parts, strict=True))
         )
         offsets = dict(zip((i for g in groups.values() for i in g), (o for r in results for o in r), strict=True))
         return [offsets[index] for index in range(len(new_records))]
@@ -165,10 +173,10 @@ class KafkaLog:
             raise UnavailableError("the event log is closed")
 
     async def _start(self, replication: int) -> None:
-        while not await _topics_ready(self._settings, self._partitions, replication):
+        while not await _topics_ready(self._settings, self.topics, self._partitions, replication):
             await asyncio.sleep(_RETRY_S)
         await self._lookup.start()
-        _assign(self._lookup, {Partition(topic, 0): 0 for topic in TOPICS})
+        _assign(self._lookup, {Partition(topic, 0): 0 for topic in self.topics})
         self._lookup.pause(*self._lookup.assignment())  # assigned to know the topics, paused to fetch nothing
         await self._producers.current()
 
@@ -370,7 +378,7 @@ class _KafkaReader:
             await _stopped(consumer)
 
 
-async def _topics_ready(settings: Mapping[str, Any], partitions: int, replication: int) -> bool:
+async def _topics_ready(settings: Mapping[str, Any], topics: Topics, partitions: int, replication: int) -> bool:
     """Check the topics that exist and create the others; False: look again in a moment."""
     admin = AIOKafkaAdminClient(**settings)
     try:
@@ -378,12 +386,12 @@ async def _topics_ready(settings: Mapping[str, Any], partitions: int, replicatio
         if (await admin.describe_cluster())["controller_id"] < 0:
             return False
         counts = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
-        _check_counts(counts, partitions)
-        missing = [topic for topic in TOPICS.values() if topic.name not in counts]
+        _check_counts(counts, topics, partitions)
+        missing = [topic for topic in topics.values() if topic.name not in counts]
         if missing:
             await _create(admin, missing, partitions, replication)
         else:
-            await _check_settings(admin)
+            await _check_settings(admin, topics)
     except (TimeoutError, KafkaConnectionError, KafkaTimeoutError):
         await _check_entry(settings)
         return False
@@ -425,8 +433,8 @@ async def _check_entry(settings: Mapping[str, Any]) -> None:
                 raise ConflictError(f"Kafka at {host}:{port} ends the connection: {error.__cause__}") from error
 
 
-def _check_counts(counts: Mapping[str, int], partitions: int) -> None:
-    for topic in TOPICS.values():
+def _check_counts(counts: Mapping[str, int], topics: Topics, partitions: int) -> None:
+    for topic in topics.values():
         wanted = topic.partitions(partitions)
         if counts.get(topic.name, wanted) != wanted:
             raise ConflictError(
@@ -455,8 +463,8 @@ def _topic_settings(topic: Topic) -> dict[str, str]:
     return {**kept, "max.message.bytes": str(_MAX_MESSAGE_BYTES)}
 
 
-async def _check_settings(admin: AIOKafkaAdminClient) -> None:
-    wanted = {topic.name: _topic_settings(topic) for topic in TOPICS.values()}
+async def _check_settings(admin: AIOKafkaAdminClient, topics: Topics) -> None:
+    wanted = {topic.name: _topic_settings(topic) for topic in topics.values()}
     asked = [
         ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(settings, "")) for name, settings in wanted.items()
     ]

@@ -21,6 +21,7 @@ from analytics.store.offsets import Offsets
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.registry.v1.devices_pb2 import AddTags
 from protos.scheduling.v1.scheduling_pb2 import TaskFellDue
+from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
@@ -238,7 +239,7 @@ async def main(directory):
     clickhouse = ClickHouse(None, directory / "chdb")
     await clickhouse.open()
     await migrate(clickhouse)
-    log = SqliteLog(directory / "log" / "events.db", read_only=True)
+    log = SqliteLog(directory / "log" / "events.db", TOPICS, read_only=True)
     ingestion = make(log, clickhouse, directory, Pace(flush_s=0.001, max_records=3, max_bytes=1000))
     task = asyncio.create_task(ingestion.run(asyncio.Event()))
     before = 0
@@ -255,7 +256,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 async def test_sigkill_again_and_again(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     records = [record for round_ in range(40) for record in new_records(round_)]
     await log.append(records)
     await log.close()
@@ -272,7 +273,7 @@ async def test_sigkill_again_and_again(tmp_path: Path) -> None:
         os.kill(child.pid, signal.SIGKILL)
         await child.wait()
 
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     clickhouse = ClickHouse(None, tmp_path / "chdb")
     await clickhouse.open()
     await migrate(clickhouse)

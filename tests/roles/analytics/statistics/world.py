@@ -23,7 +23,7 @@ from protos.analytics.v1.analytics_pb2 import AuditPushResponse, Dates, Statisti
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
-from services.domain.topics import DELIVERIES, DEVICES, SESSIONS
+from services.domain.topics import DELIVERIES, DEVICES, SESSIONS, TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from tests.roles.analytics.support import PARTITIONS, make, meta, new_record, running
@@ -50,7 +50,7 @@ class World:
         self._runner.run(self._open(directory))
 
     async def _open(self, directory: Path) -> None:
-        self._log = SqliteLog(directory / "log" / "events.db")
+        self._log = SqliteLog(directory / "log" / "events.db", TOPICS)
         self._stack.push_async_callback(self._log.close)
         self.clickhouse = ClickHouse(None, directory / "chdb")
         await self.clickhouse.open()

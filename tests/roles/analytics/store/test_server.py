@@ -13,6 +13,7 @@ from analytics.ingestion.ingestion import sources
 from analytics.main import AnalyticsSettings, Store, build, fill, rebuild, verify
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
+from services.domain.topics import TOPICS
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import load
@@ -141,7 +142,7 @@ async def test_the_first_instance_migrates_the_store_and_others_wait(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analytics.main._PATIENCE_S", 60)
-    peers = Peers({"analytics": [LocalServer().channel()] * 2})
+    peers = Peers({"analytics": [LocalServer().channel()] * 2}, TOPICS)
     role_context = dataclasses.replace(context(log), peers=peers)
     first, second = (
         build(msgspec.structs.replace(settings_of(server, tmp_path), shard=shard, shards=2), role_context).services[0]

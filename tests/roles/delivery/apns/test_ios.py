@@ -29,10 +29,11 @@ from services.delivery.apns.senders import CredentialsOf, Place
 from services.delivery.ios.delivery import IosDelivery
 from services.domain.apns.credentials import Environment
 from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key, partition_of
+from services.domain.topics import DEVICE_COMMANDS, SESSIONS, TOPICS, device_key
 from services.registry.main import RegistrySettings
 from services.registry.main import build as build_registry
 from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
@@ -151,7 +152,7 @@ class Shop:
 
     @property
     def peers(self) -> Peers:
-        return Peers({"registry": [self.registry.channel()], "targeting": [self.house.targeting.channel()]})
+        return Peers({"registry": [self.registry.channel()], "targeting": [self.house.targeting.channel()]}, TOPICS)
 
     async def tell(self, *commands: DeviceCommand) -> None:
         new_records = []

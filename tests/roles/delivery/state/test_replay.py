@@ -15,10 +15,9 @@ from services.delivery.main import DeliverySettings, open_state
 from services.delivery.state.blobs import digest
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.snapshots import DeliveryFold
-from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
-from services.runtime.projection.follower import decode
 from tests.roles.delivery.conftest import APP, PARTITIONS, RECEIVED, START_MS, At, listed
 from tests.roles.delivery.state.test_state_model import outcomes
 
@@ -74,7 +73,7 @@ class History:
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
-    log = SqliteLog(tmp_path / "log.sqlite")
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     yield log
     await log.close()
 

@@ -18,11 +18,10 @@ import edge.serve
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact
 from services.domain.keys import Keyring
-from services.domain.topics import APPS, PUSH_COMMANDS
+from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import Settings, SettingsError
-from services.runtime.projection.follower import decode
 from tests.roles.edge.conftest import broadcast
 from tests.roles.edge.signing import signed
 
@@ -43,7 +42,7 @@ async def with_app(directory: Path) -> App:
     app = App(appkey="1234567890", platform=PLATFORM_ANDROID, default_period_s=60)
     app.sealed_secret = keys.seal(SECRET, app.appkey)
     (directory / "log").mkdir()
-    log = SqliteLog(directory / "log" / "events.db")
+    log = SqliteLog(directory / "log" / "events.db", TOPICS)
     await log.append([NewRecord(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())])
     await log.close()
     return app
@@ -101,7 +100,7 @@ async def test_every_door_by_its_port_until_sigterm(tmp_path: Path) -> None:
         assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 30) == 0
-    log = SqliteLog(tmp_path / "log" / "events.db")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
     await log.close()
     commands: list[PushCommand] = [decode(record) for record in records]

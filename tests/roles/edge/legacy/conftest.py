@@ -49,6 +49,7 @@ class SlowLog:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self.topics = log.topics
         self.asked = asyncio.Event()
         self.shown = asyncio.Event()
 

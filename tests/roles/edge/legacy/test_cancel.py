@@ -12,9 +12,8 @@ from protos.delivery.v1.delivery_pb2 import PushFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import App
 from services.domain.role import Role, RoleContext
-from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.log.port import Partition
-from services.runtime.projection.follower import decode
 from tests.roles.edge.conftest import BACKENDS, PARTITIONS, Installation, opened
 from tests.roles.edge.legacy.conftest import Doors, SlowLog
 

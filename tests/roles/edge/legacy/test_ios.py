@@ -10,9 +10,8 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.topics import DEVICE_COMMANDS
+from services.domain.topics import DEVICE_COMMANDS, decode
 from services.runtime.log.port import Partition
-from services.runtime.projection.follower import decode
 from tests.roles.edge.conftest import PARTITIONS, Installation
 from tests.roles.edge.legacy.conftest import Doors
 from tests.roles.edge.legacy.test_android_rules import GONE, Row, check

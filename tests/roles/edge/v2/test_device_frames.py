@@ -10,10 +10,10 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol import MAX_FRAME_BYTES
-from services.domain.topics import SESSIONS, device_key, partition_of
+from services.domain.topics import SESSIONS, decode, device_key
 from services.registry.revocation_worker import Revoking
 from services.runtime.log.port import Partition
-from services.runtime.projection.follower import decode
+from services.runtime.log.topics import partition_of
 from tests.roles.edge.conftest import NOW_MS, PARTITIONS, Installation
 from tests.roles.edge.v2.test_push import targets, to
 

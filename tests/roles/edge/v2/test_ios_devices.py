@@ -17,9 +17,8 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, Sessio
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.apns_simulator.rules import Received
 from services.apns_simulator.watching import VirtualPhonesServicer, Watched
-from services.domain.topics import SESSIONS
+from services.domain.topics import SESSIONS, decode
 from services.runtime.log.port import Partition
-from services.runtime.projection.follower import decode
 from services.runtime.rpc.transport import serve
 from tests.roles.edge.conftest import PARTITIONS, Installation
 

@@ -27,7 +27,8 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import FindDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.topics import device_key, partition_of
+from services.domain.topics import device_key
+from services.runtime.log.topics import partition_of
 from tests.roles.edge.conftest import PARTITIONS, Installation, broadcast
 from tests.roles.edge.signing import reference_text
 

@@ -17,9 +17,10 @@ from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
-from services.domain.topics import TASK_COMMANDS, partition_of
+from services.domain.topics import TASK_COMMANDS, TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
@@ -32,9 +33,9 @@ APP = "1000000001"
 
 @pytest.fixture
 async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
-    log = SqliteLog(tmp_path / "events.db")
+    log = SqliteLog(tmp_path / "events.db", TOPICS)
     servers = [LocalServer() for _ in range(SHARDS)]
-    peers = Peers({"scheduling": [server.channel() for server in servers], "registry": []})
+    peers = Peers({"scheduling": [server.channel() for server in servers], "registry": []}, TOPICS)
     context = RoleContext(log, ManualClock(NOW_MS), peers, Keyring(bytes(32)), AppDirectory(log))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)

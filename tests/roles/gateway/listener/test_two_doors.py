@@ -10,6 +10,7 @@ import pytest
 
 from services.delivery.main import DeliverySettings
 from services.delivery.main import build as build_delivery
+from services.domain.topics import TOPICS
 from services.gateway.main import GatewaySettings, build
 from services.gateway.server import Door
 from services.runtime.rpc.peers import Peers
@@ -25,7 +26,7 @@ GATEWAYS_BITS = 0xFFFF
 async def shared_port(house: House, tmp_path: Path) -> AsyncIterator[int]:
     delivery = LocalServer()
     channels = {role: house.context.peers.all(role) for role in ("registry", "targeting")}
-    context = replace(house.context, peers=Peers({**channels, "delivery": [delivery.channel()]}))
+    context = replace(house.context, peers=Peers({**channels, "delivery": [delivery.channel()]}, TOPICS))
     settings = DeliverySettings(partitions=PARTITIONS, data_dir=str(tmp_path), apns_url="http://127.0.0.1:1")
     role = build_delivery(settings, context)
     for add in role.servicers:

@@ -1,0 +1,40 @@
+"""Topics of the event log: their properties, and which partition a key belongs to."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from google.protobuf.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic of the log. `envelope` is the message type of its records.
+
+    A `single` topic has one partition and so one order; every other topic has the installation's number of partitions.
+    `answered_by` names the roles that must have applied a record before its writer's caller is answered.
+    """
+
+    name: str
+    envelope: type[Message]
+    single: bool = False
+    compacted: bool = False
+    answered_by: tuple[str, ...] = ()
+
+    def partitions(self, installation: int) -> int:
+        return 1 if self.single else installation
+
+
+Topics: TypeAlias = Mapping[str, Topic]
+"""All topics of a log, by name."""
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a key: its CRC-32 modulo the number of partitions. This must never change."""
+    return zlib.crc32(key) % partitions
+
+
+def owned(partitions: int, shard: int, shards: int) -> list[int]:
+    """Return the partitions that instance `shard` of `shards` owns."""
+    return list(range(shard, partitions, shards))
