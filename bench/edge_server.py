@@ -11,8 +11,10 @@ from typing import Any, cast
 
 import uvloop
 
-import edge.main
+import edge.interfaces
+import edge.settings
 import services.registry.main
+import services.registry.settings
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice
 from protos.registry.v1.registry_pb2 import CreateAppRequest
@@ -57,7 +59,7 @@ async def started(service: Service) -> "asyncio.Task[None]":
 
 
 async def serve(devices: int) -> None:
-    settings = load(edge.main.EdgeSettings, {**environment(), "CARILLON_V2_PORT": "0"})
+    settings = load(edge.settings.EdgeSettings, {**environment(), "CARILLON_V2_PORT": "0"})
     local = settings.kafka_bootstrap is None
     servers = {name: LocalServer() for name in ROLES}
     peers = (
@@ -68,14 +70,16 @@ async def serve(devices: int) -> None:
     async with role_context(settings, peers) as context:
         running = []
         if local:
-            role = services.registry.main.build(load(services.registry.main.RegistrySettings, environment()), context)
+            role = services.registry.main.build(
+                load(services.registry.settings.RegistrySettings, environment()), context
+            )
             for add in role.servicers:
                 add(cast(Server, servers["registry"]))
             running = [await started(service) for service in role.services]
         app, secret = await made_app(context)
         tokens = await registered(context, app, devices, settings.partitions)
-        doors = edge.main.Doors(settings, context)
-        door = HttpListener("v2", doors.v2, "127.0.0.1", 0)
+        interfaces = edge.interfaces.Interfaces(settings, context)
+        door = HttpListener("v2", interfaces.v2, "127.0.0.1", 0)
         running.append(await started(door))
         garbage_collection.freeze_startup_objects()
         print(json.dumps({"port": door.port, "appkey": app.appkey, "secret": secret, "tokens": tokens}), flush=True)

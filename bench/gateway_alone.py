@@ -36,14 +36,15 @@ from protos.delivery.v1.delivery_pb2_grpc import (
 )
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
-from services.delivery.main import DeliverySettings
 from services.delivery.main import build as build_delivery
+from services.delivery.settings import DeliverySettings
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, TOPICS
-from services.gateway.main import GatewaySettings, build
+from services.gateway.main import build
 from services.gateway.server import Door
+from services.gateway.settings import GatewaySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog

@@ -1,7 +1,7 @@
-"""What `carillon up` prints: where each door is, and while there is a demo app a first push that works when pasted.
+"""The lines that `carillon up` prints once it is ready: its endpoints, and commands for a first push to the demo app.
 
-The first start, which finds no app, makes the demo app: the oldest one, with the names below. Whoever renames it takes
-it into use, and its secret is not printed again. The secret of any other app never is.
+The first start, when there is no app yet, creates the demo app. Later starts print the commands, and the demo app's
+secret with them, as long as the oldest app still has the demo app's names. No other app's secret is ever printed.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from services.domain.role import RoleContext
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
 _ALIAS = "alice"
 _STAG = "news"
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
+_LOOPBACK_OF_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 
 
-class Door(NamedTuple):
-    """Where somebody can knock."""
+class Endpoint(NamedTuple):
+    """A URL of the service, with a title for people."""
 
     title: str
     scheme: str
@@ -40,23 +40,23 @@ class Door(NamedTuple):
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://{_EVERYWHERE.get(self.host, self.host)}:{self.port}{self.path}"
+        return f"{self.scheme}://{_LOOPBACK_OF_WILDCARD.get(self.host, self.host)}:{self.port}{self.path}"
 
 
-class Welcome:
-    """The last service to start: makes the demo app on the first start, and prints a first push to try with it."""
+class WelcomePrinter:
+    """The last service to start: creates the demo app if there is no app, then prints the lines."""
 
     name = "welcome"
 
-    def __init__(self, context: RoleContext, doors: Sequence[Door]) -> None:
+    def __init__(self, context: RoleContext, endpoints: Sequence[Endpoint]) -> None:
         self._context = context
-        self._doors = doors
+        self._endpoints = endpoints
 
     async def run(self, ready: asyncio.Event) -> None:
-        lines = door_lines(self._doors)
+        lines = endpoint_lines(self._endpoints)
         if (app := await self._demo_app()) is not None:
             secret = self._context.keys.open(app.sealed_secret, app.appkey)
-            lines += ["", *trial_lines(app, secret, self._doors, command_line(sys.argv[0], os.environ))]
+            lines += ["", *first_push_lines(app, secret, self._endpoints, command_line(sys.argv[0], os.environ))]
         click.echo("\n".join(lines))
         ready.set()
         await asyncio.Event().wait()
@@ -71,43 +71,44 @@ class Welcome:
 
 
 def is_demo(app: App) -> bool:
-    """Whether an installation's oldest app is the one that its first start made."""
-    of_app = (app.platform, app.name, app.package, app.account)
-    return of_app == (DEMO.platform, DEMO.name, DEMO.package, DEMO.account)
+    """Return whether the app has the names that the first start gives to the demo app."""
+    names = (app.platform, app.name, app.package, app.account)
+    return names == (DEMO.platform, DEMO.name, DEMO.package, DEMO.account)
 
 
 def command_line(program: str, env: Mapping[str, str]) -> str:
-    """How to type `carillon` in another terminal, so that it finds this service."""
+    """Return how to type `carillon` in another terminal so that it finds this service."""
     on_path = shutil.which("carillon")
-    here = Path(program)
-    short = on_path is not None and here.exists() and Path(on_path).samefile(here)
+    path = Path(program)
+    is_on_path = on_path is not None and path.exists() and Path(on_path).samefile(path)
     data = env.get("CARILLON_DATA_DIR")
-    return (f"CARILLON_DATA_DIR={shlex.quote(data)} " if data else "") + ("carillon" if short else shlex.quote(program))
+    setting = f"CARILLON_DATA_DIR={shlex.quote(data)} " if data else ""
+    return setting + ("carillon" if is_on_path else shlex.quote(program))
 
 
-def door_lines(doors: Sequence[Door]) -> list[str]:
-    """Where each door is."""
-    return ["Carillon is ready.", *(f"  {door.title:<20} {door.url}" for door in doors)]
+def endpoint_lines(endpoints: Sequence[Endpoint]) -> list[str]:
+    """Return a line for each endpoint, under a heading."""
+    return ["Carillon is ready.", *(f"  {endpoint.title:<20} {endpoint.url}" for endpoint in endpoints)]
 
 
-def trial_lines(app: App, secret: str, doors: Sequence[Door], carillon: str) -> list[str]:
-    """A first push to try."""
-    push_url = next(door.url for door in doors if door.path == "/v2/push")
-    gateway_url = next(door.url for door in doors if door.path == "/device/v1")
+def first_push_lines(app: App, secret: str, endpoints: Sequence[Endpoint], carillon: str) -> list[str]:
+    """Return commands to paste: connect a virtual device, send a push to it, show what happened to the push."""
+    push_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/v2/push")
+    gateway_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/device/v1")
     body, signed = first_push(app.appkey, secret)
     return [
         f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
         f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {gateway_url}",
-        "2. In a third, send it a push; either line does:",
+        "2. In a third terminal, send a push to this device with either of these commands:",
         f"   curl -s {push_url} -H 'Content-Type: application/json' -d {shlex.quote(signed)}",
         f"   echo {shlex.quote(body)} | {carillon} send --secret {secret} --url {push_url} -",
-        "3. Ask what happened to it, with the id from the answer:",
+        "3. Show what happened to the push; ID is the id in the answer:",
         f"   {carillon} audit push ID",
     ]
 
 
 def first_push(appkey: str, secret: str) -> tuple[str, str]:
-    """The JSON of a push to the demo device, without a sign and with it."""
+    """Return the JSON text of a push to the demo device, without a sign and with it."""
     push = {
         "sendTo": {"appkey": {"android": appkey}, "userScope": 6, "stag": [[_STAG]]},
         "msgStyle": {

@@ -11,7 +11,8 @@ from gunicorn.app.base import BaseApplication
 from uvicorn_worker import UvicornWorker
 
 from edge.core.parsing.body import Application, refuse
-from edge.main import Doors, EdgeSettings
+from edge.interfaces import Interfaces
+from edge.settings import EdgeSettings
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.listener import GRACE_S, KEEP_ALIVE_S, HttpProtocol
@@ -91,8 +92,8 @@ class EdgeProcess:
         watching = asyncio.create_task(_end_with_parent(os.getppid()))
         try:
             async with role_context(self._settings, connected_peers(self._env, self._settings.tls())) as context:
-                with contextlib.closing(Doors(self._settings, context)) as doors:
-                    self._doors |= doors.by_port(self._settings)
+                with contextlib.closing(Interfaces(self._settings, context)) as interfaces:
+                    self._doors |= interfaces.by_port(self._settings)
                     garbage_collection.freeze_startup_objects()
                     self._operations.set_ready()
                     self._started.set_result(None)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from services.domain.role import Role
+from services.domain.role import BuiltRole
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from services.runtime.rpc.transport import LocalServer, Server
 
@@ -49,6 +49,6 @@ async def records_of(log: Log, partition: Partition) -> list[Record]:
     return records
 
 
-def add_servicers(role: Role, server: LocalServer) -> None:
+def add_servicers(role: BuiltRole, server: LocalServer) -> None:
     for add in role.servicers:
         add(cast(Server, server))

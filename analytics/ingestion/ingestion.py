@@ -20,6 +20,7 @@ from analytics.ingestion.connection_spans import Spans
 from analytics.ingestion.ingesters import forget_others, stand, stands
 from analytics.ingestion.registrations import Registrations
 from analytics.ingestion.rows import SOURCES, Translation
+from analytics.settings import ROLE_NAME
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, token
 from services.domain.topics import DEVICES, PUSH_COMMANDS, SESSIONS
@@ -33,7 +34,6 @@ from services.runtime.process.retries import until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import Progress
 
-ROLE = "analytics"
 _NO_ANSWER = "the log or the analytics store does not answer"
 _NOT_NOTED = "how far analytics came cannot be noted"
 _LAG_S = 5.0
@@ -81,7 +81,7 @@ class Ingestion:
         self._waiting = 0
         self._broadcasts = Broadcasts()
         self._translation: Translation
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE_NAME)
         self._offsets: Offsets
         self._identity = ""
         self.progress.advance(self._next)
@@ -166,7 +166,7 @@ class Ingestion:
         self._translation = await self._knowing(await self._on_thread(self._offsets.next_offsets))
         batch = await self._on_thread(self._offsets.pending)
         seen = {partition: range_.next for partition, range_ in batch.items()}
-        await check_log(self._log, ROLE, await self._on_thread(self._offsets.next_offsets) | seen)
+        await check_log(self._log, ROLE_NAME, await self._on_thread(self._offsets.next_offsets) | seen)
         if batch:
             logger.info("analytics takes a batch again", partitions=len(batch))
             await self._insert_all(batch, await self._read_again(batch))
@@ -248,7 +248,7 @@ class Ingestion:
         reached(Point.RANGE_ENDED)
         self._advance({partition: range_.next for partition, range_ in batch.items()})
         for record in records:
-            APPLIED.labels(ROLE, record.topic).inc()
+            APPLIED.labels(ROLE_NAME, record.topic).inc()
 
     async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
         tables = await self._on_thread(self._translation.tables, records, self._dead_letters.park)
@@ -279,7 +279,9 @@ class Ingestion:
 
     def _measure(self, ends: Mapping[Partition, int]) -> None:
         for topic in SOURCES:
-            LAG.labels(ROLE, topic.name).set(self._behind({p: end for p, end in ends.items() if p.topic == topic.name}))
+            LAG.labels(ROLE_NAME, topic.name).set(
+                self._behind({p: end for p, end in ends.items() if p.topic == topic.name})
+            )
 
     def _behind(self, ends: Mapping[Partition, int]) -> int:
         return sum(max(0, end - self._next[partition]) for partition, end in ends.items())

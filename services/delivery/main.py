@@ -1,6 +1,5 @@
-"""Delivery's settings and wiring."""
+"""Wiring of the delivery role."""
 
-import os
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
@@ -19,33 +18,15 @@ from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.projection import Commands
 from services.delivery.server import DeliveryServicer
+from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.state.snapshots import DeliveryFold, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials
-from services.domain.role import Role, RoleContext
+from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
-from services.runtime.process.settings import PREFIX, Settings, SettingsError
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.rpc.transport import Server
-
-
-class DeliverySettings(Settings, frozen=True, kw_only=True):
-    """`apns_url`: where pushes for iOS devices go, `apns_sandbox_url` those for devices of developers; the first unset,
-    to a stand-in in this process, and nothing leaves it. `apns_authority`: a PEM file of what vouches for both, when
-    they are not Apple's."""
-
-    apns_url: str | None = None
-    apns_sandbox_url: str = APPLE[Environment.SANDBOX].url
-    apns_authority: str | None = None
-
-    def check(self) -> None:
-        super().check()
-        if self.apns_authority is not None and not os.access(self.apns_authority, os.R_OK):
-            raise SettingsError(f"{PREFIX}APNS_AUTHORITY is {self.apns_authority!r}, which cannot be read")
-
-
-SETTINGS = DeliverySettings
 
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
@@ -54,9 +35,9 @@ def open_state(settings: DeliverySettings, directory: Path, log: Log) -> Deliver
     return DeliveryFold(directory, log, _dead_letters(settings), mine)
 
 
-def build(settings: DeliverySettings, context: RoleContext) -> Role:
+def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     """Wire the role: restore, record, send to iOS devices, follow commands, expire."""
-    fold = open_state(settings, settings.state_dir("delivery"), context.log)
+    fold = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
     state, clock = fold.state, context.clock
     events = EventWriter(context.log, state, clock)
     recorder = OutcomeRecorder(events)
@@ -80,8 +61,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> Role:
     servicer = DeliveryServicer(state, fanout, recorder, clock, snapshots.restored)
     phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
     positions = PositionsServicer(commands.progress)
-    return Role(
-        "delivery",
+    return BuiltRole(
+        ROLE_NAME,
         services=[
             *([] if settings.apns_url else [simulator]),
             snapshots,
@@ -104,7 +85,7 @@ def _add_own(servicer: DeliveryServicer, phones: VirtualPhonesServicer, server: 
 
 
 def _dead_letters(settings: DeliverySettings) -> DeadLetters:
-    return DeadLetters(settings.data / "parked" / "delivery.jsonl", "delivery")
+    return DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
 
 
 def _places(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Environment, Place]:
@@ -122,3 +103,6 @@ def _throw_away_key(simulator: ApnsSimulator) -> CredentialsOf:
     key = new_key()
     simulator.keys.register("STANDIN", "STANDIN", public_key(key))
     return lambda app: ApnsCredentials("STANDIN", "STANDIN", app.package, key)
+
+
+ROLE = RoleDefinition(ROLE_NAME, DeliverySettings, build, replay=state_replay(ROLE_NAME, open_state))

@@ -1,20 +1,30 @@
-"""What a role's `build` is given and what it gives back, so that all roles are wired alike."""
+"""The contract of a role: what `build` receives and returns, and the definition that each role's main.py offers."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
 
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
-from services.runtime.log.port import Log
+from services.runtime.log.port import Log, Partition
 from services.runtime.process.clock import Clock
 from services.runtime.process.runner import Service
+from services.runtime.process.settings import Settings
+from services.runtime.projection import replay
+from services.runtime.projection.replay import State, Verdict
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Server
+
+S = TypeVar("S", bound=Settings)
+Ends = Mapping[Partition, int]
+OnCount = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RoleContext:
-    """What a process offers to the roles in it. `apps` runs before them."""
+    """Dependencies that a process shares among its roles. `apps` is caught up with the log before any role starts."""
 
     log: Log
     clock: Clock
@@ -24,9 +34,68 @@ class RoleContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
-    """A wired role: services to run, in order, and servicers to add to the process's server."""
+class BuiltRole:
+    """A wired role: its services in starting order, and its servicers, each of which adds itself to a gRPC server."""
 
     name: str
     services: Sequence[Service]
     servicers: Sequence[Callable[[Server], None]] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySupport(Generic[S]):
+    """Functions that rebuild a role's state from the log up to given ends. They decide nothing and send nothing.
+
+    Each reports the number of offsets ahead first, then the number of offsets passed with every batch.
+
+    `rebuild` replaces the live state and returns the digest; the role must not be running.
+    `verify` compares the live state with one rebuilt beside it.
+    `fill` builds a state in another directory and returns the digest.
+    `reads_device_records`: the state is folded from topic `devices`, which is compacted. A state of an earlier moment
+    therefore needs records that are decided again from `device-commands`.
+    `reads_app_changes`: of topic `apps` the role reads only the changes, which are never compacted away. A state of an
+    earlier moment reads `apps` up to that moment; for the other roles the apps are those of today.
+    """
+
+    rebuild: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[str]]
+    verify: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[Verdict]]
+    fill: Callable[[S, Path, Log, Ends, OnCount, OnCount], Awaitable[str]]
+    reads_device_records: bool = False
+    reads_app_changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoleDefinition(Generic[S]):
+    """Everything that the `carillon` command knows of a role; `ROLE` in the role's main.py is one.
+
+    `replay`: None for a role without a state of its own.
+    `serve`: runs the role on `carillon serve` in place of the usual single process, for a role that needs several.
+    `decide_device_commands`: decides every command of topic `device-commands` in a log once more and appends the
+    resulting device records to it; offered by the role that owns topic `devices`. The directory is for scratch files.
+    """
+
+    name: str
+    settings: type[S]
+    build: Callable[[S, RoleContext], BuiltRole]
+    replay: ReplaySupport[S] | None = None
+    serve: Callable[[Mapping[str, str]], None] | None = None
+    decide_device_commands: Callable[[Settings, Path, Log], Awaitable[None]] | None = None
+
+
+def state_replay(
+    role: str, open_state: Callable[[S, Path, Log], State], *, reads_device_records: bool = False
+) -> ReplaySupport[S]:
+    """Return the replay support of a role whose state is one directory that `open_state` opens."""
+
+    async def rebuild(settings: S, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> str:
+        directory = settings.state_dir(role)
+        return await replay.rebuild(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
+
+    async def verify(settings: S, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> Verdict:
+        directory = settings.state_dir(role)
+        return await replay.verify(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
+
+    async def fill(settings: S, directory: Path, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> str:
+        return await replay.rebuild(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
+
+    return ReplaySupport(rebuild, verify, fill, reads_device_records=reads_device_records)

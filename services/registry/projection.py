@@ -1,152 +1,130 @@
-"""The rules of the registry's two followers: what they fold, and what follows from each record."""
+"""The registry's projection: a device store and an alias store in SQLite, each folded by a follower of its own."""
 
 import asyncio
-import contextlib
+import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
-from protos.registry.v1.devices_pb2 import ClearAlias, Device, DeviceCommand, DeviceFact
 from services.domain.apps import AppDirectory
-from services.domain.revocations import revocations_key
-from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
-from services.registry.decide import Place, decide
-from services.registry.decide_revocations import removed, revoke_all, revoke_one
-from services.registry.state import AliasState, DeviceState, origin
-from services.registry.store import AliasTable, DeviceTable
-from services.runtime.log.port import Record
-from services.runtime.log.topics import partition_of
-from services.runtime.projection.follower import Fact
-
-_REMEMBERED_COMMANDS = 50_000
-_OVERDUE_MS = 60_000
-_REFRESH_S = 3.0
-
-FindApp = Callable[[str], App | None]
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
+from services.registry.rules import AliasRules, DeviceRules, FindApp
+from services.registry.settings import ROLE_NAME, RegistrySettings
+from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
+from services.runtime.log.point_in_time import until_ready
+from services.runtime.log.port import Log, Partition
+from services.runtime.log.topics import Topic, owned
+from services.runtime.process.settings import Settings
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.follower import Follower
+from services.runtime.projection.store import SqliteStore
 
 
-class DeviceRules:
-    """Commands become device records. A command that its writer sent twice counts once, unless a restart is between.
+class RegistryProjection:
+    """Both stores and their followers.
 
-    Revoked keys are written twice: in `devices`, where this state is folded from, and for the doors in `apps`. What a
-    crash kept from the doors they are told at the next start (`Revoking`).
+    The device follower decides `device-commands` of the owned partitions. The alias follower reads the devices and
+    sessions of all partitions, because the devices of one alias lie anywhere.
     """
 
     def __init__(
         self,
-        devices: DeviceTable,
+        settings: RegistrySettings,
+        directory: Path,
+        log: Log,
         find_app: FindApp,
-        partitions: int,
-        on_revoked: Callable[[], None] = lambda: None,
-        *,
-        tells_doors: bool = False,
+        on_revocations: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_revoked` is called in the follower's thread when revocations were folded."""
-        self._devices = devices
-        self._find_app = find_app
-        self._partitions = partitions
-        self._tells_doors = tells_doors
-        self._seen: dict[bytes, None] = {}
-        self.apply = DeviceState(devices, on_revoked).apply
+        self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
+        self.device_table = DeviceTable(self.devices)
+        self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
+        self._dead_letters = settings.data / "parked" / f"{ROLE_NAME}.jsonl"
+        rules = DeviceRules(
+            self.device_table, find_app, settings.partitions, on_revocations, publishes_revocations=True
+        )
+        self.device_follower = self._device_follower(settings, log, rules)
+        self.alias_follower = self._alias_follower(settings, log)
 
-    def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
-        """The records that follow. ValueError: the command lies in another device's partition."""
-        kind, partition = command.WhichOneof("command"), record.partition
-        key = device_key(command.appkey, command.token)
-        if kind != "revoke_all_keys" and partition_of(key, self._partitions) != partition:
-            raise ValueError("the command lies in a partition that is not its device's")
-        if self._repeated(command.meta.event_id):
-            return ()
-        revoked = self._devices.revoked(command.appkey, partition)
-        if kind == "revoke_all_keys":
-            next_number = self._devices.next_number(command.appkey, partition)
-            return self._revoked(revoke_all(command, partition, revoked, next_number), None)
-        known = self._devices.find(command.appkey, command.token)
-        if kind == "revoke_key":
-            return self._revoked(revoke_one(command, known, revoked), known)
-        return self._changed(command, partition, known, is_revoked=known is not None and known.number in revoked)
+    @property
+    def followers(self) -> Sequence[Follower]:
+        return (self.device_follower, self.alias_follower)
 
-    def _revoked(self, revocations: Revocations | None, device: Device | None) -> Sequence[Fact]:
-        """The partition's record of revoked keys, here and for the doors, and the end of the one device it is about."""
-        if revocations is None:
-            return ()
-        own = DeviceFact(revocations=revocations)
-        facts = [Fact(DEVICES, revocations.partition, revocations.appkey.encode(), own)]
-        if self._tells_doors:
-            facts.append(published(revocations))
-        if device is not None and not device.removed_ms:
-            facts.append(device_fact(removed(device, revocations)))
-        return facts
+    def digest(self) -> str:
+        return hashlib.sha256(f"{self.devices.digest()} {self.aliases.digest()}".encode()).hexdigest()
 
-    def _changed(
-        self, command: DeviceCommand, partition: int, known: Device | None, *, is_revoked: bool
-    ) -> Sequence[Fact]:
-        is_new = known is None or is_revoked
-        number = self._devices.next_number(command.appkey, partition) if is_new else 0
-        app = self._find_app(command.appkey)
-        device = decide(command, known, app, Place(partition, number), is_revoked=is_revoked)
-        return () if device is None else (device_fact(device),)
+    def close(self) -> None:
+        self.devices.close()
+        self.aliases.close()
 
-    def _repeated(self, event_id: bytes) -> bool:
-        if event_id in self._seen:
-            return True
-        if event_id:
-            self._seen[event_id] = None
-        if len(self._seen) > _REMEMBERED_COMMANDS:
-            del self._seen[next(iter(self._seen))]
-        return False
+    def _device_follower(self, settings: RegistrySettings, log: Log, rules: DeviceRules) -> Follower:
+        numbers = owned(settings.partitions, settings.shard, settings.shards)
+        return Follower(
+            ROLE_NAME,
+            log,
+            rules,
+            self.devices,
+            DeadLetters(self._dead_letters, ROLE_NAME),
+            folds=_partitions(SESSIONS, numbers),
+            decides=_partitions(DEVICE_COMMANDS, numbers),
+            own=_partitions(DEVICES, numbers),
+        )
+
+    def _alias_follower(self, settings: RegistrySettings, log: Log) -> Follower:
+        name, numbers = f"{ROLE_NAME}-aliases", range(settings.partitions)
+        return Follower(
+            name,
+            log,
+            AliasRules(AliasTable(self.aliases), settings.shard, settings.shards),
+            self.aliases,
+            DeadLetters(self._dead_letters, name),
+            folds=[*_partitions(DEVICES, numbers), *_partitions(SESSIONS, numbers)],
+            decides=_partitions(DEVICES, numbers),
+        )
 
 
-def device_fact(device: Device) -> Fact:
-    """The device's next record."""
-    key = device_key(device.appkey, device.token)
-    return Fact(DEVICES, device.partition, key, DeviceFact(device=device))
+class FollowerService:
+    """Runs one follower as a service, with a callback before it starts and one after it stopped."""
+
+    def __init__(
+        self, follower: Follower, *, before: Callable[[], None] = lambda: None, after: Callable[[], None]
+    ) -> None:
+        self.name = follower.name
+        self._follower = follower
+        self._before = before
+        self._after = after
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self._before()
+        try:
+            await self._follower.run(ready)
+        finally:
+            self._after()
 
 
-def published(revocations: Revocations) -> Fact:
-    """What the doors are told."""
-    return Fact(APPS, 0, revocations_key(revocations), AppFact(revocations=revocations))
+async def decide_device_commands(settings: Settings, directory: Path, log: Log) -> None:
+    """Decide every command of `device-commands` once more and append the resulting device records to the log.
+
+    The same commands give the same records. So a log that lost the earlier records of a device to compaction gets them
+    back. The directory is for scratch files.
+    """
+    apps = AppDirectory(log)
+    store = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
+    numbers = range(settings.partitions)
+    follower = Follower(
+        ROLE_NAME,
+        log,
+        DeviceRules(DeviceTable(store), apps.get, settings.partitions),
+        store,
+        DeadLetters(directory / "parked.jsonl", ROLE_NAME),
+        folds=(),
+        decides=_partitions(DEVICE_COMMANDS, numbers),
+        own=_partitions(DEVICES, numbers),
+    )
+    try:
+        await until_ready(apps.run)
+        await until_ready(follower.run)
+    finally:
+        store.close()
 
 
-class AliasRules:
-    """Device records become the alias index; an alias with too many devices becomes a command to clear one."""
-
-    def __init__(self, aliases: AliasTable, shard: int, shards: int) -> None:
-        self._aliases = aliases
-        self._state = AliasState(aliases, shard, shards)
-        self.apply = self._state.apply
-
-    def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
-        """A ClearAlias for each device that this record dropped, and again where one came to nothing for a minute."""
-        alias = self._state.alias_of(fact.device)
-        if alias is None:
-            return ()
-        appkey, overdue_ms = fact.device.appkey, fact.meta.time_ms - _OVERDUE_MS
-        return [
-            _clear_alias(Device(appkey=appkey, token=member.token, partition=member.partition), alias)
-            for member in self._aliases.dropped(appkey, alias, origin(record), overdue_ms)
-        ]
-
-
-def _clear_alias(device: Device, alias: str) -> Fact:
-    command = DeviceCommand(appkey=device.appkey, token=device.token, clear_alias=ClearAlias(only_alias=alias))
-    return Fact(DEVICE_COMMANDS, device.partition, device_key(device.appkey, device.token), command)
-
-
-class KnownApps:
-    """Looks apps up from a follower's thread. One that is not known yet may have been made a moment ago elsewhere."""
-
-    def __init__(self, apps: AppDirectory) -> None:
-        self._apps = apps
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def attach(self) -> None:
-        """Called in the event loop that runs the directory."""
-        self._loop = asyncio.get_running_loop()
-
-    def find(self, appkey: str) -> App | None:
-        app = self._apps.get(appkey)
-        if app is None and self._loop is not None:
-            with contextlib.suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(self._apps.refresh(), self._loop).result(_REFRESH_S)
-            app = self._apps.get(appkey)
-        return app
+def _partitions(topic: Topic, numbers: Sequence[int]) -> list[Partition]:
+    return [Partition(topic.name, number) for number in numbers]

@@ -7,7 +7,7 @@ from services.domain import ids
 from services.domain.apps import AppDirectory
 from services.domain.revocations import RevokedNumbers
 from services.registry.decide_revocations import removed
-from services.registry.projection import device_fact, published
+from services.registry.rules import device_fact, published
 from services.registry.store import DeviceTable
 from services.runtime.process.clock import Clock
 from services.runtime.projection.follower import Fact, Follower
@@ -16,7 +16,7 @@ BATCH = 1000
 """Devices that are removed at once; commands get their turn in between."""
 
 
-class Revoking:
+class RevocationWorker:
     """A service: removes the devices whose keys are revoked, as long as there are any.
 
     What is left to do follows from the state alone, so a crash at any point is made good at the next start.

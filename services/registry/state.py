@@ -29,9 +29,9 @@ class DeviceState:
     facts are folded first).
     """
 
-    def __init__(self, devices: DeviceTable, on_revoked: Callable[[], None]) -> None:
+    def __init__(self, devices: DeviceTable, on_revocations: Callable[[], None]) -> None:
         self._devices = devices
-        self._on_revoked = on_revoked
+        self._on_revocations = on_revocations
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
@@ -43,7 +43,7 @@ class DeviceState:
                 self._devices.put(message.device)
             case "revocations":
                 self._devices.revoke(message.revocations)
-                self._on_revoked()
+                self._on_revocations()
             case None:
                 pass
             case unexpected:

@@ -1,67 +1,88 @@
-"""Targeting as a service: restores its snapshots, follows the log, and saves again from time to time and at the end."""
+"""Targeting's projection: bitmap indexes in memory, folded from `devices` and `sessions`, with snapshots on disk."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from services.runtime.errors import UnavailableError
+from services.runtime.log.port import Log
+from services.runtime.log.topics import owned
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
+from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Follower
+from services.targeting.settings import ROLE_NAME, TargetingSettings
 from services.targeting.state import TargetingState
 from services.targeting.store import Snapshots
 
 Answer = TypeVar("Answer")
 
 
-class Targeting:
-    """Runs the follower of a state, and keeps the state's snapshots."""
+class TargetingProjection:
+    """The indexes, their follower and their snapshots.
 
-    name = "targeting"
+    As a service it restores the snapshots, follows the log, and saves them every `snapshot_s` seconds and at the end.
+    """
 
-    def __init__(
-        self, state: TargetingState, follower: Follower, snapshots: Snapshots, clock: Clock, snapshot_s: int
-    ) -> None:
-        self.state = state
-        self._follower = follower
-        self._snapshots = snapshots
+    name = ROLE_NAME
+
+    def __init__(self, settings: TargetingSettings, directory: Path, log: Log, clock: Clock) -> None:
+        numbers = owned(settings.partitions, settings.shard, settings.shards)
+        self.state = TargetingState(numbers, settings.zone(), clock)
+        dead_letters = DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
+        self.follower = Follower(ROLE_NAME, log, self.state, self.state, dead_letters, folds=self.state.folds())
+        self.followers: Sequence[Follower] = (self.follower,)
+        self._snapshots = Snapshots(directory, self.state)
         self._clock = clock
-        self._snapshot_s = snapshot_s
+        self._snapshot_s = settings.snapshot_s
         self._ready: asyncio.Event | None = None
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="targeting-snapshot")
+
+    def restore(self) -> None:
+        """Load the snapshots into the state, which must be empty."""
+        self._snapshots.restore()
+
+    def digest(self) -> str:
+        return self.state.digest()
+
+    def close(self) -> None:
+        """Save the snapshots; nothing may be folding."""
+        self._snapshots.save()
 
     async def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Put a question to the state as it is between two batches. UnavailableError: the log is not read yet."""
+        """Run a query on the state between two batches. UnavailableError: the state has not caught up with the log."""
         if self._ready is None or not self._ready.is_set():
             raise UnavailableError("targeting is still reading the log, or is stopping; ask again")
-        return await self._follower.ask(question, *arguments)
+        return await self.follower.ask(question, *arguments)
 
     async def run(self, ready: asyncio.Event) -> None:
         self._ready = ready
-        await self._follower.ask(self._snapshots.restore)
-        saving = asyncio.create_task(self._save_regularly())
+        disk = ThreadPoolExecutor(1, thread_name_prefix="targeting-snapshot")
+        await self.follower.ask(self._snapshots.restore)
+        saving = asyncio.create_task(self._save_regularly(disk))
         try:
-            await self._follower.run(ready)
+            await self.follower.run(ready)
         except asyncio.CancelledError:
             self._ready = None
             saving.cancel()
-            await self._on_disk_thread(self._snapshots.save)
+            await _run_in(disk, self._snapshots.save)
             raise
         finally:
             self._ready = None
             saving.cancel()
-            self._disk.shutdown()
+            disk.shutdown()
 
-    async def _save_regularly(self) -> None:
+    async def _save_regularly(self, disk: ThreadPoolExecutor) -> None:
         while True:
             await self._clock.sleep_until(self._clock.now_ms() + self._snapshot_s * 1000)
             try:
                 for number in self._snapshots.partitions:
-                    if taken := await self._follower.ask(self._snapshots.take, number):
-                        await self._on_disk_thread(self._snapshots.write, number, taken)
+                    if taken := await self.follower.ask(self._snapshots.take, number):
+                        await _run_in(disk, self._snapshots.write, number, taken)
             except Exception as error:
                 logger.error("targeting could not save a snapshot; it tries again later", exc_info=error)
 
-    async def _on_disk_thread(self, work: Callable[..., None], *arguments: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._disk, work, *arguments)
+
+async def _run_in(pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: Any) -> None:
+    await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

@@ -16,27 +16,27 @@ from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.runtime.errors import InputError
 from services.runtime.rpc.transport import Context
 from services.targeting.decide import checked, matching
-from services.targeting.projection import Targeting
+from services.targeting.projection import TargetingProjection
 from services.targeting.state import TargetingState
 
 
 class TargetingServicer(TargetingServiceServicer):
     """UnavailableError until the log has been read: an audience from half of the devices would be wrong for ever."""
 
-    def __init__(self, targeting: Targeting) -> None:
-        self._targeting = targeting
-        self._state = targeting.state
+    def __init__(self, projection: TargetingProjection) -> None:
+        self._projection = projection
+        self._state = projection.state
 
     async def Resolve(self, request: ResolveRequest, context: Context) -> ResolveResponse:
         wanted = checked(request.audience)
         for number in request.partitions:
             if number not in self._state.partitions:
                 raise InputError(f"partitions: {number} is not owned by this instance")
-        return await self._targeting.ask(resolve, self._state, request.appkey, wanted, list(request.partitions))
+        return await self._projection.ask(resolve, self._state, request.appkey, wanted, list(request.partitions))
 
     async def Estimate(self, request: EstimateRequest, context: Context) -> EstimateResponse:
         wanted = checked(request.audience)
-        return await self._targeting.ask(estimate, self._state, request.appkey, wanted)
+        return await self._projection.ask(estimate, self._state, request.appkey, wanted)
 
 
 def resolve(state: TargetingState, appkey: str, wanted: Filter, partitions: Iterable[int]) -> ResolveResponse:

@@ -20,12 +20,13 @@ import pytest
 from click.testing import CliRunner
 
 from carillon.main import main
-from carillon.replay import REPLAYED
+from carillon.roles import replayable_roles
 from testkit.device import VirtualDevice
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
 from tests.journeys.test_push import message, shown
 
 IOS_TOKEN = "ab" * 32
+REPLAYABLE = replayable_roles()
 Digests = dict[str, str]
 
 
@@ -42,7 +43,9 @@ class Lived:
     def states(self) -> Digests:
         """The digests of all roles; each must be what the log says."""
         with ThreadPoolExecutor() as at_once:
-            texts = at_once.map(lambda role: self.installation.carillon("replay", role, "--verify", "--json"), REPLAYED)
+            texts = at_once.map(
+                lambda role: self.installation.carillon("replay", role, "--verify", "--json"), REPLAYABLE
+            )
             answers = [json.loads(text) for text in texts]
         assert all(answer["equal"] for answer in answers), answers
         return {answer["role"]: answer["live"] for answer in answers}
@@ -147,7 +150,7 @@ def ends(data: Path) -> dict[str, int]:
         return defaultdict(int, log.execute('SELECT topic, sum("end") FROM ends GROUP BY topic').fetchall())
 
 
-@pytest.mark.parametrize("role", REPLAYED)
+@pytest.mark.parametrize("role", REPLAYABLE)
 def test_a_state_is_taken_back_to_an_earlier_moment(lived: Lived, tmp_path: Path, role: str) -> None:
     """Also where the log has kept only the last record of a device since."""
     carillon = lived.installation.carillon
@@ -181,13 +184,13 @@ def test_the_past_does_not_take_the_live_states_place(
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-@pytest.mark.parametrize("role", REPLAYED)
+@pytest.mark.parametrize("role", REPLAYABLE)
 def test_a_state_of_another_log_is_refused(lived: Lived, tmp_path: Path, role: str) -> None:
     """By the start, and by a replay that compares; a rebuild makes it fit again."""
     copy = lived.copy(tmp_path / "data")
     for path in (copy.data / "log").iterdir():
         path.unlink()
-    for other in set(REPLAYED) - {role}:
+    for other in set(REPLAYABLE) - {role}:
         shutil.rmtree(copy.data / other, ignore_errors=True)
     for command in (["up"], ["replay", role, "--verify"]):
         done = subprocess.run([CARILLON, *command], env=copy.env, capture_output=True, text=True, timeout=60)
@@ -203,11 +206,11 @@ def test_states_of_another_version_are_built_again_at_the_start(lived: Lived, tm
     copy = lived.copy(tmp_path / "data")
     files = {
         path: _version(path)
-        for role in REPLAYED
+        for role in REPLAYABLE
         for path in (copy.data / role).iterdir()
         if path.is_file() and path.read_bytes()[:6] == b"SQLite"
     }
-    assert {path.parent.name for path in files} == set(REPLAYED)
+    assert {path.parent.name for path in files} == set(REPLAYABLE)
     assert {"devices.sqlite", "aliases.sqlite"} <= {path.name for path in files}
     for path in files:
         _set_version(path, 999)
@@ -215,7 +218,7 @@ def test_states_of_another_version_are_built_again_at_the_start(lived: Lived, tm
     copy.stop()
     for path, version in files.items():
         assert _version(path) == version, path
-    for role in REPLAYED:
+    for role in REPLAYABLE:
         answer = json.loads(copy.carillon("replay", role, "--verify", "--json"))
         assert answer["equal"], role
         assert answer["live"] == lived.digests[role] or role == "analytics", role

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from carillon.replay import REPLAYED
+from carillon.roles import replayable_roles
 from testkit.device import VirtualDevice
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, message, shown
@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.parametrize("carillon", ["shards"], indirect=True),
 ]
 DEVICES = 8
+REPLAYABLE = replayable_roles()
 
 
 async def devices_of(carillon: Installation, app: TestApp) -> list[VirtualDevice]:
@@ -104,7 +105,7 @@ async def test_a_process_of_each_role_is_killed_and_goes_on_where_it_was(
 
 @pytest.mark.parametrize("shard", range(2))
 def test_the_state_of_each_process_is_what_the_log_says(carillon: Installation, shard: int) -> None:
-    for role in REPLAYED:
+    for role in REPLAYABLE:
         answer = _replayed(carillon, role, f"{role}-{shard}")
         assert answer is None if role == "analytics" else answer["equal"], role
 

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analytics.main import SETTINGS, connect
+from analytics.projection import connect
+from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from protos.push.v1.push_pb2 import KIND_UNICAST
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
@@ -32,7 +33,7 @@ Row = Mapping[str, int]
 
 async def store_findings(case: Case, env: Mapping[str, str]) -> list[Finding]:
     """What the store holds, opened by itself: the service must be stopped."""
-    clickhouse = connect(load(SETTINGS, env))
+    clickhouse = connect(load(AnalyticsSettings, env))
     await clickhouse.open()
     try:
         return [

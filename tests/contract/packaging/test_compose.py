@@ -14,11 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
+import click
 import msgspec
 import pytest
 import yaml
 
-from carillon.main import ROLES, main, wiring
+from carillon.main import COMMANDS, main
+from carillon.roles import ROLES, role_definition
 from services.domain.role_context import DEFAULT_ADDRESSES
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
@@ -51,7 +53,7 @@ def environment(name: str) -> dict[str, str]:
 
 
 def settings(name: str) -> Any:
-    return load(wiring(name).SETTINGS, environment(name))
+    return load(role_definition(name).settings, environment(name))
 
 
 def addresses(name: str) -> dict[str, str]:
@@ -76,12 +78,14 @@ def test_every_role_is_a_service_and_every_service_a_role_that_can_be_served() -
     for name, service in OURS.items():
         assert service["command"] == ["serve", name]
         command, *arguments = service["command"]
-        main.commands[command].make_context(command, arguments)
+        subcommand = main.get_command(click.Context(main), command)
+        assert subcommand is not None
+        subcommand.make_context(command, arguments)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_setting_exists_and_the_values_are_accepted(name: str) -> None:
-    fields = {PREFIX + field.name.upper() for field in msgspec.structs.fields(wiring(name).SETTINGS)}
+    fields = {PREFIX + field.name.upper() for field in msgspec.structs.fields(role_definition(name).settings)}
     known = fields | {f"{PREFIX}{role.upper()}_ADDR" for role in DEFAULT_ADDRESSES}
     assert {key for key in environment(name) if key.startswith(PREFIX)} <= known
     loaded = settings(name)
@@ -114,7 +118,7 @@ def test_published_ports_are_those_of_the_doors() -> None:
     of_edge = {str(port) for port in (*edge.door_ports, edge.console_port)}
     expected = {"edge": of_edge, "gateway": {str(gateway.gateway_port)}}
     assert {name: ports for name, ports in published.items() if ports} == expected
-    edge, gateway = load(wiring("edge").SETTINGS, {}), load(wiring("gateway").SETTINGS, {})
+    edge, gateway = load(role_definition("edge").settings, {}), load(role_definition("gateway").settings, {})
     defaults = {*edge.door_ports, gateway.gateway_port, edge.console_port}
     assert {int(port) for ports in expected.values() for port in ports} == defaults
     ((_, exposed),) = [step for step in dockerfile() if step[0] == "EXPOSE"]
@@ -314,7 +318,7 @@ def test_the_image_runs_the_command_as_a_user_that_owns_its_directories() -> Non
     ((_, command),) = [step for step in final if step[0] == "CMD"]
     (program,) = msgspec.json.decode(entry)
     assert program in PROJECT["project"]["scripts"]
-    assert set(msgspec.json.decode(command)) <= set(main.commands)
+    assert set(msgspec.json.decode(command)) <= set(COMMANDS)
 
 
 def test_the_image_is_built_from_files_that_exist_and_are_sent_to_the_builder() -> None:

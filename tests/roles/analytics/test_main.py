@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from analytics.ingestion.ingestion import sources
-from analytics.main import AnalyticsSettings, build, connect, rebuild, verify
+from analytics.main import build
+from analytics.projection import connect
+from analytics.replay import rebuild, verify
+from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate, migrations
 from carillon.commands.audit import audit

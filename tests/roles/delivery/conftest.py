@@ -37,13 +37,14 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.android.fanout import WINDOW
 from services.delivery.event_writer import EventWriter
-from services.delivery.main import DeliverySettings, build, open_state
+from services.delivery.main import build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.settings import DeliverySettings
 from services.delivery.state.snapshots import SNAPSHOT, DeliveryFold, Snapshots
 from services.domain.apps import AppDirectory
 from services.domain.ids import MessageIds, event_id
 from services.domain.keys import Keyring
-from services.domain.role import Role, RoleContext
+from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, TOPICS, decode, device_key
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
@@ -51,8 +52,8 @@ from services.runtime.process.clock import ManualClock
 from services.runtime.projection import replay
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Channel, LocalServer
-from services.targeting.main import TargetingSettings
 from services.targeting.main import build as build_targeting
+from services.targeting.settings import TargetingSettings
 from testkit.dying_role import KilledError, MortalLog, add_servicers, records_of
 
 START_MS = 1_800_000_000_000
@@ -192,7 +193,7 @@ class House:
     settings: DeliverySettings
     delivery: LocalServer = field(default_factory=LocalServer)
     targeting: LocalServer = field(default_factory=LocalServer)
-    role: Role = field(default=Role("none", []))
+    role: BuiltRole = field(default=BuiltRole("none", []))
     shown: Callable[[], None] = field(default=lambda: None)
 
     # --- lives

@@ -10,9 +10,13 @@ import httpx
 import pytest
 
 import edge.main
+import edge.settings
 import services.registry.main
+import services.registry.settings
 import services.scheduling.main
+import services.scheduling.settings
 import services.targeting.main
+import services.targeting.settings
 from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
@@ -41,9 +45,9 @@ NOW_MS = 1_790_000_010_000
 PARTITIONS = 4
 ZONE = "Asia/Shanghai"
 BACKENDS = {
-    "registry": (services.registry.main.RegistrySettings, services.registry.main.build),
-    "targeting": (services.targeting.main.TargetingSettings, services.targeting.main.build),
-    "scheduling": (services.scheduling.main.SchedulingSettings, services.scheduling.main.build),
+    "registry": (services.registry.settings.RegistrySettings, services.registry.main.build),
+    "targeting": (services.targeting.settings.TargetingSettings, services.targeting.main.build),
+    "scheduling": (services.scheduling.settings.SchedulingSettings, services.scheduling.main.build),
 }
 
 
@@ -153,7 +157,7 @@ async def opened(tmp_path: Path, backends: Mapping[str, Any]) -> AsyncIterator[I
             for add in role.servicers:
                 add(cast(Server, servers[name]))
             await stack.enter_async_context(running(role.services))
-        own = edge.main.EdgeSettings(**common, v2_port=0, android_port=0, ios_port=0)  # type: ignore[arg-type]
+        own = edge.settings.EdgeSettings(**common, v2_port=0, android_port=0, ios_port=0)  # type: ignore[arg-type]
         services = edge.main.build(own, context).services
         await stack.enter_async_context(running(services))
         doors = {}

@@ -20,10 +20,11 @@ from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
-from services.gateway.main import GatewaySettings, build
+from services.gateway.main import build
 from services.gateway.server import Door
-from services.registry.main import RegistrySettings
+from services.gateway.settings import GatewaySettings
 from services.registry.main import build as build_registry
+from services.registry.settings import RegistrySettings
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock

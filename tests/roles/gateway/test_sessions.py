@@ -9,7 +9,7 @@ from services.domain.device_protocol import Hello
 from services.domain.topics import SESSIONS, decode, device_key
 from services.gateway.connections import ConnectionIds, Connections, Session
 from services.gateway.decide import judge, overdue
-from services.gateway.main import GatewaySettings
+from services.gateway.settings import GatewaySettings
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
 from tests.roles.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House

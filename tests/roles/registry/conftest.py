@@ -31,9 +31,10 @@ from protos.runtime.v1.log_pb2 import Meta, Position
 from services.domain import ids
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
-from services.domain.role import Role, RoleContext
+from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, decode, device_key
-from services.registry.main import RegistrySettings, build, open_state
+from services.registry.main import build, open_state
+from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
@@ -65,7 +66,7 @@ class Running:
         self.channel: Channel = server.channel()
         self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []}, TOPICS)
         self.context = RoleContext(log, clock, self.peers, self.keys, self.apps)
-        self.role: Role = build(settings, self.context)
+        self.role: BuiltRole = build(settings, self.context)
         for add in self.role.servicers:
             add(server)  # type: ignore[arg-type]
         self.stub = RegistryServiceStub(self.channel)

@@ -15,7 +15,7 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED, SessionBat
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import DEVICES, SESSIONS
-from services.registry.projection import AliasRules
+from services.registry.rules import AliasRules
 from services.registry.state import DEVICES_PER_ALIAS
 from services.registry.store import ALIASES_DDL, AliasTable
 from services.runtime.log.port import Record

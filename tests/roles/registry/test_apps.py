@@ -19,10 +19,10 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, TOPICS, decode
+from services.registry.app_lookup import AppLookup
 from services.registry.lookups import Lookups
-from services.registry.main import RegistrySettings
-from services.registry.projection import KnownApps
 from services.registry.server import RegistryServicer
+from services.registry.settings import RegistrySettings
 from services.registry.store import ALIASES_DDL, DEVICES_DDL
 from services.runtime.errors import ConflictError, InputError, NotFoundError
 from services.runtime.log.port import NewRecord, Partition
@@ -223,8 +223,8 @@ async def test_an_app_made_elsewhere_is_known_when_its_first_device_registers(tm
     ready = asyncio.Event()
     task = asyncio.create_task(directory.run(ready))
     await asyncio.wait_for(ready.wait(), BOUND_S)
-    known = KnownApps(directory)
-    known.attach()
+    known = AppLookup(directory)
+    known.use_running_loop()
     app = App(appkey="1234567890")
     await log.append([NewRecord(APPS.name, 0, b"1234567890", AppFact(app=app).SerializeToString())])
     assert directory.get("1234567890") is None

@@ -9,7 +9,7 @@ import pytest
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
 from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice, RemoveTags
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS
-from services.registry.main import RegistrySettings
+from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.devices_pb2 import AddStags, AddTags, DeviceCommand, RemoveDevice, RemoveStags, RemoveTags
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, device_key
-from services.registry.projection import DeviceRules
+from services.registry.rules import DeviceRules
 from services.registry.store import DEVICES_DDL, DeviceTable
 from services.runtime.log.port import Record
 from services.runtime.projection.store import SqliteStore

@@ -31,7 +31,7 @@ from services.domain.topics import APPS, DEVICES, TOPICS, decode, device_key
 from services.registry import revocation_worker as revoking
 from services.registry.decide import Place, decide
 from services.registry.decide_revocations import removed, revoke_all, revoke_one
-from services.registry.main import RegistrySettings
+from services.registry.settings import RegistrySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
@@ -303,7 +303,7 @@ async def test_a_crash_amid_a_revocation_is_made_good(
 async def test_a_restart_goes_on_removing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = [f"t{index}" for index in range(20)]
     with monkeypatch.context() as patched:
-        patched.setattr(revoking.Revoking, "wake", lambda self: None)
+        patched.setattr(revoking.RevocationWorker, "wake", lambda self: None)
         async with start() as registry:
             app = await registry.app()
             await registry.tell(*(register(app, token) for token in tokens))

@@ -27,15 +27,16 @@ from services.domain.ids import event_id
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
 from services.domain.topics import TASK_COMMANDS, TOPICS, decode
-from services.registry.main import RegistrySettings
 from services.registry.main import build as build_registry
+from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
-from services.scheduling.main import SchedulingSettings, build
+from services.scheduling.main import build
+from services.scheduling.settings import SchedulingSettings
 from testkit.dying_role import KilledError, MortalLog, add_servicers, records_of
 
 START_MS = 1_800_000_000_000

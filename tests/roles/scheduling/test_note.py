@@ -11,7 +11,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.topics import partition_of
 from services.runtime.projection.follower import Fact
 from services.scheduling import decide
-from services.scheduling.main import SchedulingState
+from services.scheduling.projection import SchedulingProjection
 from testkit.dying_role import KilledError
 from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, House, started
 
@@ -35,7 +35,7 @@ async def test_a_note_whose_caller_went_away_is_still_concluded_before_the_next_
     async with house.running():
         await house.create("t")
     slow = SlowLog(house.log)
-    state = SchedulingState(house.settings, house.settings.state_dir("scheduling"), slow)
+    state = SchedulingProjection(house.settings, house.settings.state_dir("scheduling"), slow)
     async with started([state]):
         partition = partition_of(b"t", PARTITIONS)
         fact = Fact(TASKS, partition, b"t", decide.fell_due("t", 5))
@@ -57,7 +57,7 @@ async def test_a_note_that_cannot_be_appended_leaves_the_state_as_it_was(house: 
     async with house.running():
         await house.create("t")
     house.log.when = lambda message: True
-    state = SchedulingState(house.settings, house.settings.state_dir("scheduling"), house.log)
+    state = SchedulingProjection(house.settings, house.settings.state_dir("scheduling"), house.log)
     async with started([state]):
         before = await state.follower.ask(state.digest)
         fact = Fact(TASKS, partition_of(b"t", PARTITIONS), b"t", decide.fell_due("t", 5))

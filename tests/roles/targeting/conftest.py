@@ -15,14 +15,15 @@ from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
-from services.domain.role import Role, RoleContext
+from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Channel, LocalServer
-from services.targeting.main import TargetingSettings, build
+from services.targeting.main import build
+from services.targeting.settings import TargetingSettings
 from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE
 
 BOUND_S = 20.0
@@ -37,7 +38,7 @@ class Town:
         self.log = SqliteLog(directory / "log.sqlite", TOPICS)
         self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS, timezone=ZONE.key)
 
-    def build(self, settings: TargetingSettings | None = None) -> Role:
+    def build(self, settings: TargetingSettings | None = None) -> BuiltRole:
         context = RoleContext(self.log, self.clock, Peers({}, TOPICS), Keyring(bytes(32)), AppDirectory(self.log))
         return build(settings or self.settings, context)
 
@@ -70,7 +71,7 @@ class Town:
         )
 
 
-def local(role: Role) -> Channel:
+def local(role: BuiltRole) -> Channel:
     """A channel to the role inside the process."""
     server = LocalServer()
     for add in role.servicers:

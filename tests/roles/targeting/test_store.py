@@ -13,7 +13,8 @@ from services.runtime.log.port import Partition
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.replay import rebuild, verify
 from services.targeting import store
-from services.targeting.main import TargetingSettings, open_state
+from services.targeting.main import open_state
+from services.targeting.settings import TargetingSettings
 from services.targeting.state import TargetingState
 from services.targeting.store import Snapshots
 from tests.roles.targeting.conftest import BOUND_S, Town, resolve

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from carillon.main import ROLES, wiring
+from carillon.roles import ROLES, role_definition
 from services.domain.apps import AppDirectory
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
@@ -82,7 +82,8 @@ async def test_every_role_asks_again_until_the_log_answers(
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     context = RoleContext(log, SystemClock(), peers, Keyring(bytes(32)), AppDirectory(log))
     env = {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": str(PARTITIONS)}
-    built = wiring(role).build(load(wiring(role).SETTINGS, env), context)
+    definition = role_definition(role)
+    built = definition.build(load(definition.settings, env), context)
     add_servicers(built, servers[role])
     ready = asyncio.Event()
     running = asyncio.create_task(run([context.apps, *built.services], on_ready=ready.set))

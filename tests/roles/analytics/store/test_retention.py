@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from analytics.ingestion.ingestion import sources
-from analytics.main import connect, verify
+from analytics.projection import connect
+from analytics.replay import verify
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import ACK_DAYS, HISTORY, keep
 from protos.analytics.v1.analytics_pb2 import (

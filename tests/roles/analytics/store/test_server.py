@@ -10,7 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from analytics.ingestion.ingestion import sources
-from analytics.main import AnalyticsSettings, Store, build, fill, rebuild, verify
+from analytics.main import build
+from analytics.projection import Store
+from analytics.replay import fill, rebuild, verify
+from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.domain.topics import TOPICS

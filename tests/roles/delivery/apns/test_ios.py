@@ -30,8 +30,8 @@ from services.delivery.ios.delivery import IosDelivery
 from services.domain.apns.credentials import Environment
 from services.domain.ids import event_id
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, TOPICS, device_key
-from services.registry.main import RegistrySettings
 from services.registry.main import build as build_registry
+from services.registry.settings import RegistrySettings
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers

@@ -11,7 +11,8 @@ from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinishe
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.main import DeliverySettings, open_state
+from services.delivery.main import open_state
+from services.delivery.settings import DeliverySettings
 from services.delivery.state.blobs import digest
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.snapshots import DeliveryFold

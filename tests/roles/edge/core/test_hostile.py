@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import analytics.main
+import analytics.settings
 import services.delivery.main
+import services.delivery.settings
 from edge.core.parsing.body import MAX_BODY_BYTES
 from tests.roles.edge.conftest import BACKENDS, Installation, broadcast, opened
 from tests.roles.edge.signing import reference_sign, signed
@@ -20,8 +22,8 @@ from tests.roles.edge.valid import Valid, valid_requests
 JSON = "application/json;charset=utf-8"
 EVERY_ROLE = {
     **BACKENDS,
-    "delivery": (services.delivery.main.DeliverySettings, services.delivery.main.build),
-    "analytics": (analytics.main.AnalyticsSettings, analytics.main.build),
+    "delivery": (services.delivery.settings.DeliverySettings, services.delivery.main.build),
+    "analytics": (analytics.settings.AnalyticsSettings, analytics.main.build),
 }
 REQUESTS = 37
 """How many valid requests there are: strategies need it before they are made."""

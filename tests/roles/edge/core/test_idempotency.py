@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import edge.main
+import edge.settings
 from edge.core.idempotency import HEADER
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.domain.topics import TASK_COMMANDS
@@ -41,7 +42,7 @@ async def push(
 @asynccontextmanager
 async def another_edge(installation: Installation, directory: str) -> AsyncIterator[httpx.AsyncClient]:
     """A second process of the edge, so far as anything is shared."""
-    settings = edge.main.EdgeSettings(
+    settings = edge.settings.EdgeSettings(
         data_dir=directory, partitions=PARTITIONS, timezone=ZONE, v2_port=0, android_port=0, ios_port=0
     )
     services = edge.main.build(settings, installation.context).services

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 import services.delivery.main
+import services.delivery.settings
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from tests.roles.edge.conftest import BACKENDS, Installation, opened
@@ -85,7 +86,7 @@ class SlowReader:
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    delivery = (services.delivery.main.DeliverySettings, services.delivery.main.build)
+    delivery = (services.delivery.settings.DeliverySettings, services.delivery.main.build)
     async with opened(tmp_path, {**BACKENDS, "delivery": delivery}) as installation:
         yield installation
 

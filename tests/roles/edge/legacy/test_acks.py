@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import analytics.main
+import analytics.settings
 from edge.core.acks import Acks
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
@@ -23,7 +24,7 @@ CLOSED = {"result": 400, "desc": "input error: getAckInfo is not enabled for thi
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    settings = functools.partial(analytics.main.AnalyticsSettings, ack_delay_s=0)
+    settings = functools.partial(analytics.settings.AnalyticsSettings, ack_delay_s=0)
     async with opened(tmp_path, {**BACKENDS, "analytics": (settings, analytics.main.build)}) as installation:
         yield installation
 

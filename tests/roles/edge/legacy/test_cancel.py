@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import services.delivery.main
+import services.delivery.settings
 from protos.delivery.v1.delivery_pb2 import PushFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import App
-from services.domain.role import Role, RoleContext
+from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.log.port import Partition
 from tests.roles.edge.conftest import BACKENDS, PARTITIONS, Installation, opened
@@ -91,11 +92,11 @@ async def test_a_cancel_waits_for_a_delivery_that_is_behind(tmp_path: Path) -> N
     """The broadcast was answered, so it can be cancelled, though delivery has not read of it."""
     logs: list[SlowLog] = []
 
-    def build(settings: services.delivery.main.DeliverySettings, context: RoleContext) -> Role:
+    def build(settings: services.delivery.settings.DeliverySettings, context: RoleContext) -> BuiltRole:
         logs.append(SlowLog(context.log))
         return services.delivery.main.build(settings, dataclasses.replace(context, log=logs[0]))
 
-    delivery = (services.delivery.main.DeliverySettings, build)
+    delivery = (services.delivery.settings.DeliverySettings, build)
     async with opened(tmp_path, {**BACKENDS, "delivery": delivery}) as installation:
         doors, app = Doors(installation), await installation.app()
         await logs[0].asked.wait()

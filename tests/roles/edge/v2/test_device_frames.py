@@ -11,7 +11,7 @@ from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKe
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol import MAX_FRAME_BYTES
 from services.domain.topics import SESSIONS, decode, device_key
-from services.registry.revocation_worker import Revoking
+from services.registry.revocation_worker import RevocationWorker
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
 from tests.roles.edge.conftest import NOW_MS, PARTITIONS, Installation
@@ -185,7 +185,7 @@ async def test_an_ios_device_registers_anew_under_its_token(installation: Instal
 async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_registers_anew(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Revoking, "wake", lambda self: None)
+    monkeypatch.setattr(RevocationWorker, "wake", lambda self: None)
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     old = await phone.hello()

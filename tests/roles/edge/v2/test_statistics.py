@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import analytics.main
+import analytics.settings
 from edge.v2.statistics.statistics import MAX_DAYS, statistics_reply, statistics_request
 from protos.analytics.v1.analytics_pb2 import (
     STATISTICS_KIND_BROADCASTS,
@@ -205,7 +206,7 @@ async def test_the_appkey(installation: Installation, appkey: Any) -> None:
 
 
 async def test_every_type_from_the_delivery_history(tmp_path: Path) -> None:
-    role = (analytics.main.AnalyticsSettings, analytics.main.build)
+    role = (analytics.settings.AnalyticsSettings, analytics.main.build)
     async with opened(tmp_path, {**BACKENDS, "analytics": role}) as installation:
         app = await installation.app()
         await installation.device(app, "t")

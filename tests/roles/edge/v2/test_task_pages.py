@@ -24,7 +24,8 @@ from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
-from services.scheduling.main import SchedulingSettings, build
+from services.scheduling.main import build
+from services.scheduling.settings import SchedulingSettings
 from tests.roles.edge.conftest import NOW_MS, PARTITIONS, running
 
 SHARDS = 3

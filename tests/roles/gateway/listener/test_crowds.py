@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import Platform
 from services.gateway import main, server
 from services.gateway.acceptor import Acceptor, listen
 from services.gateway.decide import Room, room
-from services.gateway.main import GatewaySettings
+from services.gateway.settings import GatewaySettings
 from services.gateway.token_buckets import MAX_NAMES, Buckets, network
 from testkit.certificates import Authority
 from tests.roles.gateway.conftest import ANDROID, House, Opening

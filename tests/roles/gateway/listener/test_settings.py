@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from services.gateway.main import GatewaySettings
+from services.gateway.settings import GatewaySettings
 from services.runtime.process.settings import SettingsError, load
 from testkit.certificates import Authority
 

@@ -8,11 +8,12 @@ from typing import cast
 
 import pytest
 
-from services.delivery.main import DeliverySettings
 from services.delivery.main import build as build_delivery
+from services.delivery.settings import DeliverySettings
 from services.domain.topics import TOPICS
-from services.gateway.main import GatewaySettings, build
+from services.gateway.main import build
 from services.gateway.server import Door
+from services.gateway.settings import GatewaySettings
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
 from tests.roles.gateway.conftest import ANDROID, PARTITIONS, House, start, stop

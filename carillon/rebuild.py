@@ -1,0 +1,125 @@
+"""Rebuilding a role's state from the log: in place of the live state, beside it, or as of an earlier moment."""
+
+import contextlib
+import functools
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from carillon.progress_bar import ProgressBar
+from carillon.roles import ROLES, role_definition
+from services.domain.role import ReplaySupport, RoleDefinition
+from services.domain.role_context import open_log
+from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
+from services.runtime.errors import InputError
+from services.runtime.log.point_in_time import PointInTimeLog, ends_at
+from services.runtime.log.port import Log, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process import data_directory
+from services.runtime.process.settings import Settings
+from services.runtime.projection.replay import parent_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Answer = dict[str, Any]
+
+
+async def rebuild(role: RoleDefinition[Any], settings: Settings, progress: ProgressBar) -> Answer:
+    """Replace the live state with one rebuilt from the log. ConflictError: the role is running."""
+    with _stopped(role, settings):
+        async with _readable_log(settings) as log:
+            on_total = functools.partial(progress.begin, f"replaying {role.name}")
+            ends = await _ends(log, settings)
+            digest = await _support(role).rebuild(settings, log, ends, progress.advance, on_total)
+            return {"role": role.name, "digest": digest}
+
+
+async def verify(role: RoleDefinition[Any], settings: Settings, progress: ProgressBar) -> Answer:
+    """Compare the live state with one rebuilt from the log; the role may be running."""
+    async with _readable_log(settings) as log:
+        on_total = functools.partial(progress.begin, f"replaying {role.name}")
+        ends = await _ends(log, settings)
+        verdict = await _support(role).verify(settings, log, ends, progress.advance, on_total)
+        return {"role": role.name, "equal": verdict.equal, **verdict._asdict()}
+
+
+async def rebuild_past(
+    role: RoleDefinition[Any], settings: Settings, *, until: datetime, into: Path, progress: ProgressBar
+) -> Answer:
+    """Build the state as of an earlier moment in a directory of its own. InputError: the directory is not empty."""
+    _check_empty(into)
+    async with _readable_log(settings) as log:
+        with TemporaryDirectory(dir=parent_of(into)) as work:
+            async with _past_log(_support(role), settings, log, until, Path(work), progress) as past:
+                on_total = functools.partial(progress.begin, f"replaying {role.name}")
+                ends = await _ends(past, settings)
+                digest = await _support(role).fill(settings, into, past, ends, progress.advance, on_total)
+    return {"role": role.name, "until": until.isoformat(), "digest": digest, "directory": str(into)}
+
+
+@contextlib.asynccontextmanager
+async def _past_log(
+    support: ReplaySupport[Any], settings: Settings, log: Log, until: datetime, work: Path, progress: ProgressBar
+) -> AsyncIterator[PointInTimeLog]:
+    """The log as of an earlier moment.
+
+    Compacted topics have lost their earlier records: device records are decided again from the commands, and apps are
+    those of today, unless the role reads only their changes.
+    """
+    now = await _ends(log, settings)
+    compacted = {topic.name for topic in TOPICS.values() if topic.compacted}
+    if support.reads_app_changes:
+        compacted.discard(APPS.name)
+    searched = {partition: end for partition, end in now.items() if partition.topic not in compacted}
+    progress.begin(f"reading the log until {until.isoformat()}", sum(searched.values()))
+    then = await ends_at(log, searched, (until - _EPOCH) // timedelta(milliseconds=1), progress.advance)
+    devices = SqliteLog(work / "devices.db", TOPICS)
+    try:
+        past = PointInTimeLog(log, {**now, **then}, [DEVICES.name], devices)
+        if support.reads_device_records:
+            progress.begin(f"deciding {DEVICE_COMMANDS.name} again", None)
+            await _decide_device_commands(settings, work, past)
+        yield past
+    finally:
+        await devices.close()
+
+
+async def _decide_device_commands(settings: Settings, work: Path, log: Log) -> None:
+    definitions = (role_definition(role) for role in ROLES)
+    decide = next(one.decide_device_commands for one in definitions if one.decide_device_commands is not None)
+    await decide(settings, work, log)
+
+
+def _support(role: RoleDefinition[Any]) -> ReplaySupport[Any]:
+    assert role.replay is not None
+    return role.replay
+
+
+@contextlib.asynccontextmanager
+async def _readable_log(settings: Settings) -> AsyncIterator[Log]:
+    log = await open_log(settings, read_only=True)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+async def _ends(log: Log, settings: Settings) -> dict[Partition, int]:
+    return await log.ends(
+        Partition(topic.name, number)
+        for topic in TOPICS.values()
+        for number in range(topic.partitions(settings.partitions))
+    )
+
+
+def _stopped(role: RoleDefinition[Any], settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock that the running role holds, because a rebuild replaces its state."""
+    if settings.kafka_bootstrap is None:
+        return data_directory.held(settings.data)
+    return data_directory.held(settings.state_dir(role.name), "running.lock")
+
+
+def _check_empty(directory: Path) -> None:
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InputError(f"{directory} is not empty: name a new directory for the state")

@@ -1,0 +1,68 @@
+"""`carillon up`: every role in one process."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import click
+import uvloop
+
+from carillon.commands.connect import SOCKET
+from carillon.roles import ROLES, role_definition
+from carillon.startup import plain_errors, restrict_permissions, set_ready
+from carillon.welcome import Endpoint, WelcomePrinter
+from services.domain.role_context import role_context
+from services.domain.topics import TOPICS
+from services.runtime.http.operations import Operations
+from services.runtime.process import data_directory
+from services.runtime.process.logs import configure
+from services.runtime.process.runner import run
+from services.runtime.process.settings import Settings, environment, load
+from services.runtime.rpc.listener import RpcListener
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.transport import LocalServer, Server, serve
+
+
+@click.command()
+def up() -> None:
+    """Run every role in this process, on the data directory (CARILLON_DATA_DIR, default ./data)."""
+    restrict_permissions()
+    with plain_errors():
+        env = environment()
+        settings = load(Settings, env)
+        role_settings = {role: load(role_definition(role).settings, env) for role in ROLES}
+        configure(settings.log_level)
+        with data_directory.held(settings.data):
+            uvloop.run(_up(settings, role_settings))
+
+
+async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
+    servers = {role: LocalServer() for role in ROLES}
+    peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
+    async with role_context(settings, peers) as context:
+        socket_server = serve([f"unix:{settings.data.absolute() / SOCKET}"])
+        built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
+        for built in built_roles:
+            for add_to in built.servicers:
+                add_to(cast(Server, servers[built.name]))
+            # Only the role's own service: several roles offer PositionsService, but a server can have it once.
+            for add_to in built.servicers[:1]:
+                add_to(socket_server)
+        operations = Operations(settings.host, settings.console_port)
+        services = [
+            operations,
+            *(service for built in built_roles for service in built.services),
+            RpcListener("the commands' socket", socket_server),
+            WelcomePrinter(context, _endpoints(settings, role_settings)),
+        ]
+        await run(services, on_ready=lambda: set_ready(operations))
+
+
+def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[Endpoint]:
+    edge, gateway = role_settings["edge"], role_settings["gateway"]
+    return [
+        Endpoint("app servers, v2", "http", settings.host, edge.v2_port, "/v2/push"),
+        Endpoint("legacy Android", "http", settings.host, edge.android_port, "/push"),
+        Endpoint("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
+        Endpoint("devices", gateway.scheme, settings.host, gateway.gateway_port, "/device/v1"),
+        Endpoint("health and metrics", "http", settings.host, settings.console_port, "/healthz"),
+    ]

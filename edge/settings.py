@@ -1,0 +1,23 @@
+"""The edge's settings."""
+
+from typing import Annotated
+
+import msgspec
+
+from services.runtime.process.settings import Port, Positive, Settings
+
+ROLE_NAME = "edge"
+
+
+class EdgeSettings(Settings, frozen=True, kw_only=True):
+    """`timed_min_lead_s`: how far ahead timed messages of the legacy interfaces lie at least, in seconds."""
+
+    android_port: Port = 8001
+    ios_port: Port = 8200
+    v2_port: Port = 8300
+    edge_workers: Positive = 1
+    timed_min_lead_s: Annotated[int, msgspec.Meta(ge=0, le=259_200)] = 600
+
+    @property
+    def door_ports(self) -> tuple[int, int, int]:
+        return self.android_port, self.ios_port, self.v2_port

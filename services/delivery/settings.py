@@ -1,0 +1,26 @@
+"""Delivery's settings."""
+
+import os
+
+from services.delivery.apns.senders import APPLE
+from services.domain.apns.credentials import Environment
+from services.runtime.process.settings import PREFIX, Settings, SettingsError
+
+ROLE_NAME = "delivery"
+
+
+class DeliverySettings(Settings, frozen=True, kw_only=True):
+    """`apns_url`: base URL of APNs; unset, pushes go to a simulator in this process and nothing leaves the machine.
+
+    `apns_sandbox_url`: base URL of the sandbox environment, for devices of developers.
+    `apns_authority`: a PEM file with the certificate authority of both URLs, when they are not Apple's.
+    """
+
+    apns_url: str | None = None
+    apns_sandbox_url: str = APPLE[Environment.SANDBOX].url
+    apns_authority: str | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.apns_authority is not None and not os.access(self.apns_authority, os.R_OK):
+            raise SettingsError(f"{PREFIX}APNS_AUTHORITY is {self.apns_authority!r}, which cannot be read")

@@ -1,0 +1,71 @@
+"""Scheduling's projection: timed tasks in SQLite, folded from `tasks`; the follower decides `task-commands`."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from services.domain.topics import TASK_COMMANDS, TASKS
+from services.runtime.log.port import Log, Partition, Record
+from services.runtime.log.topics import owned
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.follower import Fact, Follower
+from services.runtime.projection.store import SqliteStore
+from services.scheduling.decide import decide
+from services.scheduling.settings import ROLE_NAME, SchedulingSettings
+from services.scheduling.state import apply
+from services.scheduling.store import DDL, TaskTable
+
+
+class TaskRules:
+    """The follower's rules for tasks. The facts of a task lie in the same partition number as its commands."""
+
+    def __init__(self, tasks: TaskTable) -> None:
+        self._tasks = tasks
+
+    def apply(self, record: Record, message: Any) -> None:
+        apply(self._tasks, record.partition, message)
+
+    def decide(self, record: Record, message: Any) -> Sequence[Fact]:
+        task = self._tasks.find(message.task_key)
+        fact = decide(message, task, self._tasks.find_claim(message.create.claim.key))
+        return [Fact(TASKS, record.partition, record.key, fact)] if fact else []
+
+
+class SchedulingProjection:
+    """The task store and its follower. A service that runs the follower and closes the store when it stops.
+
+    `tasks` reads and writes in the follower's transaction, `committed` reads over a connection of its own.
+    """
+
+    name = ROLE_NAME
+
+    def __init__(self, settings: SchedulingSettings, directory: Path, log: Log) -> None:
+        numbers = owned(settings.partitions, settings.shard, settings.shards)
+        self._store = SqliteStore(directory / "tasks.sqlite", DDL)
+        self.tasks = TaskTable(self._store.rows)
+        self.committed = TaskTable(self._store.reading())
+        self.follower = Follower(
+            ROLE_NAME,
+            log,
+            TaskRules(self.tasks),
+            self._store,
+            DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
+            folds=(),
+            decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
+            own=[Partition(TASKS.name, number) for number in numbers],
+        )
+        self.followers = (self.follower,)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        try:
+            await self.follower.run(ready)
+        finally:
+            self.close()
+
+    def digest(self) -> str:
+        return self._store.digest()
+
+    def close(self) -> None:
+        self.committed.close()
+        self._store.close()
