@@ -1,4 +1,4 @@
-"""Asks targeting who a push is for."""
+"""Resolves the audiences of pushes: targeting answers for filters, lists are in the request."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.delivery import decide
-from services.delivery.state.pushes import Waiting
+from services.delivery.state.pushes import RequestedPush
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -23,32 +23,34 @@ Audience = Mapping[int, BitMap]
 
 
 class Audiences:
-    """Resolves audiences, however long targeting is away."""
+    """Resolves audiences; while targeting is unavailable it retries."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._targeting = [TargetingServiceStub(channel) for channel in peers.all("targeting")]
         self._clock = clock
 
-    async def of(self, pushes: Sequence[Waiting]) -> Sequence[Audience]:
-        """The audience of each push in its missing partitions, in order."""
-        found: dict[int, Audience] = {}
-        asked = [waiting for waiting in pushes if not waiting.send.audience.HasField("devices")]
-        if asked:
-            answers = await asyncio.gather(*(self._of_one(waiting) for waiting in asked))
-            found = {waiting.send.msgid: answer for waiting, answer in zip(asked, answers, strict=True)}
+    async def resolve(self, pushes: Sequence[RequestedPush]) -> Sequence[Audience]:
+        """Return the audience of each push in its remaining partitions, in the order of `pushes`."""
+        resolved: dict[int, Audience] = {}
+        unresolved = [push for push in pushes if not push.send.audience.HasField("devices")]
+        if unresolved:
+            answers = await asyncio.gather(*(self._resolve_until_answered(push) for push in unresolved))
+            resolved = {push.send.msgid: answer for push, answer in zip(unresolved, answers, strict=True)}
         return [
-            found[waiting.send.msgid] if waiting.send.msgid in found else decide.listed_audiences(waiting)
-            for waiting in pushes
+            resolved[push.send.msgid] if push.send.msgid in resolved else decide.listed_audiences(push)
+            for push in pushes
         ]
 
-    async def _of_one(self, waiting: Waiting) -> Audience:
-        send = waiting.send
+    async def _resolve_until_answered(self, push: RequestedPush) -> Audience:
+        send = push.send
         while True:
             try:
-                return await self._resolve(send, sorted(waiting.missing))
+                return await self._resolve(send, sorted(push.remaining))
             except InputError as error:
-                logger.error("an audience is refused; the push reaches nobody", msgid=send.msgid, error=str(error))
-                return {partition: BitMap() for partition in waiting.missing}
+                logger.error(
+                    "targeting refuses an audience; the push is sent to no device", msgid=send.msgid, error=str(error)
+                )
+                return {partition: BitMap() for partition in push.remaining}
             except CarillonError as error:
                 logger.warning("targeting does not answer; trying again", msgid=send.msgid, error=str(error))
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)

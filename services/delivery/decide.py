@@ -1,76 +1,114 @@
-"""What delivery decides: when a push starts and for whom, and when it ends. Pure; facts come out."""
+"""The decisions of delivery: which facts start, cancel and finish pushes, and which reports are accepted. Pure."""
 
 from collections.abc import Mapping
 
 from pyroaring import BitMap
 
-from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinished, PushStarted
+from protos.delivery.v1.delivery_pb2 import OutcomeKind, PushCancelled, PushFact, PushFinished, PushStarted
 from protos.runtime.v1.log_pb2 import Meta, Position
+from services.delivery.state.addresses import DeviceAddress
+from services.delivery.state.audience_parts import BitmapAudience, listed_targets
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import Push, Waiting
+from services.delivery.state.pushes import RequestedPush, StartedPush
+from services.domain.ids import issued_ms
 from services.domain.topics import PUSH_COMMANDS
 
 MAILBOX_CAP = 100
-"""Unicast pushes kept for a device that is away; the oldest makes place for the newest."""
+"""Unicast pushes stored for a device that is not connected; beyond it the oldest are dropped."""
 
 UNACKNOWLEDGED_CAP = 1000
-"""The same for a connected device, which was sent them and may be about to acknowledge."""
+"""The same for a connected device, which has been sent them and may acknowledge them soon."""
+
+REPORTED_KINDS = frozenset(
+    {OutcomeKind.OUTCOME_KIND_SHOWN, OutcomeKind.OUTCOME_KIND_CLICKED, OutcomeKind.OUTCOME_KIND_DISMISSED}
+)
+"""What devices report besides acknowledgements."""
+
+_CLOCK_SKEW_MS = 60_000
+_LATEST_REPORT_MS = 400 * 86_400_000  # a timed push gets its id up to a year before it is sent
 
 
-def start(waiting: Waiting, audiences: Mapping[int, BitMap]) -> list[PushFact]:
-    """One fact for each partition where the push has not started, also for an empty audience."""
+def start(push: RequestedPush, audiences: Mapping[int, BitMap]) -> list[PushFact]:
+    """Start the push in each partition where it has not started, also with an empty audience."""
     return [
         PushFact(
-            meta=_because_of(waiting.order),
-            msgid=waiting.send.msgid,
-            appkey=waiting.send.appkey,
+            meta=_caused_by(push.offset),
+            msgid=push.send.msgid,
+            appkey=push.send.appkey,
             partition=partition,
             started=PushStarted(
                 audience=audiences[partition].serialize(),
                 count=len(audiences[partition]),
-                expires_ms=waiting.expires_ms,
+                expires_ms=push.expires_ms,
             ),
         )
-        for partition in sorted(waiting.missing)
+        for partition in sorted(push.remaining)
     ]
 
 
-def listed_audiences(waiting: Waiting) -> dict[int, BitMap]:
-    """The audiences of a push that lists its devices."""
-    return {partition: BitMap(waiting.targets(partition)) for partition in waiting.missing}
+def listed_audiences(push: RequestedPush) -> dict[int, BitMap]:
+    """Return the audiences of a push to listed devices, by partition."""
+    return {partition: BitMap(push.targets(partition)) for partition in push.remaining}
 
 
 def cancel(state: DeliveryState) -> list[PushFact]:
-    """Ends each push that was cancelled, wherever it is under way."""
+    """End each push with a pending cancel in its active partitions, once it has started in all of them."""
     return [
         PushFact(
-            meta=_because_of(order),
+            meta=_caused_by(offset),
             msgid=msgid,
-            appkey=state.pushes[msgid].send.appkey,
+            appkey=state.started[msgid].send.appkey,
             partition=partition,
             cancelled=PushCancelled(),
         )
-        for msgid, order in state.cancels.items()
-        if msgid not in state.waiting
-        for partition in sorted(state.pushes[msgid].parts)
+        for msgid, offset in state.pending_cancels.items()
+        if msgid not in state.requested
+        for partition in sorted(state.started[msgid].active_parts)
     ]
 
 
-def finish(push: Push) -> list[PushFact]:
-    """Ends a push whose time to live is over; whoever has not got it by now never will."""
+def finish(push: StartedPush) -> list[PushFact]:
+    """End a push whose time to live has passed."""
     return [
         PushFact(msgid=push.msgid, appkey=push.send.appkey, partition=partition, finished=PushFinished())
-        for partition in sorted(push.parts)
+        for partition in sorted(push.active_parts)
     ]
 
 
-def overflow(state: DeliveryState, appkey: str, partition: int, number: int, is_online: bool) -> list[int]:
-    """Message ids that a device's full mailbox gives up, oldest first."""
-    box = state.mailbox(appkey, partition, number)
-    cap = UNACKNOWLEDGED_CAP if is_online else MAILBOX_CAP
-    given_up = box[: max(0, len(box) - cap)]
-    return [msgid for first in given_up for msgid in state.pushes[first].parts[partition].pending_ids(number)]
+def overflow(state: DeliveryState, device: DeviceAddress, is_connected: bool) -> list[int]:
+    """Return the message ids that the device's full mailbox drops, oldest first."""
+    mailbox = state.mailbox(device)
+    cap = UNACKNOWLEDGED_CAP if is_connected else MAILBOX_CAP
+    dropped = mailbox[: max(0, len(mailbox) - cap)]
+    return [
+        msgid
+        for first in dropped
+        for msgid in state.started[first].active_parts[device.partition].pending_msgids(device.number)
+    ]
 
 
-def _because_of(order: int) -> Meta:
-    return Meta(cause=Position(topic=PUSH_COMMANDS.name, partition=0, offset=order))
+def accepts_acknowledgement(push: StartedPush | None, device: DeviceAddress, msgid: int) -> bool:
+    """Whether the message is pending for the device; a repeated acknowledgement is not accepted."""
+    if push is None or push.send.appkey != device.appkey:
+        return False
+    part = push.part(device.partition)
+    return part is not None and msgid in part.pending_msgids(device.number)
+
+
+def accepts_report(push: StartedPush | None, device: DeviceAddress, msgid: int, now_ms: int) -> bool:
+    """Whether the message was addressed to the device; for a forgotten push (None) only the id's age is checked."""
+    if push is not None:
+        return push.send.appkey == device.appkey and _addresses(push, device, msgid)
+    return -_CLOCK_SKEW_MS <= now_ms - issued_ms(msgid) <= _LATEST_REPORT_MS
+
+
+def _addresses(push: StartedPush, device: DeviceAddress, msgid: int) -> bool:
+    """Whether the push is for the device; always for a broadcast in a forgotten partition: its audience is unknown."""
+    if push.is_listed:
+        return msgid in listed_targets(push.send).get(device.partition, {}).get(device.number, ())
+    part = push.part(device.partition)
+    return device.number in part.devices if isinstance(part, BitmapAudience) else True
+
+
+def _caused_by(offset: int) -> Meta:
+    return Meta(cause=Position(topic=PUSH_COMMANDS.name, partition=0, offset=offset))

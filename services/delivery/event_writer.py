@@ -1,4 +1,4 @@
-"""How delivery writes: facts go to the log, and once they are there into the state, with the offsets beside it."""
+"""Writes delivery's facts: to the log first, then into the state."""
 
 import asyncio
 from collections import defaultdict
@@ -17,8 +17,8 @@ from services.runtime.process.metrics import APPENDED
 _RETRY_MS = 500
 
 
-class Entry(NamedTuple):
-    """A fact for one device partition; its meta holds at most the cause."""
+class NewFact(NamedTuple):
+    """A fact to be written to a device partition; of its meta at most the cause is set."""
 
     partition: int
     key: bytes
@@ -26,9 +26,9 @@ class Entry(NamedTuple):
 
 
 class EventWriter:
-    """Appends and folds, one write to a topic at a time: what the state has seen of a partition has no gaps.
+    """Appends facts and applies them to the state, one write per topic at a time, so that none is skipped.
 
-    `offsets` says up to where that is.
+    `offsets` holds the next offset of each partition that the state has not applied.
     """
 
     def __init__(self, log: Log, state: DeliveryState, clock: Clock) -> None:
@@ -36,30 +36,32 @@ class EventWriter:
         self._log = log
         self._state = state
         self._clock = clock
-        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def write(self, topic: Topic, entries: Sequence[Entry]) -> None:
-        """Return once the facts are durable and folded, all at one moment: nothing else runs between that and the
-        caller's next step. While the log is away it tries again, with the same facts."""
-        if not entries:
+    async def write(self, topic: Topic, facts: Sequence[NewFact]) -> None:
+        """Append the facts and apply them; retry while the log is unavailable.
+
+        No other task runs between the application of the facts and the caller's next step.
+        """
+        if not facts:
             return
-        new_records = [self._draft(topic, entry) for entry in entries]
-        async with self._turns[topic.name]:
+        new_records = [self._new_record(topic, fact) for fact in facts]
+        async with self._locks[topic.name]:
             offsets = await self._append(new_records)
-            for entry, new_record, offset in zip(entries, new_records, offsets, strict=True):
-                self.fold(
+            for fact, new_record, offset in zip(facts, new_records, offsets, strict=True):
+                self.apply(
                     Record(new_record.topic, new_record.partition, offset, new_record.key, new_record.value),
-                    entry.message,
+                    fact.message,
                 )
         APPENDED.labels(topic.name).inc(len(new_records))
 
-    def fold(self, record: Record, message: Any) -> None:
-        """Fold a record that is in the log; one whose place is not known is folded again after a restart."""
+    def apply(self, record: Record, message: Any) -> None:
+        """Apply a record of the log to the state. ValueError: its content is invalid."""
         self._state.apply(record, message)
-        self.pass_by(record)
+        self.skip(record)
 
-    def pass_by(self, record: Record) -> None:
-        """Note that the state has seen the record."""
+    def skip(self, record: Record) -> None:
+        """Advance the offset past the record; an unknown offset (negative) is applied again after a restart."""
         if record.offset >= 0:
             partition = Partition(record.topic, record.partition)
             self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)
@@ -69,12 +71,12 @@ class EventWriter:
             try:
                 return await self._log.append(new_records)
             except (BusyError, UnavailableError) as error:
-                logger.warning("the log takes no facts; trying again", role="delivery", error=str(error))
+                logger.warning("the log does not accept facts; trying again", role="delivery", error=str(error))
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
-    def _draft(self, topic: Topic, entry: Entry) -> NewRecord:
-        meta = entry.message.meta
+    def _new_record(self, topic: Topic, fact: NewFact) -> NewRecord:
+        meta = fact.message.meta
         meta.event_id = event_id()
         meta.time_ms = self._clock.now_ms()
         meta.writer = "delivery"
-        return NewRecord(topic.name, entry.partition, entry.key, entry.message.SerializeToString())
+        return NewRecord(topic.name, fact.partition, fact.key, fact.message.SerializeToString())

@@ -1,10 +1,10 @@
-"""Ends what has lasted for too long: pushes whose time to live is over, and waits for an older connection to end."""
+"""Finishes expired pushes, and ends waits for older connections that take too long."""
 
 import asyncio
 
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
-from services.delivery.event_writer import Entry, EventWriter
+from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
 from services.runtime.process.clock import Clock
@@ -13,7 +13,7 @@ from services.runtime.process.crashpoint import Point, reached
 _SWEEP_MS = 1000
 
 
-class Expiry:
+class ExpirySweeper:
     """A service that sweeps once a second of the clock."""
 
     name = "delivery expiry"
@@ -31,10 +31,11 @@ class Expiry:
             await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
 
     async def sweep(self) -> None:
-        """Finish everything that has expired by now."""
-        self._fanout.release()
-        facts = [fact for push in self._state.expired(self._clock.now_ms()) for fact in decide.finish(push)]
+        """Finish the pushes that have expired by now."""
+        self._fanout.end_overdue_takeovers()
+        facts = [fact for push in self._state.pop_expired(self._clock.now_ms()) for fact in decide.finish(push)]
         if facts:
             reached(Point.EXPIRY_DECIDED)
-            await self._events.write(PUSHES, [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+            new_facts = [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts]
+            await self._events.write(PUSHES, new_facts)
             reached(Point.EXPIRY_DONE)

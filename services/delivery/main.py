@@ -10,16 +10,17 @@ from services.apns_simulator.server import ApnsSimulator
 from services.apns_simulator.watching import VirtualPhonesServicer
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.presence import Presence
+from services.delivery.android.reports import ReportIntake
 from services.delivery.apns.senders import APPLE, CredentialsOf, Place, Senders
 from services.delivery.audiences import Audiences
 from services.delivery.event_writer import EventWriter
-from services.delivery.expiry import Expiry
+from services.delivery.expiry import ExpirySweeper
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.projection import Commands
+from services.delivery.projection import PushProjection
 from services.delivery.server import DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
-from services.delivery.state.snapshots import DeliveryFold, Snapshots
+from services.delivery.store import DeliveryStore, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
@@ -29,38 +30,38 @@ from services.runtime.projection.positions import PositionsServicer
 from services.runtime.rpc.transport import Server
 
 
-def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryFold:
-    """The state in a directory, for the role itself and for replays."""
-    mine = owned(settings.partitions, settings.shard, settings.shards)
-    return DeliveryFold(directory, log, _dead_letters(settings), mine)
+def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryStore:
+    """Open the state in a directory, for the role itself and for replays."""
+    owned_partitions = owned(settings.partitions, settings.shard, settings.shards)
+    return DeliveryStore(directory, log, _dead_letters(settings), owned_partitions)
 
 
 def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
-    """Wire the role: restore, record, send to iOS devices, follow commands, expire."""
-    fold = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
-    state, clock = fold.state, context.clock
-    events = EventWriter(context.log, state, clock)
+    """Wire the role. Its services start in order: restore the state, record outcomes, send to iOS, follow commands."""
+    store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
+    log, clock, peers, state = context.log, context.clock, context.peers, store.state
+    events = EventWriter(log, state, clock)
     recorder = OutcomeRecorder(events)
-    presence = Presence()
-    fanout = Fanout(state, presence, recorder, clock, settings.shards)
+    fanout = Fanout(state, Presence(), recorder, clock, settings.shards)
     simulator = ApnsSimulator(clock)
     ios = IosDelivery(
-        context.log,
+        log,
         state,
         recorder,
         lambda: Senders(_places(settings, simulator), clock),
-        OpenedCredentials(context.keys) if settings.apns_url else _throw_away_key(simulator),
-        context.peers,
+        OpenedCredentials(context.keys) if settings.apns_url else _simulator_credentials(simulator),
+        peers,
         context.apps,
         clock,
         settings.shards,
     )
-    audiences = Audiences(context.peers, clock)
-    commands = Commands(context.log, events, state, audiences, fanout, ios, recorder, clock, _dead_letters(settings))
-    snapshots = Snapshots(fold, events, context.log, clock, settings.snapshot_s)
-    servicer = DeliveryServicer(state, fanout, recorder, clock, snapshots.restored)
+    audiences, dead_letters = Audiences(peers, clock), _dead_letters(settings)
+    pushes = PushProjection(log, events, state, audiences, fanout, ios, recorder, clock, dead_letters)
+    snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
+    reports = ReportIntake(state, fanout, recorder, clock)
+    servicer = DeliveryServicer(state, fanout, reports, recorder, clock, snapshots.restored)
     phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
-    positions = PositionsServicer(commands.progress)
+    positions = PositionsServicer(pushes.progress)
     return BuiltRole(
         ROLE_NAME,
         services=[
@@ -68,8 +69,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             snapshots,
             recorder,
             ios,
-            commands,
-            Expiry(state, fanout, events, clock),
+            pushes,
+            ExpirySweeper(state, fanout, events, clock),
         ],
         servicers=[
             lambda server: _add_own(servicer, phones, server),
@@ -79,7 +80,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
 
 
 def _add_own(servicer: DeliveryServicer, phones: VirtualPhonesServicer, server: Server) -> None:
-    """What the commands' socket serves too."""
+    """Add the servicers that the commands' Unix socket serves too."""
     add_DeliveryServiceServicer_to_server(servicer, server)
     add_VirtualPhonesServiceServicer_to_server(phones, server)
 
@@ -98,11 +99,11 @@ def _places(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Enviro
     }
 
 
-def _throw_away_key(simulator: ApnsSimulator) -> CredentialsOf:
-    """All apps are of one team, whose key the stand-in is told."""
+def _simulator_credentials(simulator: ApnsSimulator) -> CredentialsOf:
+    """Return credentials with one new key for all apps, and register the key with the simulator."""
     key = new_key()
-    simulator.keys.register("STANDIN", "STANDIN", public_key(key))
-    return lambda app: ApnsCredentials("STANDIN", "STANDIN", app.package, key)
+    simulator.keys.register("SIMULATOR", "SIMULATOR", public_key(key))
+    return lambda app: ApnsCredentials("SIMULATOR", "SIMULATOR", app.package, key)
 
 
 ROLE = RoleDefinition(ROLE_NAME, DeliverySettings, build, replay=state_replay(ROLE_NAME, open_state))

@@ -1,4 +1,4 @@
-"""Follows `push-commands`: fixes audiences, starts and cancels pushes, and lets them go out."""
+"""Follows push-commands: applies them to the state, decides the facts that follow, and starts the sending."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
 from services.delivery.audiences import Audiences
-from services.delivery.event_writer import Entry, EventWriter
+from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import Waiting
+from services.delivery.state.pushes import RequestedPush
 from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
@@ -26,13 +26,16 @@ from services.runtime.process.retries import until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import Progress
 
-SOURCE = Partition(PUSH_COMMANDS.name, 0)
+_COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 _BATCH = 1000
 _RETRY_MS = 500
 
 
-class Commands:
-    """A service. Reading only notes what is asked for; what is noted is then decided, also after a restart."""
+class PushProjection:
+    """A service that follows push-commands.
+
+    Commands are applied to the state first and decided from there, so a restart decides what was left undecided.
+    """
 
     name = "delivery"
 
@@ -49,7 +52,7 @@ class Commands:
         dead_letters: DeadLetters,
     ) -> None:
         self.progress = Progress()
-        self.progress.advance({SOURCE: 0})
+        self.progress.advance({_COMMANDS: 0})
         self._log = log
         self._events = events
         self._state = state
@@ -61,17 +64,17 @@ class Commands:
         self._dead_letters = dead_letters
 
     async def run(self, ready: asyncio.Event) -> None:
-        start = self._events.offsets.get(SOURCE, 0)
-        end = (await until_available(NO_ANSWER, lambda: self._log.ends([SOURCE]), role=self.name))[SOURCE]
-        reader = await until_available(NO_ANSWER, lambda: self._log.open({SOURCE: start}), role=self.name)
+        start = self._events.offsets.get(_COMMANDS, 0)
+        end = (await until_available(NO_ANSWER, lambda: self._log.ends([_COMMANDS]), role=self.name))[_COMMANDS]
+        reader = await until_available(NO_ANSWER, lambda: self._log.open({_COMMANDS: start}), role=self.name)
         try:
             while True:
                 await self._decide()
-                self.progress.advance({SOURCE: self._events.offsets.get(SOURCE, 0)})
-                if self.progress.has(SOURCE, end - 1):
+                self.progress.advance({_COMMANDS: self._events.offsets.get(_COMMANDS, 0)})
+                if self.progress.has(_COMMANDS, end - 1):
                     ready.set()
                 for record in await self._read(reader):
-                    self._note(record)
+                    self._apply(record)
         finally:
             await reader.close()
             await self._fanout.close()
@@ -84,31 +87,29 @@ class Commands:
                 logger.warning(NO_ANSWER, role=self.name, error=str(error))
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
-    def _note(self, record: Record) -> None:
+    def _apply(self, record: Record) -> None:
         try:
-            self._events.fold(record, decode(record))
+            self._events.apply(record, decode(record))
         except (DecodeError, ValueError) as error:
             self._dead_letters.park(record, error)
-            self._events.pass_by(record)
+            self._events.skip(record)
 
     async def _decide(self) -> None:
-        """Start and cancel all that is asked for, in the order of the log."""
-        while batch := list(islice(self._state.waiting.values(), _BATCH)):
-            await self._recorder.room()
+        """Start all requested pushes in the order of the log, then end the cancelled ones."""
+        while batch := list(islice(self._state.requested.values(), _BATCH)):
+            await self._recorder.wait_capacity()
             await self._start(batch)
         if cancels := decide.cancel(self._state):
             reached(Point.CANCEL_DECIDED)
             await self._write(cancels)
             reached(Point.CANCEL_DONE)
-        PENDING.set(len(self._state.pushes))
+        PENDING.set(len(self._state.started))
 
-    async def _start(self, batch: list[Waiting]) -> None:
-        """Fix the audiences of all these pushes in the log, then send them."""
-        starting = [(waiting.send.msgid, sorted(waiting.missing)) for waiting in batch]
-        audiences = await self._audiences.of(batch)
-        facts = [
-            fact for waiting, audience in zip(batch, audiences, strict=True) for fact in decide.start(waiting, audience)
-        ]
+    async def _start(self, batch: list[RequestedPush]) -> None:
+        """Write the audiences of these pushes to the log, then send the pushes."""
+        starting = [(push.send.msgid, sorted(push.remaining)) for push in batch]
+        audiences = await self._audiences.resolve(batch)
+        facts = [fact for push, audience in zip(batch, audiences, strict=True) for fact in decide.start(push, audience)]
         reached(Point.PUSH_DECIDED)
         await self._write(facts)
         reached(Point.PUSH_STARTED)
@@ -120,17 +121,15 @@ class Commands:
         now_ms = self._clock.now_ms()
         started = []
         for msgid, partitions in starting:
-            push = self._state.pushes.get(msgid)
-            if push is None or push.expires_ms <= now_ms or msgid in self._state.cancels:
+            push = self._state.started.get(msgid)
+            if push is None or push.expires_ms <= now_ms or msgid in self._state.pending_cancels:
                 continue
-            here = [partition for partition in partitions if partition in push.parts]
+            active = [partition for partition in partitions if partition in push.active_parts]
             if push.is_ios:
-                self._ios.start(push, here)
+                self._ios.start(push, active)
             else:
-                started.append((push, here))
+                started.append((push, active))
         self._fanout.start(started)
 
     async def _write(self, facts: list[PushFact]) -> None:
-        """Nothing else runs between the facts being folded and the caller's next step."""
-        entries = [Entry(fact.partition, str(fact.msgid).encode(), fact) for fact in facts]
-        await self._events.write(PUSHES, entries)
+        await self._events.write(PUSHES, [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])

@@ -1,4 +1,4 @@
-"""What waits to go to one gateway."""
+"""The queue of messages and closes for one gateway."""
 
 import asyncio
 from array import array
@@ -9,15 +9,15 @@ from protos.delivery.v1.delivery_pb2 import AttachResponse
 from protos.push.v1.push_pb2 import Message
 from services.runtime.errors import BusyError
 
-MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""What may wait for one gateway; a gateway that slow is cut off and gets the rest when it is back."""
+MAX_QUEUED_BYTES = 256 * 1024 * 1024
+"""Byte budget of one gateway's queue. Beyond it the stream fails; after a new Attach the gateway gets the rest."""
 
 _BATCH_BYTES = 1024 * 1024
 _MAX_CONNECTIONS = 20_000
 _OVERHEAD_BYTES = 64
 
 
-class _Send(NamedTuple):
+class _QueuedSend(NamedTuple):
     message: Message
     expires_ms: int
     connections: "array[int]"
@@ -25,22 +25,22 @@ class _Send(NamedTuple):
     size: int
 
 
-class _Close(NamedTuple):
+class _QueuedClose(NamedTuple):
     connection: int
     reason: str
     size: int = _OVERHEAD_BYTES
 
 
 class GatewayStream:
-    """An outbox: messages and closes for the connections of one gateway process, in order."""
+    """The response side of one Attach call: an ordered queue for the connections of one gateway process."""
 
     def __init__(self) -> None:
-        self._outbox: deque[_Send | _Close] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[_QueuedSend | _QueuedClose] = deque()
+        self._queued_bytes = 0
         self._recorded = 0
-        self._ended = False
-        self._behind = False
-        self._news = asyncio.Event()
+        self._is_ended = False
+        self._is_over_budget = False
+        self._has_new = asyncio.Event()
 
     def send(self, message: Message, expires_ms: int, connections: "array[int]", msgids: "array[int]") -> None:
         """Queue one message for connections; `msgids` holds one id for all of them, or one for each."""
@@ -48,50 +48,50 @@ class GatewayStream:
             some = connections[at : at + _MAX_CONNECTIONS]
             ids = msgids if len(msgids) == 1 else msgids[at : at + _MAX_CONNECTIONS]
             size = _OVERHEAD_BYTES + message.ByteSize() + 8 * (len(some) + len(ids))
-            self._put(_Send(message, expires_ms, some, ids, size))
+            self._put(_QueuedSend(message, expires_ms, some, ids, size))
 
     def close(self, connection: int, reason: str) -> None:
-        """Queue a goodbye."""
-        self._put(_Close(connection, reason))
+        """Queue the close of a connection; `reason` is the goodbye's."""
+        self._put(_QueuedClose(connection, reason))
 
     def confirm(self, sequence: int) -> None:
-        """Tell the gateway that its reports up to this batch are in the log."""
+        """Confirm to the gateway that its reports up to this batch are in the log."""
         self._recorded = sequence
-        self._news.set()
+        self._has_new.set()
 
     def end(self) -> None:
-        """Let `take` return None from now on."""
-        self._ended = True
-        self._news.set()
+        """Make `next_response` return None from now on."""
+        self._is_ended = True
+        self._has_new.set()
 
-    async def take(self) -> AttachResponse | None:
-        """The next batch, None at the end; BusyError when the gateway is too far behind."""
-        while not (self._outbox or self._recorded or self._behind or self._ended):
-            self._news.clear()
-            await self._news.wait()
-        if self._ended:
+    async def next_response(self) -> AttachResponse | None:
+        """Wait for the next batch; None at the end. BusyError: the queue has exceeded its budget."""
+        while not (self._queue or self._recorded or self._is_over_budget or self._is_ended):
+            self._has_new.clear()
+            await self._has_new.wait()
+        if self._is_ended:
             return None
-        if self._behind:
+        if self._is_over_budget:
             raise BusyError("the gateway does not keep up; attach again")
         return self._batch()
 
-    def _put(self, item: _Send | _Close) -> None:
-        self._waiting_bytes += item.size
-        if self._waiting_bytes > MAX_WAITING_BYTES and not self._behind:
-            self._behind = True
-            self._outbox.clear()
-        if not self._behind:
-            self._outbox.append(item)
-        self._news.set()
+    def _put(self, item: _QueuedSend | _QueuedClose) -> None:
+        self._queued_bytes += item.size
+        if self._queued_bytes > MAX_QUEUED_BYTES and not self._is_over_budget:
+            self._is_over_budget = True
+            self._queue.clear()
+        if not self._is_over_budget:
+            self._queue.append(item)
+        self._has_new.set()
 
     def _batch(self) -> AttachResponse:
         response = AttachResponse(recorded=self._recorded)
         self._recorded = 0
         size = 0
-        while self._outbox and size < _BATCH_BYTES:
-            item = self._outbox.popleft()
+        while self._queue and size < _BATCH_BYTES:
+            item = self._queue.popleft()
             size += item.size
-            if isinstance(item, _Send):
+            if isinstance(item, _QueuedSend):
                 response.sends.add(
                     message=item.message,
                     expires_ms=item.expires_ms,
@@ -100,5 +100,5 @@ class GatewayStream:
                 )
             else:
                 response.closes.add(connection=item.connection, reason=item.reason)
-        self._waiting_bytes -= size
+        self._queued_bytes -= size
         return response

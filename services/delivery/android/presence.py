@@ -1,4 +1,4 @@
-"""Which devices are connected, through which gateway. Volatile: gateways announce their devices again."""
+"""Which devices are connected, and through which gateway. Not stored: gateways announce their connections again."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,142 +8,147 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import Connected
 from services.delivery.android.gateway_stream import GatewayStream
+from services.delivery.state.addresses import AppPartition, DeviceAddress
 from services.domain.device_protocol import GoodbyeReason
 
-HOLD_MS = 2_000
-"""How long a device that changed gateways waits for the acknowledgements that the older one may still hand in."""
+TAKEOVER_MS = 2_000
+"""How long a device that changed gateways waits for acknowledgements that its older gateway may still send."""
 
-_SKEW = 10_000 << 20
-"""Connection ids grow by 2^20 a millisecond: so near to each other, the order may be that of two gateways' clocks."""
-
-
-class Device(NamedTuple):
-    appkey: str
-    partition: int
-    number: int
-
-    @property
-    def place(self) -> tuple[str, int]:
-        return self.appkey, self.partition
+_CLOCK_SKEW_IDS = 10_000 << 20
+"""Connection ids grow by 2^20 a millisecond; within this distance gateways' clocks may have swapped the order."""
 
 
 @dataclass(slots=True, eq=False)
-class Link:
-    """The way to one connected device.
+class DeviceConnection:
+    """One device's connection to a gateway.
 
-    `waits_for`: an older connection at another gateway that has to end first. `in_flight`: while the device takes in
-    a backlog, what it was sent of it and has not acknowledged. New messages go to links that have neither.
+    `waits_for`: id of an older connection on another gateway that has to end first. `in_flight`: while a backlog is
+    being sent, the message ids sent of it and not acknowledged. New pushes go to connections that have neither.
     """
 
     stream: GatewayStream
-    connection: int
+    id: int
     waits_for: int | None = None
     in_flight: set[int] | None = None
 
+    @property
+    def is_ready(self) -> bool:
+        return self.waits_for is None and self.in_flight is None
 
-class _Hold(NamedTuple):
-    device: Device
+
+class _Takeover(NamedTuple):
+    """A device whose older connection, on another gateway, has to end until `deadline_ms`."""
+
+    device: DeviceAddress
     older: GatewayStream
-    until_ms: int
+    deadline_ms: int
 
 
 class Presence:
-    """Connections by device; a greater connection id is the later one and wins."""
+    """Connections by device; of two connections of a device the one with the greater id is the later one and stays."""
 
     def __init__(self) -> None:
-        self._links: dict[tuple[str, int], dict[int, Link]] = {}
-        self._ready: dict[tuple[str, int], dict[GatewayStream, BitMap]] = {}
-        self._devices: dict[int, Device] = {}
-        self._holds: dict[int, _Hold] = {}
+        self._connections: dict[AppPartition, dict[int, DeviceConnection]] = {}
+        self._ready: dict[AppPartition, dict[GatewayStream, BitMap]] = {}
+        self._devices: dict[int, DeviceAddress] = {}
+        self._takeovers: dict[int, _Takeover] = {}
 
-    def connect(self, stream: GatewayStream, connected: Connected, now_ms: int) -> Device | None:
-        """Note a connection; the device if it may be sent its backlog now, which makes it ready.
+    def connect(self, stream: GatewayStream, connected: Connected, now_ms: int) -> DeviceAddress | None:
+        """Add a connection; return the device if it may be sent its backlog now.
 
-        None: there is nothing new in it; or the device has a later one already, which stays, and this one is closed;
-        or an older one at another gateway is told to close, and `disconnect`, `drop` or `overdue` tell when it has. A
-        connection that another stream announces again is new: what was under way in the one before may be lost.
+        None: the connection is known; or the device has a later one, and this one is closed; or its older connection
+        on another gateway is being closed, and `disconnect`, `drop` or `pop_overdue` returns the device later.
+        A connection announced again by another stream is new: messages in flight on the older stream may be lost.
         """
-        device = Device(connected.appkey, connected.partition, connected.number)
-        known = self.link(device)
-        fresh = Link(stream, connected.connection)
-        if known is not None and known.connection > fresh.connection:
-            stream.close(fresh.connection, _why(known.connection - fresh.connection))
+        device = DeviceAddress(connected.appkey, connected.partition, connected.number)
+        current = self.connection_of(device)
+        new = DeviceConnection(stream, connected.connection)
+        if current is not None and current.id > new.id:
+            stream.close(new.id, _goodbye_reason(current.id - new.id))
             return None
-        if known is not None and (known.connection, known.stream) == (fresh.connection, stream):
+        if current is not None and (current.id, current.stream) == (new.id, stream):
             return None
-        if known is not None:
-            self._replace(device, known, fresh, now_ms)
-        self._links.setdefault(device.place, {})[device.number] = fresh
-        self._devices[fresh.connection] = device
-        return device if fresh.waits_for is None else None
+        if current is not None:
+            self._replace(device, current, new, now_ms)
+        self._connections.setdefault(device.app_partition, {})[device.number] = new
+        self._devices[new.id] = device
+        return device if new.waits_for is None else None
 
-    def make_ready(self, device: Device, link: Link) -> None:
-        """From now on the device gets new messages as they come."""
-        link.in_flight = None
-        self._ready.setdefault(device.place, {}).setdefault(link.stream, BitMap()).add(device.number)
+    def make_ready(self, device: DeviceAddress, connection: DeviceConnection) -> None:
+        """Let the device have new pushes as they start."""
+        connection.in_flight = None
+        ready = self._ready.setdefault(device.app_partition, {})
+        ready.setdefault(connection.stream, BitMap()).add(device.number)
 
-    def disconnect(self, stream: GatewayStream, connection: int) -> list[Device]:
-        """Forget a connection, unless another stream has it by now; devices that waited for this come back."""
-        device = self._devices.get(connection)
-        link = self.link(device) if device else None
-        if device and link and link.stream is stream:
-            self._forget(device, link)
-            del self._links[device.place][device.number]
-        hold = self._holds.get(connection)
-        return self._released([connection]) if hold and hold.older is stream else []
+    def disconnect(self, stream: GatewayStream, connection_id: int) -> list[DeviceAddress]:
+        """Remove a connection unless another stream has announced it; return the device that waited for its end."""
+        device = self._devices.get(connection_id)
+        connection = self.connection_of(device) if device else None
+        if device and connection and connection.stream is stream:
+            self._forget(device, connection)
+            del self._connections[device.app_partition][device.number]
+        takeover = self._takeovers.get(connection_id)
+        return self._end_takeovers([connection_id]) if takeover and takeover.older is stream else []
 
-    def drop(self, stream: GatewayStream) -> list[Device]:
-        """A gateway went away with all its connections; devices that waited for one of them come back."""
-        gone = [link.connection for links in self._links.values() for link in links.values() if link.stream is stream]
-        for connection in gone:
-            self.disconnect(stream, connection)
+    def drop(self, stream: GatewayStream) -> list[DeviceAddress]:
+        """Remove a gateway with all its connections; return the devices that waited for the end of one of them."""
+        dropped = [
+            connection.id
+            for connections in self._connections.values()
+            for connection in connections.values()
+            if connection.stream is stream
+        ]
+        for connection_id in dropped:
+            self.disconnect(stream, connection_id)
         for ready in self._ready.values():
             ready.pop(stream, None)
-        return self._released([connection for connection, hold in self._holds.items() if hold.older is stream])
+        return self._end_takeovers([older_id for older_id, each in self._takeovers.items() if each.older is stream])
 
-    def overdue(self, now_ms: int) -> list[Device]:
-        """Devices that have waited for long enough."""
-        return self._released([connection for connection, hold in self._holds.items() if hold.until_ms <= now_ms])
+    def pop_overdue(self, now_ms: int) -> list[DeviceAddress]:
+        """End the waits whose deadline has passed, and return their devices."""
+        return self._end_takeovers(
+            [older_id for older_id, each in self._takeovers.items() if each.deadline_ms <= now_ms]
+        )
 
-    def link(self, device: Device) -> Link | None:
-        return self.links(device.appkey, device.partition).get(device.number)
+    def connection_of(self, device: DeviceAddress) -> DeviceConnection | None:
+        return self.connections(device.app_partition).get(device.number)
 
-    def links(self, appkey: str, partition: int) -> Mapping[int, Link]:
-        """The app's connected devices in the partition, by number."""
-        return self._links.get((appkey, partition), {})
+    def connections(self, app_partition: AppPartition) -> Mapping[int, DeviceConnection]:
+        """Return the connections by device number."""
+        return self._connections.get(app_partition, {})
 
-    def ready(self, appkey: str, partition: int) -> Mapping[GatewayStream, BitMap]:
-        """The numbers of those that get new messages as they come, by gateway."""
-        return self._ready.get((appkey, partition), {})
+    def ready(self, app_partition: AppPartition) -> Mapping[GatewayStream, BitMap]:
+        """Return the numbers of the devices that get new pushes as they start, by gateway."""
+        return self._ready.get(app_partition, {})
 
-    def _replace(self, device: Device, known: Link, fresh: Link, now_ms: int) -> None:
-        self._forget(device, known)
-        if known.connection < fresh.connection:
-            known.stream.close(known.connection, "replaced")
-        if known.waits_for is not None:
-            fresh.waits_for = known.waits_for
-        elif known.connection < fresh.connection and known.stream is not fresh.stream:
-            fresh.waits_for = known.connection
-            self._holds[known.connection] = _Hold(device, known.stream, now_ms + HOLD_MS)
+    def _replace(self, device: DeviceAddress, current: DeviceConnection, new: DeviceConnection, now_ms: int) -> None:
+        self._forget(device, current)
+        if current.id < new.id:
+            current.stream.close(current.id, "replaced")
+        if current.waits_for is not None:
+            new.waits_for = current.waits_for
+        elif current.id < new.id and current.stream is not new.stream:
+            new.waits_for = current.id
+            self._takeovers[current.id] = _Takeover(device, current.stream, now_ms + TAKEOVER_MS)
 
-    def _forget(self, device: Device, link: Link) -> None:
-        self._devices.pop(link.connection, None)
-        ready = self.ready(*device.place).get(link.stream)
+    def _forget(self, device: DeviceAddress, connection: DeviceConnection) -> None:
+        self._devices.pop(connection.id, None)
+        ready = self.ready(device.app_partition).get(connection.stream)
         if ready is not None:
             ready.discard(device.number)
 
-    def _released(self, connections: Iterable[int]) -> list[Device]:
-        return [device for connection in connections if (device := self._release(connection)) is not None]
+    def _end_takeovers(self, older_ids: Iterable[int]) -> list[DeviceAddress]:
+        return [device for older_id in older_ids if (device := self._end_takeover(older_id)) is not None]
 
-    def _release(self, connection: int) -> Device | None:
-        device = self._holds.pop(connection).device
-        link = self.link(device)
-        if link is None or link.waits_for != connection:
+    def _end_takeover(self, older_id: int) -> DeviceAddress | None:
+        device = self._takeovers.pop(older_id).device
+        connection = self.connection_of(device)
+        if connection is None or connection.waits_for != older_id:
             return None
-        link.waits_for = None
+        connection.waits_for = None
         return device
 
 
-def _why(older_by: int) -> GoodbyeReason:
-    """Of two connections the one with the smaller id goes; it may come again if it was perhaps the newer one."""
-    return "replaced" if older_by > _SKEW else "draining"
+def _goodbye_reason(older_by: int) -> GoodbyeReason:
+    """Return the reason for closing the smaller id; "draining" lets the device reconnect if it may be the newer one."""
+    return "replaced" if older_by > _CLOCK_SKEW_IDS else "draining"

@@ -1,4 +1,4 @@
-"""Spreads messages over time."""
+"""Rate limiter for pushes with a speed (`qps`)."""
 
 import asyncio
 import math
@@ -6,30 +6,30 @@ import math
 from services.runtime.process.clock import Clock
 
 CATCH_UP_MS = 250
-"""How far a pace that could not be kept is caught up with; what was missed before that is not sent in a burst."""
+"""How much lost time is made up for; messages missed before that are not sent in a burst."""
 
 _TICK_MS = 20
 
 
-class Pace:
-    """So many messages a second from now on, in no ten seconds over 1.025 times as many; 0: as fast as can be."""
+class RateLimiter:
+    """Allows `per_s` messages a second (0 = unlimited), at most 1.025 times that over any 10 s."""
 
     def __init__(self, clock: Clock, per_s: float) -> None:
         self._clock = clock
-        self._ms_each = 1000 / per_s if per_s else 0.0
+        self._ms_per_message = 1000 / per_s if per_s else 0.0
         self._next_ms = float(clock.now_ms())
 
-    async def free(self, most: int) -> int:
-        """How many may go now, 1 to `most`; waits until there is one. Say with `went` how many really went."""
+    async def wait_allowed(self, most: int) -> int:
+        """Wait until a message may be sent; return how many may be, 1 to `most`. `consume` takes the number sent."""
         await asyncio.sleep(0)
-        if not self._ms_each:
+        if not self._ms_per_message:
             return most
         while (late_ms := self._clock.now_ms() - self._next_ms) < 0:
             await self._clock.sleep_until(max(math.ceil(self._next_ms), self._clock.now_ms() + _TICK_MS))
         if late_ms > CATCH_UP_MS:
             self._next_ms += late_ms - CATCH_UP_MS
             late_ms = CATCH_UP_MS
-        return min(1 + int(late_ms / self._ms_each), most)
+        return min(1 + int(late_ms / self._ms_per_message), most)
 
-    def went(self, count: int) -> None:
-        self._next_ms += count * self._ms_each
+    def consume(self, count: int) -> None:
+        self._next_ms += count * self._ms_per_message

@@ -20,7 +20,7 @@ from services.delivery.ios.push_progress import LAST_RETRY_MS, Target, Work, ret
 from services.delivery.ios.round_robin import Chunk, Turns
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.badges import Badges
-from services.delivery.state.pushes import Push
+from services.delivery.state.pushes import StartedPush
 from services.domain.apns.credentials import ApnsCredentials, Environment
 from services.domain.apps import AppDirectory
 from services.runtime.process.clock import Clock
@@ -84,7 +84,7 @@ class IosApp:
     def is_idle(self) -> bool:
         return not self._live
 
-    def start(self, push: Push, partitions: Iterable[int]) -> None:
+    def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
         work = Work(push, partitions)
         self._live.add(work)
         self._turns.enter(work)
@@ -116,7 +116,7 @@ class IosApp:
             return True
         chunks = self._turns.take(min(free, _SLICE))
         if chunks:
-            await self._tools.recorder.room()
+            await self._tools.recorder.wait_capacity()
             await self._send(chunks)
         return bool(chunks)
 
@@ -159,11 +159,11 @@ class IosApp:
         devices: dict[int, KnownDevice],
         credentials: ApnsCredentials,
     ) -> None:
-        part = work.push.parts.get(partition)
+        part = work.push.active_parts.get(partition)
         for number in numbers if part else ():
             assert part is not None
-            for msgid in part.pending_ids(number):
-                if self._tools.recorder.is_settling(partition, msgid, number):
+            for msgid in part.pending_msgids(number):
+                if self._tools.recorder.has_unwritten_final(partition, msgid, number):
                     continue
                 device = devices[number]
                 badge = self._badge(work, partition, number, device.active_ms)
@@ -216,11 +216,11 @@ class IosApp:
             self._let_go(target.work)
 
     def _is_pending(self, target: Target) -> bool:
-        part = target.work.push.parts.get(target.partition)
+        part = target.work.push.active_parts.get(target.partition)
         return (
             part is not None
             and target.work.push.expires_ms > self._now_ms
-            and target.msgid in part.pending_ids(target.number)
+            and target.msgid in part.pending_msgids(target.number)
         )
 
     def answered(self, target: Target, result: ApnsResult) -> None:
@@ -309,7 +309,7 @@ class IosApp:
 
     def _settle(self, target: Target, kind: int, reason: str = "", badge: int | None = None) -> None:
         """Record what became of it."""
-        self._tools.recorder.settle(
+        self._tools.recorder.record_final(
             target.partition, self._appkey, target.msgid, target.number, kind, self._now_ms, reason, badge
         )
         self._let_go(target.work)

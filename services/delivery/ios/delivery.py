@@ -11,7 +11,7 @@ from services.delivery.ios.dead_tokens import DeadTokens
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import Push
+from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
 from services.runtime.log.port import Log
 from services.runtime.process.clock import Clock
@@ -53,16 +53,16 @@ class IosDelivery:
         """Whether nothing is being sent or waits to be sent again."""
         return all(app.is_idle for app in self._apps.values())
 
-    def start(self, push: Push, partitions: Iterable[int]) -> None:
+    def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
         """Send the push to everyone in its audience there who has not got it. Once for each partition."""
         self._app(push.send.appkey).start(push, partitions)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Take up what an earlier process left; at the end, stop sending. Nothing is started before it runs."""
         self._senders = self._open_senders()
-        for push in self._state.pushes.values():
+        for push in self._state.started.values():
             if push.is_ios:
-                self.start(push, push.parts)
+                self.start(push, push.active_parts)
         ready.set()
         try:
             await asyncio.Event().wait()

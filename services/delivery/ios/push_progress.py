@@ -8,7 +8,7 @@ from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import Message
 from services.delivery.apns.push import ApnsPush, ApnsResult
-from services.delivery.state.pushes import Push
+from services.delivery.state.pushes import StartedPush
 from services.domain.apns.payload import counted, counts_up, payload
 
 FIRST_RETRY_MS = 1_000
@@ -22,7 +22,7 @@ class Work:
     one that all are sent, where each one's does not count up.
     """
 
-    def __init__(self, push: Push, partitions: Iterable[int]) -> None:
+    def __init__(self, push: StartedPush, partitions: Iterable[int]) -> None:
         self.push = push
         self.in_flight = 0
         self.missed = False
@@ -43,7 +43,9 @@ class Work:
         return not self._left
 
     def is_alive(self, now_ms: int) -> bool:
-        return self.push.expires_ms > now_ms and any(partition in self.push.parts for partition in self._partitions)
+        return self.push.expires_ms > now_ms and any(
+            partition in self.push.active_parts for partition in self._partitions
+        )
 
     def walk_again(self) -> int:
         """Begin anew; returns how many milliseconds to wait before it."""
@@ -58,7 +60,7 @@ class Work:
         while self._left:
             partition = self._left[-1]
             if self._numbers is None:
-                part = self.push.parts.get(partition)
+                part = self.push.active_parts.get(partition)
                 self._numbers, self._at = part.pending_numbers() if part else BitMap(), 0
             numbers = list(self._numbers[self._at : self._at + most])
             self._at += len(numbers)

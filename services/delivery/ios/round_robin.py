@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from services.delivery.android.rate_limiter import Pace
+from services.delivery.android.rate_limiter import RateLimiter
 from services.delivery.ios.push_progress import Work
 from services.runtime.process.clock import Clock
 
@@ -64,11 +64,11 @@ class Turns:
         return work, *taken
 
     async def _pace(self, work: Work) -> None:
-        pace = Pace(self._clock, work.push.send.qps / self._shards)
+        limiter = RateLimiter(self._clock, work.push.send.qps / self._shards)
         while not work.is_walked and work.is_alive(self._clock.now_ms()):
-            work.allowed = allowed = await pace.free(_SHARE)
+            work.allowed = allowed = await limiter.wait_allowed(_SHARE)
             work.turn.clear()
             self._works.append(work)
             self._ring()
             await work.turn.wait()
-            pace.went(allowed - work.allowed)
+            limiter.consume(allowed - work.allowed)

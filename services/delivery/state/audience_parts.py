@@ -1,4 +1,4 @@
-"""A push's audience in one partition, and who is done with it: a bitmap for many, a list for few."""
+"""The audience of a push in one partition, and which of its devices have a final outcome."""
 
 import struct
 from collections.abc import Iterable
@@ -10,80 +10,92 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import SendPush
 
 Targets = dict[int, list[int]]
-"""Device number -> message ids."""
+"""Message ids by device number."""
 
 
 @dataclass(slots=True)
-class BitmapPart:
-    """Everyone shares one message id."""
+class BitmapAudience:
+    """The audience of a broadcast or multicast in one partition; all devices share one message id.
+
+    `concluded` holds the devices that have a final outcome.
+    """
 
     msgid: int
-    audience: BitMap
-    settled: BitMap
+    devices: BitMap
+    concluded: BitMap
 
     @property
-    def done(self) -> bool:
-        return len(self.settled) >= len(self.audience)
+    def is_concluded(self) -> bool:
+        """Whether every device has a final outcome."""
+        return len(self.concluded) >= len(self.devices)
 
-    def pending_ids(self, number: int) -> list[int]:
-        """What the device has still to get."""
-        return [self.msgid] if number in self.audience and number not in self.settled else []
+    def pending_msgids(self, number: int) -> list[int]:
+        """Return the message ids for which the device has no final outcome."""
+        return [self.msgid] if number in self.devices and number not in self.concluded else []
 
     def pending_numbers(self) -> BitMap:
-        return self.audience - self.settled
+        """Return the devices without a final outcome."""
+        return self.devices - self.concluded
 
-    def settle(self, msgid: int, numbers: Iterable[int]) -> None:
-        """These devices are done with the message."""
-        self.settled |= BitMap(numbers) & self.audience
+    def conclude(self, msgid: int, numbers: Iterable[int]) -> None:
+        """Note that these devices have a final outcome; numbers outside of the audience are ignored."""
+        self.concluded |= BitMap(numbers) & self.devices
 
     def dump(self) -> bytes:
-        return msgspec.msgpack.encode((_packed(self.audience), _packed(self.settled)))
+        return msgspec.msgpack.encode((_packed(self.devices), _packed(self.concluded)))
 
     @classmethod
-    def load(cls, msgid: int, blob: bytes) -> "BitmapPart":
-        audience, settled = msgspec.msgpack.decode(blob, type=tuple[bytes, bytes])
-        return cls(msgid, BitMap.deserialize(audience), BitMap.deserialize(settled))
+    def load(cls, msgid: int, blob: bytes) -> "BitmapAudience":
+        devices, concluded = msgspec.msgpack.decode(blob, type=tuple[bytes, bytes])
+        return cls(msgid, BitMap.deserialize(devices), BitMap.deserialize(concluded))
 
 
 @dataclass(slots=True)
-class ListedPart:
-    """Named devices; in a token list each entry has its own message id. Only what is pending is kept."""
+class ListedAudience:
+    """The listed devices of a unicast in one partition; each entry of a token list has its own message id.
+
+    `targets` holds pending messages only: an entry is removed once it has a final outcome.
+    """
 
     targets: Targets
 
     @property
-    def done(self) -> bool:
+    def is_concluded(self) -> bool:
+        """Whether every device has a final outcome."""
         return not self.targets
 
-    def pending_ids(self, number: int) -> list[int]:
+    def pending_msgids(self, number: int) -> list[int]:
+        """Return the message ids for which the device has no final outcome."""
         return list(self.targets.get(number, ()))
 
     def pending_numbers(self) -> BitMap:
+        """Return the devices without a final outcome."""
         return BitMap(self.targets)
 
-    def settle(self, msgid: int, numbers: Iterable[int]) -> None:
+    def conclude(self, msgid: int, numbers: Iterable[int]) -> None:
+        """Remove the entries of these devices with this message id, where there are any."""
         for number in numbers:
-            ids = self.targets.get(number)
-            if ids and msgid in ids:
-                ids.remove(msgid)
-                if not ids:
+            msgids = self.targets.get(number)
+            if msgids and msgid in msgids:
+                msgids.remove(msgid)
+                if not msgids:
                     del self.targets[number]
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(sorted(self.targets.items()))
 
     @classmethod
-    def load(cls, blob: bytes) -> "ListedPart":
+    def load(cls, blob: bytes) -> "ListedAudience":
         return cls(dict(msgspec.msgpack.decode(blob, type=list[tuple[int, list[int]]])))
 
 
-Part = BitmapPart | ListedPart
+AudiencePart = BitmapAudience | ListedAudience
 
 
 def listed_targets(send: SendPush) -> dict[int, Targets]:
-    """The targets of a push that lists its devices, by partition; the same one twice counts once.
+    """Return the targets of a push to listed devices, by partition; repeated entries count once.
 
-    ValueError: its columns do not fit together.
+    ValueError: the columns have different lengths.
     """
     devices = send.audience.devices
     count = len(devices.partitions) // 2
@@ -100,7 +112,7 @@ def listed_targets(send: SendPush) -> dict[int, Targets]:
 
 
 def _packed(bitmap: BitMap) -> bytes:
-    """The smallest form, which is the same for all equal bitmaps."""
+    """Serialize a bitmap in its smallest form, which is the same for all equal bitmaps."""
     copy = bitmap.copy()
     copy.run_optimize()
     return copy.serialize()

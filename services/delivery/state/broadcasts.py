@@ -1,4 +1,4 @@
-"""Broadcasts and multicasts whose time to live is not over, whether or not everybody has received them."""
+"""Broadcasts and multicasts that have not expired, whether or not all devices have received them."""
 
 import heapq
 import sys
@@ -8,46 +8,55 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Broadcast:
-    """What is known of it for as long as it can be cancelled."""
+    """A broadcast or multicast as long as it can be cancelled."""
 
     appkey: str
     expires_ms: int
     is_cancelled: bool = False
 
 
-Row = tuple[int, str, int, bool]
+BroadcastRow = tuple[int, str, int, bool]
+"""Msgid, appkey, expires_ms, is_cancelled."""
 
 
 class Broadcasts:
-    """Part of the fold over push-commands: time passes with the commands, not with the clock."""
+    """Unexpired broadcasts by msgid, folded from push-commands; time advances with the commands' times, not with the
+    clock."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Broadcast] = {}
-        self._ends: list[tuple[int, int]] = []
+        self._by_msgid: dict[int, Broadcast] = {}
+        self._expiries: list[tuple[int, int]] = []
 
     def add(self, msgid: int, appkey: str, expires_ms: int, is_cancelled: bool = False) -> None:
-        self._known[msgid] = Broadcast(sys.intern(appkey), expires_ms, is_cancelled)
-        heapq.heappush(self._ends, (expires_ms, msgid))
+        self._by_msgid[msgid] = Broadcast(sys.intern(appkey), expires_ms, is_cancelled)
+        heapq.heappush(self._expiries, (expires_ms, msgid))
 
     def cancel(self, msgid: int, appkey: str) -> None:
-        """Of an unknown broadcast, or another app's, it changes nothing."""
-        found = self._known.get(msgid)
+        """Mark the broadcast as cancelled; an unknown one or one of another app is ignored."""
+        found = self._by_msgid.get(msgid)
         if found is not None and found.appkey == appkey:
             found.is_cancelled = True
 
     def get(self, msgid: int) -> Broadcast | None:
-        """Those that expired since the last command are still there."""
-        return self._known.get(msgid)
+        """Return the broadcast, also one that has expired since the last command."""
+        return self._by_msgid.get(msgid)
+
+    def unexpired(self, msgid: int, appkey: str, now_ms: int) -> Broadcast | None:
+        """Return the app's broadcast if its time to live has not passed."""
+        found = self._by_msgid.get(msgid)
+        return found if found is not None and found.appkey == appkey and found.expires_ms > now_ms else None
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has expired by the moment of a command."""
-        while self._ends and self._ends[0][0] <= now_ms:
-            self._known.pop(heapq.heappop(self._ends)[1], None)
+        """Remove the broadcasts that have expired by the time of a command."""
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            self._by_msgid.pop(heapq.heappop(self._expiries)[1], None)
 
-    def dump(self) -> list[Row]:
-        return [(msgid, each.appkey, each.expires_ms, each.is_cancelled) for msgid, each in sorted(self._known.items())]
+    def dump(self) -> list[BroadcastRow]:
+        return [
+            (msgid, each.appkey, each.expires_ms, each.is_cancelled) for msgid, each in sorted(self._by_msgid.items())
+        ]
 
-    def load(self, rows: Iterable[Row]) -> None:
-        """Fill what is empty with what `dump` gave."""
+    def load(self, rows: Iterable[BroadcastRow]) -> None:
+        """Fill an empty object with the rows of `dump`."""
         for row in rows:
             self.add(*row)

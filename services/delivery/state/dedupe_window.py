@@ -1,4 +1,4 @@
-"""Message ids that were read before, so that a repeated command is known; bounded, the oldest are forgotten."""
+"""Dedupe window: the message ids of recent pushes, by which a repeated command is recognised."""
 
 import msgspec
 from pyroaring import BitMap64
@@ -7,7 +7,7 @@ _GENERATION = 500_000
 
 
 class DedupeWindow:
-    """Remembers at least the last 500,000 ids, and at most twice as many."""
+    """A bounded set of message ids: at least the last 500,000 that were added, at most twice as many."""
 
     def __init__(self) -> None:
         self._recent = BitMap64()

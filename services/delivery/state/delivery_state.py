@@ -1,298 +1,270 @@
-"""What delivery knows: every push that may still reach a device, and who has it already.
+"""The state of delivery, folded from the topics push-commands, pushes and deliveries.
 
-The state is folded from `push-commands` (what was asked for), `pushes` (who is in the audience) and `deliveries` (what
-became of it). A command is folded before the facts it caused, and a partition's audience before its outcomes. What was
-asked for and not decided yet is part of the state, so a process that starts again goes on where the last one ended.
+The life cycle of a push in one partition:
+
+    REQUESTED ── PushStarted ──> STARTED ── PushCancelled, PushFinished ──> ENDED
+                                    └── final outcomes ──> forgotten <───────┘
+
+- SendPush requests the push in every owned partition, or in those of its listed devices; a repeated id is ignored.
+- PushStarted fixes the audience in the partition. From now on devices may be sent the push.
+- CancelPush is kept in `pending_cancels` and stops the sending; delivery then writes PushCancelled for each started
+  partition. PushFinished is written when the time to live has passed.
+- An ended partition only counts late acknowledgements, for LATE_MS.
+- A partition is forgotten when all its devices have a final outcome, or LATE_MS after it ended; a push with its last
+  partition.
+
+A command must be folded before the facts it caused, and a PushStarted before the outcomes of its partition. Requests
+that are not decided yet are part of the state, so a restarted process decides them.
 """
 
 import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
-import numpy
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact, PushStarted
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
-from services.delivery.state.audience_parts import BitmapPart, ListedPart, Part, listed_targets
+from services.delivery.state.addresses import AppPartition, DeviceAddress
+from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
 from services.delivery.state.badges import Badges
 from services.delivery.state.broadcasts import Broadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
+from services.delivery.state.final_outcomes import concluded_devices
 from services.delivery.state.mailboxes import Mailboxes
-from services.delivery.state.pushes import Over, Push, Waiting
+from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush, requested_push
 from services.runtime.log.port import Record
 
-SETTLING = frozenset(
-    {
-        OutcomeKind.OUTCOME_KIND_RECEIVED,
-        OutcomeKind.OUTCOME_KIND_FAILED,
-        OutcomeKind.OUTCOME_KIND_EXPIRED,
-        OutcomeKind.OUTCOME_KIND_CANCELLED,
-        OutcomeKind.OUTCOME_KIND_DROPPED,
-    }
-)
-"""After one of these a device is done with a message. iOS devices acknowledge nothing: there, sent is the end."""
-
-_SETTLES = numpy.isin(numpy.arange(256), list(SETTLING))
-_SETTLES_IOS = numpy.isin(numpy.arange(256), [*SETTLING, OutcomeKind.OUTCOME_KIND_SENT])
-
-
 LATE_MS = 86_400_000
-"""How long after a cancel or the end of its time a push is known, for devices that say only then that they have it."""
+"""How long after a cancel or the expiry acknowledgements of a push still count."""
 
 
 class DeliveryState:
-    """The fold. Keyed by message id and by device; an app's device is (appkey, partition, number)."""
+    """The pushes that may still reach a device in the `owned` partitions, and which devices have them."""
 
     def __init__(self, owned: Iterable[int]) -> None:
         self.owned = frozenset(owned)
-        self.seen = DedupeWindow()
+        self.dedupe_window = DedupeWindow()
         self.broadcasts = Broadcasts()
         self.badges = Badges()
-        self.waiting: dict[int, Waiting] = {}
-        self.pushes: dict[int, Push] = {}
-        self.cancels: dict[int, int] = {}
-        """Offset of the cancel, by the msgid of a push that it has not ended yet."""
-        self._by_id: dict[int, Push] = {}
+        self.requested: dict[int, RequestedPush] = {}
+        self.started: dict[int, StartedPush] = {}
+        self.pending_cancels: dict[int, int] = {}
+        """Offset of the CancelPush by msgid, until the push has ended in all partitions."""
+        self.log_ms = 0
+        """The latest time of a command; time advances with the log, not with the clock."""
+        self._by_msgid: dict[int, StartedPush] = {}
         self._ios_apps: set[str] = set()
-        self._broadcasts: dict[tuple[str, int], dict[int, Push]] = {}
+        self._broadcasts: dict[AppPartition, dict[int, StartedPush]] = {}
         self._mailboxes = Mailboxes()
         self._expiries: list[tuple[int, int]] = []
-        self._ends: list[tuple[int, int, int]] = []
-        self.log_ms = 0
-        """The latest moment of a command: time passes with the log, not with the clock."""
+        self._forget_times: list[tuple[int, int, int]] = []
 
-    # --- fold
+    # --- apply
 
     def apply(self, record: Record, message: Any) -> None:
-        """Fold one record of push-commands, pushes or deliveries. ValueError: it cannot be understood."""
+        """Fold one record of push-commands, pushes or deliveries. ValueError: its content is invalid."""
         match message:
             case PushCommand():
-                self._command(record.offset, message)
+                self._apply_command(record.offset, message)
             case PushFact():
-                self._push_fact(message)
+                self._apply_push_fact(message)
             case DeliveryFact():
                 for outcomes in message.outcomes.apps:
-                    self._outcomes(record.partition, outcomes)
+                    self._apply_outcomes(record.partition, outcomes)
             case _:
                 raise ValueError(f"{record.topic} holds nothing that delivery folds")
 
-    def _command(self, offset: int, command: PushCommand) -> None:
+    def _apply_command(self, offset: int, command: PushCommand) -> None:
         self.log_ms = max(self.log_ms, command.meta.time_ms)
         self.broadcasts.forget(self.log_ms)
-        self._forget()
+        self._forget_ended()
         kind = command.WhichOneof("command")
         match kind:
             case "send":
-                self._ask(offset, command.send, command.meta.time_ms)
+                self._request(offset, command.send, command.meta.time_ms)
             case "cancel":
-                self._ask_to_cancel(offset, command.cancel)
+                self._request_cancel(offset, command.cancel)
             case None:
                 pass
             case _:
                 assert_never(kind)
 
-    def _ask(self, offset: int, send: SendPush, accepted_ms: int) -> None:
+    def _request(self, offset: int, send: SendPush, accepted_ms: int) -> None:
         msgid = send.msgid
-        if msgid in self.waiting or msgid in self.pushes or msgid in self.seen:
+        if msgid in self.requested or msgid in self.started or msgid in self.dedupe_window:
             return
-        waiting = self._waiting(offset, send, accepted_ms)
+        push = requested_push(send, offset, accepted_ms, self.owned)
         if not send.audience.HasField("devices"):
-            self.broadcasts.add(msgid, send.appkey, waiting.expires_ms)
-        if waiting.missing:
+            self.broadcasts.add(msgid, send.appkey, push.expires_ms)
+        if push.remaining:
             send.ClearField("request_json")
-            self.waiting[msgid] = waiting
+            self.requested[msgid] = push
         else:
-            self.seen.add(msgid)
+            self.dedupe_window.add(msgid)
 
-    def _waiting(self, offset: int, send: SendPush, accepted_ms: int) -> Waiting:
-        """A push starts everywhere for a filter, where its devices are for a list."""
-        match send.audience.WhichOneof("audience"):
-            case "everyone" | "filter":
-                return Waiting(send, offset, accepted_ms, set(self.owned))
-            case "devices":
-                targets = listed_targets(send)
-                return Waiting(send, offset, accepted_ms, set(self.owned.intersection(targets)), targets)
-            case "tokens" | "aliases" | None:
-                raise ValueError(f"push {send.msgid} has no audience that can be resolved")
-            case never:
-                assert_never(never)
-
-    def _ask_to_cancel(self, offset: int, cancel: CancelPush) -> None:
+    def _request_cancel(self, offset: int, cancel: CancelPush) -> None:
         self.broadcasts.cancel(cancel.msgid, cancel.appkey)
-        asked = self.waiting.get(cancel.msgid) or self.pushes.get(cancel.msgid)
-        if asked is not None and asked.send.appkey == cancel.appkey and self.is_under_way(cancel.msgid):
-            self.cancels.setdefault(cancel.msgid, offset)
+        push = self.requested.get(cancel.msgid) or self.started.get(cancel.msgid)
+        if push is not None and push.send.appkey == cancel.appkey and self.is_in_progress(cancel.msgid):
+            self.pending_cancels.setdefault(cancel.msgid, offset)
 
-    def _push_fact(self, fact: PushFact) -> None:
+    def _apply_push_fact(self, fact: PushFact) -> None:
         kind = fact.WhichOneof("fact")
         match kind:
             case "started":
                 self._start(fact.msgid, fact.partition, fact.started)
             case "cancelled" | "finished":
-                if (push := self.pushes.get(fact.msgid)) is not None and fact.partition in push.parts:
-                    self._cut_off(push, fact.partition, fact.meta.time_ms + LATE_MS)
+                if (push := self.started.get(fact.msgid)) is not None and fact.partition in push.active_parts:
+                    self._end(push, fact.partition, fact.meta.time_ms + LATE_MS)
             case None:
                 pass
             case _:
                 assert_never(kind)
 
     def _start(self, msgid: int, partition: int, started: PushStarted) -> None:
-        waiting = self.waiting.get(msgid)
-        if waiting is None or partition not in waiting.missing:
+        requested = self.requested.get(msgid)
+        if requested is None or partition not in requested.remaining:
             return
-        waiting.missing.discard(partition)
-        push = self.pushes.get(msgid)
+        requested.remaining.discard(partition)
+        push = self.started.get(msgid)
         if push is None:
-            push = Push(waiting.send, waiting.order, started.expires_ms)
-            self._know(push)
-        part: Part
+            push = StartedPush(requested.send, requested.offset, started.expires_ms)
+            self._add_push(push)
+        part: AudiencePart
         if push.is_listed:
-            part = ListedPart(waiting.targets(partition))
+            part = ListedAudience(requested.targets(partition))
         else:
-            part = BitmapPart(msgid, BitMap.deserialize(started.audience), BitMap())
-        self._put(push, partition, part)
-        if not waiting.missing:
-            del self.waiting[msgid]
-            self.seen.add(msgid)
+            part = BitmapAudience(msgid, BitMap.deserialize(started.audience), BitMap())
+        self._add_active(push, partition, part)
+        if not requested.remaining:
+            del self.requested[msgid]
+            self.dedupe_window.add(msgid)
             heapq.heappush(self._expiries, (push.expires_ms, msgid))
-        if part.done:
-            self._end(push, partition)
+        if part.is_concluded:
+            self._forget_part(push, partition)
         else:
-            self._tidy(push)
+            self._forget_unneeded(push)
 
-    def _know(self, push: Push) -> None:
-        self.pushes[push.msgid] = push
-        self._by_id.update(dict.fromkeys(push.ids, push))
-        if push.is_ios:
-            self._ios_apps.add(push.send.appkey)
-
-    def _put(self, push: Push, partition: int, part: Part) -> None:
-        place = (push.send.appkey, partition)
-        push.parts[partition] = part
-        if isinstance(part, ListedPart):
-            self._mailboxes.put(place, part.targets, push.msgid)
-        else:
-            self._broadcasts.setdefault(place, {})[push.msgid] = push
-
-    def _outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
-        msgids = numpy.frombuffer(outcomes.msgids, "<u8")
-        numbers = numpy.frombuffer(outcomes.numbers, "<u4")
-        kinds = numpy.frombuffer(outcomes.kinds, "u1")
-        badges = len(outcomes.badges) // 4 or len(kinds)
-        if not len(msgids) == len(numbers) == len(kinds) == len(outcomes.times_ms) // 8 == badges:
-            raise ValueError("outcomes have columns of different lengths")
+    def _apply_outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
+        concluded = concluded_devices(outcomes, is_ios=outcomes.appkey in self._ios_apps)
         self.badges.fold(partition, outcomes)
-        chosen = (_SETTLES_IOS if outcomes.appkey in self._ios_apps else _SETTLES)[kinds]
-        for msgid, done in _grouped(msgids[chosen], numbers[chosen]).items():
-            push = self._by_id.get(msgid)
+        for msgid, numbers in concluded.items():
+            push = self._by_msgid.get(msgid)
             if push is not None and push.send.appkey == outcomes.appkey:
-                self._settle(push, partition, msgid, done)
+                self._conclude(push, partition, msgid, numbers)
 
-    def _settle(self, push: Push, partition: int, msgid: int, numbers: Sequence[int]) -> None:
+    def _conclude(self, push: StartedPush, partition: int, msgid: int, numbers: Sequence[int]) -> None:
         part = push.part(partition)
         if part is None:
             return
-        part.settle(msgid, numbers)
-        if isinstance(part, ListedPart) and partition in push.parts:
+        part.conclude(msgid, numbers)
+        if isinstance(part, ListedAudience) and partition in push.active_parts:
             done = [number for number in numbers if number not in part.targets]
-            self._mailboxes.take_out((push.send.appkey, partition), done, push.msgid)
-        if part.done:
-            self._end(push, partition)
+            self._mailboxes.remove((push.send.appkey, partition), done, push.msgid)
+        if part.is_concluded:
+            self._forget_part(push, partition)
 
-    def _end(self, push: Push, partition: int) -> None:
-        """Everybody there is done with it, or what they might still say of it came too late."""
-        self._withdraw(push, partition)
-        push.over.pop(partition, None)
-        self._tidy(push)
+    # --- transitions of a push in a partition
 
-    def _cut_off(self, push: Push, partition: int, forget_ms: int) -> None:
-        """Nobody is sent it any more; who has it may say so for a while."""
-        part = self._withdraw(push, partition)
+    def _add_push(self, push: StartedPush) -> None:
+        self.started[push.msgid] = push
+        self._by_msgid.update(dict.fromkeys(push.msgids, push))
+        if push.is_ios:
+            self._ios_apps.add(push.send.appkey)
+
+    def _add_active(self, push: StartedPush, partition: int, part: AudiencePart) -> None:
+        app_partition = (push.send.appkey, partition)
+        push.active_parts[partition] = part
+        if isinstance(part, ListedAudience):
+            self._mailboxes.add(app_partition, part.targets, push.msgid)
+        else:
+            self._broadcasts.setdefault(app_partition, {})[push.msgid] = push
+
+    def _end(self, push: StartedPush, partition: int, forget_ms: int) -> None:
+        """Stop sending in the partition; late acknowledgements count until `forget_ms`."""
+        part = self._remove_active(push, partition)
         if part is not None and forget_ms > self.log_ms:
-            self._keep(push, partition, Over(part, forget_ms))
-        self._tidy(push)
+            self._add_ended(push, partition, EndedPart(part, forget_ms))
+        self._forget_unneeded(push)
 
-    def _keep(self, push: Push, partition: int, over: Over) -> None:
-        push.over[partition] = over
-        heapq.heappush(self._ends, (over.forget_ms, push.msgid, partition))
+    def _add_ended(self, push: StartedPush, partition: int, ended: EndedPart) -> None:
+        push.ended_parts[partition] = ended
+        heapq.heappush(self._forget_times, (ended.forget_ms, push.msgid, partition))
 
-    def _tidy(self, push: Push) -> None:
-        """Let go what is not needed of a push that is sent to nobody any more."""
-        if self.is_under_way(push.msgid):
-            return
-        self.cancels.pop(push.msgid, None)
-        if push.over:
-            push.send.ClearField("message")
-            return
-        del self.pushes[push.msgid]
-        for msgid in push.ids:
-            self._by_id.pop(msgid, None)
-
-    def _withdraw(self, push: Push, partition: int) -> Part | None:
-        part = push.parts.pop(partition, None)
-        place = (push.send.appkey, partition)
-        if isinstance(part, ListedPart):
-            self._mailboxes.take_out(place, part.targets, push.msgid)
+    def _remove_active(self, push: StartedPush, partition: int) -> AudiencePart | None:
+        part = push.active_parts.pop(partition, None)
+        app_partition = (push.send.appkey, partition)
+        if isinstance(part, ListedAudience):
+            self._mailboxes.remove(app_partition, part.targets, push.msgid)
         elif part is not None:
-            del self._broadcasts[place][push.msgid]
+            del self._broadcasts[app_partition][push.msgid]
         return part
 
-    def _forget(self) -> None:
-        while self._ends and self._ends[0][0] <= self.log_ms:
-            _, msgid, partition = heapq.heappop(self._ends)
-            if (push := self.pushes.get(msgid)) is not None and partition in push.over:
-                self._end(push, partition)
+    def _forget_ended(self) -> None:
+        while self._forget_times and self._forget_times[0][0] <= self.log_ms:
+            _, msgid, partition = heapq.heappop(self._forget_times)
+            if (push := self.started.get(msgid)) is not None and partition in push.ended_parts:
+                self._forget_part(push, partition)
 
-    def restore(self, push: Push) -> None:
-        """Take over a push from a snapshot; whatever waits must be there already."""
-        self._know(push)
-        for partition, part in push.parts.items():
-            self._put(push, partition, part)
-        for partition, over in push.over.items():
-            self._keep(push, partition, over)
-        if push.msgid not in self.waiting:
+    def _forget_part(self, push: StartedPush, partition: int) -> None:
+        self._remove_active(push, partition)
+        push.ended_parts.pop(partition, None)
+        self._forget_unneeded(push)
+
+    def _forget_unneeded(self, push: StartedPush) -> None:
+        """Drop the message of a push that no device is sent any more, and the push once nothing is left of it."""
+        if self.is_in_progress(push.msgid):
+            return
+        self.pending_cancels.pop(push.msgid, None)
+        if push.ended_parts:
+            push.send.ClearField("message")
+            return
+        del self.started[push.msgid]
+        for msgid in push.msgids:
+            self._by_msgid.pop(msgid, None)
+
+    def restore(self, push: StartedPush) -> None:
+        """Add a push from a snapshot, after all requested pushes."""
+        self._add_push(push)
+        for partition, part in push.active_parts.items():
+            self._add_active(push, partition, part)
+        for partition, ended in push.ended_parts.items():
+            self._add_ended(push, partition, ended)
+        if push.msgid not in self.requested:
             heapq.heappush(self._expiries, (push.expires_ms, push.msgid))
 
-    # --- questions
+    # --- queries
 
-    def push_of(self, msgid: int) -> Push | None:
-        """The push that a message id, the first or one of a list, belongs to, while it may still reach a device."""
-        return self._by_id.get(msgid)
+    def push_of(self, msgid: int) -> StartedPush | None:
+        """Return the push with this message id, which may be any id of a token list, until it is forgotten."""
+        return self._by_msgid.get(msgid)
 
-    def is_under_way(self, msgid: int) -> bool:
-        """Whether somebody may still be sent the push."""
-        push = self.pushes.get(msgid)
-        return msgid in self.waiting or (push is not None and bool(push.parts))
+    def is_in_progress(self, msgid: int) -> bool:
+        """Whether a device may still be sent the push."""
+        push = self.started.get(msgid)
+        return msgid in self.requested or (push is not None and bool(push.active_parts))
 
-    def expired(self, now_ms: int) -> list[Push]:
-        """Pushes whose time to live is over; each is told once, in order of expiry."""
-        over = []
+    def pop_expired(self, now_ms: int) -> list[StartedPush]:
+        """Return the pushes whose time to live has passed, in order of expiry; each is returned once."""
+        expired = []
         while self._expiries and self._expiries[0][0] <= now_ms:
-            over.append(heapq.heappop(self._expiries)[1])
-        return [self.pushes[msgid] for msgid in over if msgid in self.pushes]
+            expired.append(heapq.heappop(self._expiries)[1])
+        return [self.started[msgid] for msgid in expired if msgid in self.started]
 
-    def pending(self, appkey: str, partition: int, number: int) -> list[tuple[int, Push]]:
-        """(message id, push) of everything the device has still to get, in the order of the log."""
-        place = (appkey, partition)
-        pushes = [self.pushes[msgid] for msgid in self._mailboxes.of(place, number)]
-        pushes += self._broadcasts.get(place, {}).values()
+    def pending(self, device: DeviceAddress) -> list[tuple[int, StartedPush]]:
+        """Return (message id, push) of the messages without a final outcome on the device, in the order of the log."""
+        _, partition, number = device
+        pushes = [self.started[msgid] for msgid in self._mailboxes.of(device.app_partition, number)]
+        pushes += self._broadcasts.get(device.app_partition, {}).values()
         found = [
             (msgid, push)
             for push in pushes
-            if push.msgid not in self.cancels
-            for msgid in push.parts[partition].pending_ids(number)
+            if push.msgid not in self.pending_cancels
+            for msgid in push.active_parts[partition].pending_msgids(number)
         ]
-        return sorted(found, key=lambda item: (item[1].order, item[0]))
+        return sorted(found, key=lambda item: (item[1].offset, item[0]))
 
-    def mailbox(self, appkey: str, partition: int, number: int) -> Sequence[int]:
-        """The unicast pushes that wait for the device, oldest first."""
-        return self._mailboxes.of((appkey, partition), number)
-
-
-def _grouped(msgids: NDArray[numpy.uint64], numbers: NDArray[numpy.uint32]) -> dict[int, list[int]]:
-    groups: dict[int, list[int]] = {}
-    for msgid, number in zip(msgids.tolist(), numbers.tolist(), strict=True):
-        groups.setdefault(msgid, []).append(number)
-    return groups
+    def mailbox(self, device: DeviceAddress) -> Sequence[int]:
+        """Return the msgids of the unicast pushes that are pending for the device, oldest first."""
+        return self._mailboxes.of(device.app_partition, device.number)

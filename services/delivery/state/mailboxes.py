@@ -1,31 +1,32 @@
-"""The pushes to listed devices that wait for each of them."""
+"""Mailboxes: the unicast pushes that are pending for each device."""
 
 from collections.abc import Iterable, Sequence
 
-Place = tuple[str, int]
-"""An app's partition."""
+from services.delivery.state.addresses import AppPartition
 
 
 class Mailboxes:
-    """Message ids (a push's first) by device, oldest first; a device with nothing in it costs nothing."""
+    """The msgids of pending unicast pushes (each push's first id) by device, oldest first; empty mailboxes take no
+    memory."""
 
     def __init__(self) -> None:
-        self._boxes: dict[Place, dict[int, list[int]]] = {}
+        self._mailboxes: dict[AppPartition, dict[int, list[int]]] = {}
 
-    def put(self, place: Place, numbers: Iterable[int], msgid: int) -> None:
-        boxes = self._boxes.setdefault(place, {})
+    def add(self, app_partition: AppPartition, numbers: Iterable[int], msgid: int) -> None:
+        """Append the push to the mailboxes of these devices."""
+        mailboxes = self._mailboxes.setdefault(app_partition, {})
         for number in numbers:
-            boxes.setdefault(number, []).append(msgid)
+            mailboxes.setdefault(number, []).append(msgid)
 
-    def take_out(self, place: Place, numbers: Iterable[int], msgid: int) -> None:
-        """Where it is not there, nothing changes."""
-        boxes = self._boxes[place]
+    def remove(self, app_partition: AppPartition, numbers: Iterable[int], msgid: int) -> None:
+        """Remove the push from the mailboxes of these devices, where it is in them."""
+        mailboxes = self._mailboxes[app_partition]
         for number in numbers:
-            box = boxes.get(number, [])
-            if msgid in box:
-                box.remove(msgid)
-                if not box:
-                    del boxes[number]
+            mailbox = mailboxes.get(number, [])
+            if msgid in mailbox:
+                mailbox.remove(msgid)
+                if not mailbox:
+                    del mailboxes[number]
 
-    def of(self, place: Place, number: int) -> Sequence[int]:
-        return self._boxes.get(place, {}).get(number, ())
+    def of(self, app_partition: AppPartition, number: int) -> Sequence[int]:
+        return self._mailboxes.get(app_partition, {}).get(number, ())

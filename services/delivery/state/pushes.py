@@ -1,32 +1,57 @@
-"""A push as delivery knows it: asked for, under way, or over."""
+"""The stages of a push: requested, started, and ended in a partition. `delivery_state` draws the life cycle."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from services.delivery.state.audience_parts import Part, Targets, listed_targets
+from services.delivery.state.audience_parts import AudiencePart, Targets, listed_targets
 
 
-class Over(NamedTuple):
-    """What was left of a partition when the push ended there, and the moment of the log at which it is forgotten."""
+class EndedPart(NamedTuple):
+    """The audience part of a partition where the push was cancelled or expired before all devices had it.
 
-    part: Part
+    Late acknowledgements count until the log's time reaches `forget_ms` (milliseconds since 1970).
+    """
+
+    part: AudiencePart
     forget_ms: int
 
 
 @dataclass(slots=True)
-class Push:
-    """One push that started in at least one partition; `order` is its offset in push-commands.
+class RequestedPush:
+    """A push that has not started in the `remaining` partitions; `offset` is the command's offset in push-commands."""
 
-    `over`: partitions where it was cancelled or expired with devices left; some may have it and not have said so.
+    send: SendPush
+    offset: int
+    accepted_ms: int
+    remaining: set[int]
+    _targets: dict[int, Targets] | None = None
+
+    @property
+    def expires_ms(self) -> int:
+        return self.accepted_ms + self.send.period_s * 1000
+
+    def targets(self, partition: int) -> Targets:
+        """Return the listed devices in the partition; the caller may change the returned dict."""
+        if self._targets is None:
+            self._targets = listed_targets(self.send)
+        return self._targets[partition]
+
+
+@dataclass(slots=True)
+class StartedPush:
+    """A push that has started in at least one partition; `offset` is the command's offset in push-commands.
+
+    `active_parts` holds, by partition, the audiences that are being sent to, `ended_parts` those that only wait for
+    late acknowledgements.
     """
 
     send: SendPush
-    order: int
+    offset: int
     expires_ms: int
-    parts: dict[int, Part] = field(default_factory=dict)
-    over: dict[int, Over] = field(default_factory=dict)
+    active_parts: dict[int, AudiencePart] = field(default_factory=dict)
+    ended_parts: dict[int, EndedPart] = field(default_factory=dict)
 
     @property
     def msgid(self) -> int:
@@ -41,30 +66,28 @@ class Push:
         return self.send.audience.HasField("devices")
 
     @property
-    def ids(self) -> range:
+    def msgids(self) -> range:
+        """All message ids of the push; more than one only for a token list."""
         return range(self.msgid, self.msgid + max(1, self.send.id_count))
 
-    def part(self, partition: int) -> Part | None:
-        """Who is not done with it there, also where nobody is sent it any more."""
-        return self.parts.get(partition) or (self.over[partition].part if partition in self.over else None)
+    def part(self, partition: int) -> AudiencePart | None:
+        """Return the partition's audience part, active or ended."""
+        if (active := self.active_parts.get(partition)) is not None:
+            return active
+        ended = self.ended_parts.get(partition)
+        return ended.part if ended is not None else None
 
 
-@dataclass(slots=True)
-class Waiting:
-    """A push that was asked for and has not started in the `missing` partitions."""
-
-    send: SendPush
-    order: int
-    accepted_ms: int
-    missing: set[int]
-    _targets: dict[int, Targets] | None = None
-
-    @property
-    def expires_ms(self) -> int:
-        return self.accepted_ms + self.send.period_s * 1000
-
-    def targets(self, partition: int) -> Targets:
-        """The listed devices there; what they hold is the caller's."""
-        if self._targets is None:
-            self._targets = listed_targets(self.send)
-        return self._targets[partition]
+def requested_push(send: SendPush, offset: int, accepted_ms: int, owned: frozenset[int]) -> RequestedPush:
+    """Return the push as requested in the owned partitions: all of them for a filter, those with a listed device for
+    a list. ValueError: the audience is not resolved, or its columns have different lengths."""
+    match send.audience.WhichOneof("audience"):
+        case "everyone" | "filter":
+            return RequestedPush(send, offset, accepted_ms, set(owned))
+        case "devices":
+            targets = listed_targets(send)
+            return RequestedPush(send, offset, accepted_ms, set(owned.intersection(targets)), targets)
+        case "tokens" | "aliases" | None:
+            raise ValueError(f"push {send.msgid} has no audience that can be resolved")
+        case never:
+            assert_never(never)

@@ -35,12 +35,12 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.android.fanout import WINDOW
+from services.delivery.android.fanout import BACKLOG_WINDOW
 from services.delivery.event_writer import EventWriter
 from services.delivery.main import build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.settings import DeliverySettings
-from services.delivery.state.snapshots import SNAPSHOT, DeliveryFold, Snapshots
+from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
 from services.domain.apps import AppDirectory
 from services.domain.ids import MessageIds, event_id
 from services.domain.keys import Keyring
@@ -170,12 +170,12 @@ class Gateway:
         """Expect these and no others on a connection that gets nothing else, in order, each window acknowledged."""
         connection, at = link
         start = len(self.got)
-        for end in range(start + WINDOW, start + len(msgids) + WINDOW, WINDOW):
+        for end in range(start + BACKLOG_WINDOW, start + len(msgids) + BACKLOG_WINDOW, BACKLOG_WINDOW):
             expected = [(connection, msgid) for msgid in msgids[: end - start]]
             await self.until(lambda some=expected: len(self.got) >= start + len(some))  # type: ignore[misc]
             await idle()
             assert [(got.connection, got.msgid) for got in self.got[start:]] == expected
-            self.ack(*((msgid, at) for _, msgid in expected[-WINDOW:]))
+            self.ack(*((msgid, at) for _, msgid in expected[-BACKLOG_WINDOW:]))
 
     async def leave(self) -> None:
         self._up.put_nowait(None)
@@ -222,9 +222,9 @@ class House:
         }
         return RoleContext(self.log, self.clock, Peers(channels, TOPICS), Keyring(bytes(32)), AppDirectory(self.log))
 
-    def fold(self) -> DeliveryFold:
+    def fold(self) -> DeliveryStore:
         """What the running delivery has folded."""
-        return self._snapshots._fold
+        return self._snapshots._store
 
     def events(self) -> EventWriter:
         return self._snapshots._events

@@ -3,8 +3,8 @@
 import pytest
 
 from protos.push.v1.push_pb2 import SendPush
-from services.delivery.android.fanout import WINDOW
-from services.delivery.android.presence import HOLD_MS
+from services.delivery.android.fanout import BACKLOG_WINDOW
+from services.delivery.android.presence import TAKEOVER_MS
 from tests.roles.delivery.conftest import RECEIVED, At, Gateway, House, Row, idle
 
 A, B = At(0, 0), At(1, 0)
@@ -14,18 +14,18 @@ async def test_a_backlog_comes_in_windows_and_what_is_new_waits_for_its_place(ho
     async with house.running(), house.gateway() as gateway:
         await house.register(A, B)
         gateway.connect((9, B))
-        old = [push.msgid for push in await asked(house, 2 * WINDOW)]
+        old = [push.msgid for push in await asked(house, 2 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
-        await gateway.gets(*((1, msgid) for msgid in old[:WINDOW]))
+        await gateway.gets(*((1, msgid) for msgid in old[:BACKLOG_WINDOW]))
         new = await house.send()
         await gateway.until(lambda: (9, new) in [(got.connection, got.msgid) for got in gateway.got])
-        gateway.ack(*((msgid, A) for msgid in old[: WINDOW // 2 - 1]))
+        gateway.ack(*((msgid, A) for msgid in old[: BACKLOG_WINDOW // 2 - 1]))
         await idle()
-        assert of(gateway, 1) == old[:WINDOW]
-        gateway.ack((old[WINDOW // 2 - 1], A))
-        await gateway.until(lambda: len(of(gateway, 1)) == WINDOW + WINDOW // 2)
+        assert of(gateway, 1) == old[:BACKLOG_WINDOW]
+        gateway.ack((old[BACKLOG_WINDOW // 2 - 1], A))
+        await gateway.until(lambda: len(of(gateway, 1)) == BACKLOG_WINDOW + BACKLOG_WINDOW // 2)
         gateway.ack(*((msgid, A) for msgid in of(gateway, 1)))
-        await gateway.until(lambda: len(of(gateway, 1)) == 2 * WINDOW + 1)
+        await gateway.until(lambda: len(of(gateway, 1)) == 2 * BACKLOG_WINDOW + 1)
         assert of(gateway, 1) == [*old, new]
         live = await house.send(A)
         await gateway.until(lambda: of(gateway, 1) == [*old, new, live])
@@ -33,33 +33,33 @@ async def test_a_backlog_comes_in_windows_and_what_is_new_waits_for_its_place(ho
 
 async def test_a_whole_window_acknowledged_at_once_brings_the_next(house: House) -> None:
     async with house.running(), house.gateway() as gateway:
-        old = [push.msgid for push in await asked(house, 3 * WINDOW)]
+        old = [push.msgid for push in await asked(house, 3 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
         await gateway.drains((1, A), old)
 
 
 async def test_a_window_left_unacknowledged_comes_again_with_the_next_connection_and_the_same_ids(house: House) -> None:
     async with house.running(), house.gateway() as gateway:
-        old = [push.msgid for push in await asked(house, WINDOW + 4)]
+        old = [push.msgid for push in await asked(house, BACKLOG_WINDOW + 4)]
         gateway.connect((1, A))
-        await gateway.until(lambda: len(gateway.got) == WINDOW)
+        await gateway.until(lambda: len(gateway.got) == BACKLOG_WINDOW)
         gateway.ack((old[1], A))
         gateway.say(disconnected=[1])
         gateway.connect((2, A))
         left = [old[0], *old[2:]]
-        await gateway.until(lambda: len(of(gateway, 2)) == WINDOW)
-        assert of(gateway, 2) == left[:WINDOW]
+        await gateway.until(lambda: len(of(gateway, 2)) == BACKLOG_WINDOW)
+        assert of(gateway, 2) == left[:BACKLOG_WINDOW]
 
 
 async def test_a_message_cancelled_in_the_middle_of_a_backlog_is_left_out(house: House) -> None:
     async with house.running(), house.gateway() as gateway:
-        old = [push.msgid for push in await asked(house, WINDOW + 3)]
+        old = [push.msgid for push in await asked(house, BACKLOG_WINDOW + 3)]
         gateway.connect((1, A))
-        await gateway.until(lambda: len(gateway.got) == WINDOW)
-        await house.cancel(old[WINDOW])
-        gateway.ack(*((msgid, A) for msgid in old[:WINDOW]))
-        await gateway.until(lambda: len(gateway.got) == WINDOW + 2)
-        assert of(gateway, 1) == [*old[:WINDOW], *old[WINDOW + 1 :]]
+        await gateway.until(lambda: len(gateway.got) == BACKLOG_WINDOW)
+        await house.cancel(old[BACKLOG_WINDOW])
+        gateway.ack(*((msgid, A) for msgid in old[:BACKLOG_WINDOW]))
+        await gateway.until(lambda: len(gateway.got) == BACKLOG_WINDOW + 2)
+        assert of(gateway, 1) == [*old[:BACKLOG_WINDOW], *old[BACKLOG_WINDOW + 1 :]]
 
 
 @pytest.mark.parametrize("stored_first", [True, False])
@@ -77,7 +77,7 @@ async def test_a_message_stored_just_as_the_device_comes_back_is_sent_once(house
                 await house.command(push, settle=False)
             await gateway.until(lambda c=connection, m=push.msgid: m in of(gateway, c))  # type: ignore[misc]
             gateway.ack((push.msgid, A))
-            await house.recorder().recorded()
+            await house.recorder().wait_recorded()
             assert of(gateway, connection) == [push.msgid]
 
 
@@ -104,7 +104,7 @@ async def test_an_older_gateway_that_dies_or_hangs_holds_nobody_up(house: House)
         await hangs.gets((1, msgid))
         newer.connect((2, A))
         await hangs.until(lambda: bool(hangs.closes))
-        await house.move(HOLD_MS / 1000 - 0.5)
+        await house.move(TAKEOVER_MS / 1000 - 0.5)
         assert newer.got == []
         await house.move(1)
         await newer.gets((2, msgid))

@@ -147,7 +147,7 @@ async def test_a_pace_that_could_not_be_kept_is_not_made_up_for_in_a_burst(house
         assert len(gateway.got) == 1 + 10 * CATCH_UP_MS // 1000 + 1 + 10
 
 
-async def test_who_connects_while_a_paced_push_is_under_way_gets_in_line_and_is_served_once(house: House) -> None:
+async def test_who_connects_while_a_paced_push_is_in_progress_gets_in_line_and_is_served_once(house: House) -> None:
     async with house.running(), house.gateway() as gateway:
         await house.register(*CROWD)
         gateway.connect(*((100 + n, at) for n, at in enumerate(CROWD[:10])))

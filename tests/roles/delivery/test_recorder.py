@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.delivery import outcome_recorder as recorders
 from services.delivery.event_writer import EventWriter
+from services.delivery.outcome_columns import REASON_CHARS
 from services.delivery.outcome_recorder import MAX_ROWS, OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, TOPICS
@@ -77,7 +77,7 @@ async def running(recorder: OutcomeRecorder) -> AsyncIterator["asyncio.Task[None
 
 async def test_what_was_added_before_the_stop_is_in_the_log_after_it(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     async with running(recorder):
-        recorder.add(0, APP, 7, 1, SENT, START_MS)
+        recorder.record(0, APP, 7, 1, SENT, START_MS)
     assert await log.rows() == [Row(7, At(0, 1), SENT)]
 
 
@@ -86,11 +86,11 @@ async def test_a_stop_in_the_middle_of_a_write_waits_for_it(
 ) -> None:
     log.refusals = [UnavailableError("away"), BusyError("full")]
     async with running(recorder) as task:
-        recorder.add(0, APP, 7, 1, SENT, START_MS)
+        recorder.record(0, APP, 7, 1, SENT, START_MS)
         await log.asked.wait()
         task.cancel()
         await idle()
-        recorder.add(0, APP, 8, 1, SENT, START_MS)
+        recorder.record(0, APP, 8, 1, SENT, START_MS)
         for _ in range(2):
             clock.move(0.5)
             await idle()
@@ -98,9 +98,9 @@ async def test_a_stop_in_the_middle_of_a_write_waits_for_it(
     assert await log.rows() == [Row(7, At(0, 1), SENT), Row(8, At(0, 1), SENT)]
 
 
-async def test_whoever_flushes_waits_for_what_is_under_way_already(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_whoever_flushes_waits_for_what_is_in_progress_already(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     log.open.clear()
-    recorder.add(0, APP, 7, 1, SENT, START_MS)
+    recorder.record(0, APP, 7, 1, SENT, START_MS)
     first = asyncio.create_task(recorder.flush())
     await log.asked.wait()
     second = asyncio.create_task(recorder.flush())
@@ -113,24 +113,24 @@ async def test_whoever_flushes_waits_for_what_is_under_way_already(log: MoodyLog
 
 async def test_a_device_is_done_with_a_message_once(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     log.open.clear()
-    recorder.settle(0, APP, 7, 1, RECEIVED, START_MS)
+    recorder.record_final(0, APP, 7, 1, RECEIVED, START_MS)
     flush = asyncio.create_task(recorder.flush())
     await log.asked.wait()
-    recorder.settle(0, APP, 7, 1, FAILED, START_MS, "late")
-    recorder.settle(0, APP, 7, 2, FAILED, START_MS, "other device")
-    assert recorder.is_settling(0, 7, 1)
+    recorder.record_final(0, APP, 7, 1, FAILED, START_MS, "late")
+    recorder.record_final(0, APP, 7, 2, FAILED, START_MS, "other device")
+    assert recorder.has_unwritten_final(0, 7, 1)
     log.open.set()
     await flush
     await recorder.flush()
     assert await log.rows() == [Row(7, At(0, 1), RECEIVED), Row(7, At(0, 2), FAILED, "other device")]
-    assert not recorder.is_settling(0, 7, 1)
+    assert not recorder.has_unwritten_final(0, 7, 1)
 
 
 async def test_who_brings_too_much_waits_until_there_is_room(log: MoodyLog, recorder: OutcomeRecorder) -> None:
-    recorder.add_many(0, APP, 7, range(MAX_ROWS - 1), SENT, START_MS)
-    await asyncio.wait_for(recorder.room(), 1)
-    recorder.add(0, APP, 7, MAX_ROWS, SENT, START_MS)
-    waiting = asyncio.create_task(recorder.room())
+    recorder.record_many(0, APP, 7, range(MAX_ROWS - 1), SENT, START_MS)
+    await asyncio.wait_for(recorder.wait_capacity(), 1)
+    recorder.record(0, APP, 7, MAX_ROWS, SENT, START_MS)
+    waiting = asyncio.create_task(recorder.wait_capacity())
     await idle()
     assert not waiting.done()
     await recorder.flush()
@@ -140,10 +140,10 @@ async def test_who_brings_too_much_waits_until_there_is_room(log: MoodyLog, reco
 
 async def test_more_reasons_than_a_column_can_name_become_other(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     for number in range(300):
-        recorder.add(0, APP, 7, number, FAILED, START_MS, f"reason {number} " + "x" * 500)
+        recorder.record(0, APP, 7, number, FAILED, START_MS, f"reason {number} " + "x" * 500)
     await recorder.flush()
     recorded = await log.rows()
     assert len(recorded) == 300
     assert recorded[0].reason.startswith("reason 0 x")
-    assert len(recorded[0].reason) == recorders._REASON_CHARS
+    assert len(recorded[0].reason) == REASON_CHARS
     assert recorded[299].reason == "other"

@@ -20,7 +20,7 @@ async def test_a_batch_fits_into_a_call_however_many_and_large_its_messages_are(
     msgids: list[int] = []
     connections = 0
     while connections < 3_000_000:
-        response = await stream.take()
+        response = await stream.next_response()
         assert response is not None
         assert response.ByteSize() < RPC_LIMIT / 8
         for send in response.sends:
@@ -36,7 +36,7 @@ async def test_each_connection_keeps_its_id_when_a_message_is_split() -> None:
     stream.send(Message(), 1, array("Q", range(50_000)), array("Q", range(100_000, 150_000)))
     pairs: list[tuple[int, int]] = []
     while len(pairs) < 50_000:
-        response = await stream.take()
+        response = await stream.next_response()
         assert response is not None
         for send in response.sends:
             pairs += zip(array("Q", send.connections), array("Q", send.msgids), strict=True)
@@ -46,17 +46,17 @@ async def test_each_connection_keeps_its_id_when_a_message_is_split() -> None:
 async def test_a_gateway_that_does_not_keep_up_is_cut_off_and_costs_no_more_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "MAX_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(streams, "MAX_QUEUED_BYTES", 10_000)
     stream = GatewayStream()
     for msgid in range(100):
         stream.send(Message(content="x" * 1000), 1, array("Q", [1]), array("Q", [msgid]))
-    assert len(stream._outbox) == 0
+    assert len(stream._queue) == 0
     with pytest.raises(BusyError):
-        await stream.take()
+        await stream.next_response()
 
 
 async def test_after_the_end_nothing_is_taken() -> None:
     stream = GatewayStream()
     stream.close(1, "replaced")
     stream.end()
-    assert await stream.take() is None
+    assert await stream.next_response() is None

@@ -217,7 +217,7 @@ async def test_what_apple_accepts_is_done(shop: Shop) -> None:
         assert received.headers["apns-collapse-id"] == str(msgid)
         assert received.body == {"aps": {"alert": "hello", "badge": 3}}
         async with asyncio.timeout(BOUND_S):
-            while shop.house.fold().state.pushes:
+            while shop.house.fold().state.started:
                 await asyncio.sleep(0)
     assert (await shop.house.verify()).equal
 
@@ -246,7 +246,7 @@ async def test_a_badge_that_counts_up_does_so_on_each_device_until_its_app_is_op
         await shop.send(one, message=COUNTING)
         await apple.accepts(6)
         assert badges(apple, GOOD[0]) == [1, 2, 3, 7, 8]
-        await shop.house.recorder().recorded()
+        await shop.house.recorder().wait_recorded()
         before = shop.house.take_snapshot()
     shop.house.put_snapshot(before)
     async with shop.running() as apple:
@@ -493,14 +493,14 @@ async def test_a_token_of_the_other_environment_is_found_there_once(
         both = in_production(settings, simulator)
         return {**both, Environment.SANDBOX: Place(sandbox.url, sandbox.authority)}
 
-    throw_away_key = delivery_main._throw_away_key
+    throw_away_key = delivery_main._simulator_credentials
 
     def both(simulator: ApnsSimulator) -> CredentialsOf:
         of = throw_away_key(simulator)
         return lambda app: replace(found, environment=Environment.BOTH) if (found := of(app)) else None
 
     monkeypatch.setattr(delivery_main, "_places", places)
-    monkeypatch.setattr(delivery_main, "_throw_away_key", both)
+    monkeypatch.setattr(delivery_main, "_simulator_credentials", both)
     async with started([sandbox]), shop.running() as apple:
         apple.unknown = {foreign}
         one, other = await shop.register(foreign, bad)

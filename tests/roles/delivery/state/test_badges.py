@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, Outcomes
-from services.delivery.outcome_recorder import Columns
+from services.delivery.outcome_columns import OutcomeColumns
 from services.delivery.state.badges import Badges
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES
@@ -21,7 +21,7 @@ batches = st.lists(
 
 
 def outcomes(sent: list[Sent], time_ms: int, appkey: str = APP) -> list[AppOutcomes]:
-    columns = Columns()
+    columns = OutcomeColumns()
     for number, badge in sent:
         columns.add(1, number, SENT, time_ms, "", badge)
     return columns.batches(appkey)

@@ -49,7 +49,7 @@ async def test_a_broadcast_that_all_have_received_is_known_and_can_be_cancelled(
         gateway.ack((msgid, A))
         await house.recorded(Row(msgid, A, RECEIVED))
         async with asyncio.timeout(BOUND_S):
-            while msgid in house.fold().state.pushes:
+            while msgid in house.fold().state.started:
                 await asyncio.sleep(0)
         assert await is_cancelled(house, msgid) is False
         await house.cancel(msgid, OTHER_APP)

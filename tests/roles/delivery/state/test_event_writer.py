@@ -8,7 +8,7 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import PushFact, PushStarted
 from protos.push.v1.push_pb2 import Audience, Everyone, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Meta
-from services.delivery.event_writer import Entry, EventWriter
+from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
 from services.runtime.log.port import NewRecord, Partition, Record
@@ -40,22 +40,22 @@ def asked(msgid: int) -> tuple[Record, PushCommand]:
     return Record("push-commands", 0, msgid, b"", b""), PushCommand(meta=Meta(time_ms=START_MS), send=send)
 
 
-def start(msgid: int) -> Entry:
+def start(msgid: int) -> NewFact:
     started = PushStarted(audience=BitMap().serialize(), expires_ms=START_MS)
-    return Entry(0, b"", PushFact(msgid=msgid, appkey=APP, partition=0, started=started))
+    return NewFact(0, b"", PushFact(msgid=msgid, appkey=APP, partition=0, started=started))
 
 
 async def test_what_the_log_answers_late_is_never_passed_over() -> None:
     log, state = SlowLog(), DeliveryState([0])
     events = EventWriter(log, state, ManualClock(START_MS))  # type: ignore[arg-type]
     for msgid in (1, 2):
-        events.fold(*asked(msgid))
+        events.apply(*asked(msgid))
     writes = [asyncio.create_task(events.write(PUSHES, [start(msgid)])) for msgid in (1, 2)]
     await idle()
     while log.waiting:
         log.answer(-1)
         await idle()
         held = events.offsets.get(Partition(PUSHES.name, 0), 0)
-        assert held == 2 - len(state.waiting)
+        assert held == 2 - len(state.requested)
     await asyncio.gather(*writes)
-    assert (held, state.waiting) == (2, {})
+    assert (held, state.requested) == (2, {})

@@ -8,7 +8,7 @@ import pytest
 from protos.push.v1.push_pb2 import CancelPush
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.main import build, open_state
-from services.delivery.state import blobs as store
+from services.delivery.state import serialization
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import NewRecord, Partition
@@ -207,7 +207,7 @@ async def test_a_snapshot_that_is_taken_while_facts_are_folded_gives_the_same_st
         msgids = [await house.send(*((A, B) if n % 2 else ())) for n in range(8)]
         fold = house.fold()
         offsets = dict(house.events().offsets)
-        blobs = store.dump(fold.state)
+        blobs = serialization.dump(fold.state)
         taken = [next(blobs) for _ in range(5)]
         gateway.ack(*((msgid, A) for msgid in msgids), (msgids[1], B))
         await house.recorded(*(Row(msgid, A, RECEIVED) for msgid in msgids), Row(msgids[1], B, RECEIVED))
@@ -226,12 +226,12 @@ async def test_a_snapshot_forgets_a_cancel_whose_push_ended_while_it_was_taken(h
     async with house.running():
         msgid = await house.send(A)
         state = house.fold().state
-        state.cancels[msgid] = 1
-        blobs = store.dump(state)
+        state.pending_cancels[msgid] = 1
+        blobs = serialization.dump(state)
         await house.cancel(msgid)
         loaded = DeliveryState(state.owned)
-        store.load(loaded, list(blobs))
-        assert (loaded.is_under_way(msgid), loaded.cancels) == (False, {})
+        serialization.load(loaded, list(blobs))
+        assert (loaded.is_in_progress(msgid), loaded.pending_cancels) == (False, {})
 
 
 async def test_a_running_delivery_saves_now_and_then(house: House) -> None:
@@ -244,7 +244,7 @@ async def test_a_running_delivery_saves_now_and_then(house: House) -> None:
                 await asyncio.sleep(0)
         saved = house.take_snapshot()
     house.put_snapshot(saved)
-    assert msgid in open_state(house.settings, house.directory / "delivery", house.log).state.pushes
+    assert msgid in open_state(house.settings, house.directory / "delivery", house.log).state.started
 
 
 async def test_a_command_that_cannot_be_read_is_parked_and_the_rest_goes_on(house: House) -> None:

@@ -13,9 +13,9 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.main import open_state
 from services.delivery.settings import DeliverySettings
-from services.delivery.state.blobs import digest
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.snapshots import DeliveryFold
+from services.delivery.state.serialization import digest
+from services.delivery.store import DeliveryStore
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
@@ -79,7 +79,9 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
     await log.close()
 
 
-async def rebuilt(log: Log, directory: Path, watch: Callable[[DeliveryFold], None] = lambda fold: None) -> DeliveryFold:
+async def rebuilt(
+    log: Log, directory: Path, watch: Callable[[DeliveryStore], None] = lambda fold: None
+) -> DeliveryStore:
     settings = DeliverySettings(data_dir=str(directory), partitions=PARTITIONS)
     fold = open_state(settings, directory / "delivery", log)
     ends: Mapping[Partition, int] = await log.ends(fold.partitions)
@@ -104,12 +106,12 @@ async def test_short_lived_pushes_of_a_long_history_do_not_fill_the_memory(log: 
     await history.write()
     peak = 0
 
-    def watch(fold: DeliveryFold) -> None:
+    def watch(fold: DeliveryStore) -> None:
         nonlocal peak
-        peak = max(peak, len(fold.state.waiting) + len(fold.state.pushes))
+        peak = max(peak, len(fold.state.requested) + len(fold.state.started))
 
     fold = await rebuilt(log, tmp_path, watch)
-    assert (fold.state.waiting, fold.state.pushes) == ({}, {})
+    assert (fold.state.requested, fold.state.started) == ({}, {})
     assert fold.digest() == digest(history.live)
     assert 0 < peak < count // 10
 
@@ -140,7 +142,7 @@ async def test_any_life_is_folded_to_the_same_state(log: SqliteLog, tmp_path: Pa
     await history.write()
     fold = await rebuilt(log, tmp_path)
     assert fold.digest() == digest(history.live)
-    assert fold.state.pushes
+    assert fold.state.started
 
 
 def _happen(chance: random.Random, history: History, now_ms: int, open_: set[tuple[int, int]]) -> None:

@@ -22,9 +22,11 @@ from protos.delivery.v1.delivery_pb2 import (
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from protos.runtime.v1.log_pb2 import Meta
-from services.delivery.state import blobs as store
-from services.delivery.state.audience_parts import BitmapPart
-from services.delivery.state.delivery_state import LATE_MS, SETTLING, DeliveryState
+from services.delivery.state import serialization
+from services.delivery.state.addresses import DeviceAddress
+from services.delivery.state.audience_parts import BitmapAudience
+from services.delivery.state.delivery_state import LATE_MS, DeliveryState
+from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.runtime.log.port import Record
 from tests.roles.delivery.conftest import START_MS, At, listed
 from tests.roles.delivery.state.model import Model, PushModel
@@ -47,7 +49,7 @@ class Folding(RuleBasedStateMachine):
         self.ends: dict[tuple[str, int], int] = {}
         self.msgids = itertools.count(1000, 10)
         self.now_ms = START_MS
-        self.snapshot: tuple[int, list[store.Blob], Iterator[store.Blob]] | None = None
+        self.snapshot: tuple[int, list[serialization.Blob], Iterator[serialization.Blob]] | None = None
 
     def write(self, topic: str, partition: int, message: PushCommand | PushFact | DeliveryFact) -> int:
         offset = self.ends.get((topic, partition), 0)
@@ -158,7 +160,7 @@ class Folding(RuleBasedStateMachine):
         ]
         self.write("deliveries", partition, outcomes(app, [row[:3] for row in rows]))
         for msgid, number, kind, push in rows:
-            is_end = kind in SETTLING or (kind == OutcomeKind.OUTCOME_KIND_SENT and app == IOS)
+            is_end = kind in FINAL_OUTCOMES or (kind == OutcomeKind.OUTCOME_KIND_SENT and app == IOS)
             if push.appkey == app and is_end:
                 push.settle(At(partition, number), msgid)
 
@@ -166,14 +168,14 @@ class Folding(RuleBasedStateMachine):
     def every_device_has_the_same_to_get(self) -> None:
         for app in (ANDROID, IOS):
             for at in DEVICES:
-                found = [msgid for msgid, _ in self.state.pending(app, *at)]
+                found = [msgid for msgid, _ in self.state.pending(DeviceAddress(app, *at))]
                 assert found == self.model.pending(app, at)
 
     @invariant()
     def what_is_over_is_gone(self) -> None:
         active = {push.msgid for push in self.model.pushes.values() if not push.over}
-        assert self.state.pushes.keys() | self.state.waiting.keys() == active
-        assert self.state.cancels.keys() == {
+        assert self.state.started.keys() | self.state.requested.keys() == active
+        assert self.state.pending_cancels.keys() == {
             m for m in active if self.model.pushes[m].cancelled and self.model.pushes[m].in_flight
         }
         for push in self.model.pushes.values():
@@ -185,8 +187,8 @@ class Folding(RuleBasedStateMachine):
     @rule()
     def dump_and_load(self) -> None:
         loaded = loaded_from(self.state)
-        assert store.digest(loaded) == store.digest(self.state)
-        assert {push.msgid for push in loaded.expired(START_MS + 60_000)} == fully_started(self.state)
+        assert serialization.digest(loaded) == serialization.digest(self.state)
+        assert {push.msgid for push in loaded.pop_expired(START_MS + 60_000)} == fully_started(self.state)
         if self.snapshot is None:
             self.state = loaded
 
@@ -211,11 +213,11 @@ class Folding(RuleBasedStateMachine):
             line = data.draw(st.sampled_from([line for line in lines if line]))
             record, message = line.pop(0)
             apply(rebuilt, record, message)
-        assert store.digest(rebuilt) == store.digest(self.state)
+        assert serialization.digest(rebuilt) == serialization.digest(self.state)
 
     @rule(taken=st.integers(0, 6))
     def begin_a_snapshot(self, taken: int) -> None:
-        blobs = store.dump(self.state)
+        blobs = serialization.dump(self.state)
         self.snapshot = len(self.records), list(itertools.islice(blobs, taken)), blobs
 
     @precondition(lambda self: self.snapshot is not None)
@@ -226,9 +228,9 @@ class Folding(RuleBasedStateMachine):
         start, taken, rest = self.snapshot
         self.snapshot = None
         loaded = DeliveryState(PARTITIONS)
-        store.load(loaded, [*taken, *rest])
+        serialization.load(loaded, [*taken, *rest])
         self.fold_since(start, loaded)
-        assert store.digest(loaded) == store.digest(self.state)
+        assert serialization.digest(loaded) == serialization.digest(self.state)
 
     @rule(data=st.data())
     def fold_the_tail_again(self, data: st.DataObject) -> None:
@@ -236,7 +238,7 @@ class Folding(RuleBasedStateMachine):
         start = data.draw(st.integers(0, len(self.records)))
         loaded = loaded_from(self.state)
         self.fold_since(start, loaded)
-        assert store.digest(loaded) == store.digest(self.state)
+        assert serialization.digest(loaded) == serialization.digest(self.state)
 
     def fold_since(self, start: int, state: DeliveryState) -> None:
         for topic in ("push-commands", "pushes", "deliveries"):
@@ -273,12 +275,12 @@ def outcomes(app: str, rows: Sequence[tuple[int, int, int]]) -> DeliveryFact:
 
 def loaded_from(state: DeliveryState) -> DeliveryState:
     loaded = DeliveryState(PARTITIONS)
-    store.load(loaded, list(store.dump(state)))
+    serialization.load(loaded, list(serialization.dump(state)))
     return loaded
 
 
 def fully_started(state: DeliveryState) -> set[int]:
-    return {msgid for msgid in state.pushes if msgid not in state.waiting}
+    return {msgid for msgid in state.started if msgid not in state.requested}
 
 
 def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
@@ -286,7 +288,7 @@ def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
     ranges.run_optimize()
     for number in range(5000):
         singles.add(number)
-    assert BitmapPart(1, ranges, singles).dump() == BitmapPart(1, singles, ranges).dump()
+    assert BitmapAudience(1, ranges, singles).dump() == BitmapAudience(1, singles, ranges).dump()
 
 
 Folding.TestCase.settings = settings(

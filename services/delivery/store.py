@@ -1,4 +1,4 @@
-"""Restores the state at the start, and saves it every few minutes and at the end."""
+"""The state on disk: a snapshot file, restored at the start, and saved every few minutes and at the stop."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from services.delivery.event_writer import EventWriter
-from services.delivery.state import blobs as store
+from services.delivery.state import serialization
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.errors import UnavailableError
@@ -21,39 +21,42 @@ from services.runtime.projection.snapshot import SnapshotFile
 SNAPSHOT = "delivery.snapshot"
 _VERSION = 5
 _SLICE = 500
-_AHEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
+_LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
+"""How much earlier than outcomes records of these topics are merged; more than the clocks of hosts differ."""
 
 
-class DeliveryFold:
-    """The state as a replay sees it, in a directory."""
+class DeliveryStore:
+    """The state in a directory, for the role and for replays; opened at its snapshot (see replay.State)."""
 
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:
         self.state = DeliveryState(owned)
         self.file = SnapshotFile(directory / SNAPSHOT, _VERSION)
         saved = self.file.load()
         if saved is not None:
-            store.load(self.state, saved.blobs)
-        self._folding = Folding(self.state, log, dead_letters, owned, saved.offsets if saved else {})
-        self.followers = [self._folding]
+            serialization.load(self.state, saved.blobs)
+        self._follower = MergedFollower(self.state, log, dead_letters, owned, saved.offsets if saved else {})
+        self.followers = [self._follower]
 
     @property
     def partitions(self) -> frozenset[Partition]:
-        return self._folding.folded
+        """The partitions of the log that the state is folded from."""
+        return self._follower.folded
 
     def offsets(self) -> dict[Partition, int]:
-        return dict(self._folding.reached)
+        return dict(self._follower.reached)
 
     def digest(self) -> str:
-        return store.digest(self.state)
+        return serialization.digest(self.state)
 
     def close(self) -> None:
-        self.file.save(self._folding.reached, store.dump(self.state))
+        """Save a snapshot."""
+        self.file.save(self._follower.reached, serialization.dump(self.state))
 
 
-class Folding:
-    """Folds the log in the order of its records' times, so that a push comes and goes as it did when it was sent.
+class MergedFollower:
+    """Folds the three topics merged by record time, so that the state stays as small as it was when it was live.
 
-    Commands go first and audiences next, by more than clocks differ: no outcome comes before what it speaks of.
+    Commands are folded before audiences, and those before outcomes (`_LEAD_MS`).
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class Folding:
     async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """See replay.Fold."""
         await check_log(self._log, "delivery", self.reached)
-        merge = Merge(self._log, self.reached, {partition: ends[partition] for partition in self.folded}, _AHEAD_MS)
+        merge = Merge(self._log, self.reached, {partition: ends[partition] for partition in self.folded}, _LEAD_MS)
         try:
             async for batch in merge.batches():
                 await asyncio.to_thread(self._fold, batch)
@@ -96,13 +99,13 @@ class Folding:
 
 
 class Snapshots:
-    """A service, the first of the role: restores, then says `restored`; saves at the very end."""
+    """The first service of the role: restores the state, sets `restored`, and saves snapshots, the last at its stop."""
 
     name = "delivery snapshots"
 
-    def __init__(self, fold: DeliveryFold, events: EventWriter, log: Log, clock: Clock, every_s: int) -> None:
+    def __init__(self, store: DeliveryStore, events: EventWriter, log: Log, clock: Clock, every_s: int) -> None:
         self.restored = asyncio.Event()
-        self._fold = fold
+        self._store = store
         self._events = events
         self._log = log
         self._clock = clock
@@ -110,30 +113,30 @@ class Snapshots:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="delivery-snapshot")
 
     async def run(self, ready: asyncio.Event) -> None:
-        ends = await until_available(NO_ANSWER, lambda: self._log.ends(self._fold.partitions), role=self.name)
-        for follower in self._fold.followers:
+        ends = await until_available(NO_ANSWER, lambda: self._log.ends(self._store.partitions), role=self.name)
+        for follower in self._store.followers:
             await follower.fold_until(ends, lambda count: None)
-        self._events.offsets |= self._fold.offsets()
+        self._events.offsets |= self._store.offsets()
         self.restored.set()
         ready.set()
         try:
             while True:
                 await self._clock.sleep_until(self._clock.now_ms() + self._every_ms)
-                await self._save_or_say()
+                await self._save_or_log()
         finally:
             await self.save()
             self._disk.shutdown()
 
     async def save(self) -> None:
-        """Write a snapshot: offsets as of now, and blobs taken in slices, because others go on meanwhile."""
+        """Write a snapshot: the offsets of now, and blobs taken in slices, between which other tasks run."""
         offsets, blobs = dict(self._events.offsets), []
-        for blob in store.dump(self._fold.state):
+        for blob in serialization.dump(self._store.state):
             blobs.append(blob)
             if len(blobs) % _SLICE == 0:
                 await asyncio.sleep(0)
-        await asyncio.get_running_loop().run_in_executor(self._disk, self._fold.file.save, offsets, blobs)
+        await asyncio.get_running_loop().run_in_executor(self._disk, self._store.file.save, offsets, blobs)
 
-    async def _save_or_say(self) -> None:
+    async def _save_or_log(self) -> None:
         try:
             await self.save()
         except UnavailableError as error:

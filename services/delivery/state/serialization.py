@@ -1,0 +1,116 @@
+"""The state as blobs (key, value): the content of a snapshot file, and what digests of states are computed from.
+
+The keys and the shapes of the values are the file format; a change to them needs a new version in `store`.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from protos.push.v1.push_pb2 import SendPush
+from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
+from services.delivery.state.badges import BadgeRow
+from services.delivery.state.broadcasts import BroadcastRow
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush
+
+_STARTED = tuple[bytes, int, int, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
+_REQUESTED = tuple[bytes, int, int, set[int]]
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.decode
+Blob = tuple[bytes, bytes]
+
+
+def dump(state: DeliveryState) -> Iterator[Blob]:
+    """Return the state's blobs, which may be taken one by one while facts are folded.
+
+    Pushes that have started in all partitions may then be newer than this call; folding the facts since the call once
+    more gives the same state.
+    """
+    started = [msgid for msgid in sorted(state.started) if msgid not in state.requested]
+    first = [
+        (b"seen", state.dedupe_window.dump()),
+        *((b"waiting", _dump_requested(state.requested[msgid])) for msgid in _by_offset(state)),
+        *(
+            (b"push", _dump_started(state.started[msgid]))
+            for msgid in sorted(state.started)
+            if msgid in state.requested
+        ),
+        (b"log_ms", _encode(state.log_ms)),
+        (b"cancels", _encode(sorted(state.pending_cancels.items()))),
+        (b"broadcasts", _encode(state.broadcasts.dump())),
+        (b"badges", _encode(state.badges.dump())),
+    ]
+    return _then_started(first, state, started)
+
+
+def _then_started(first: Sequence[Blob], state: DeliveryState, msgids: Sequence[int]) -> Iterator[Blob]:
+    yield from first
+    for msgid in msgids:
+        if (push := state.started.get(msgid)) is not None:
+            yield b"push", _dump_started(push)
+
+
+def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
+    """Fill an empty state with the blobs of `dump`."""
+    cancels: list[tuple[int, int]] = []
+    for key, value in blobs:
+        match key:
+            case b"seen":
+                state.dedupe_window.load(value)
+            case b"waiting":
+                raw, offset, accepted_ms, remaining = _decode(value, type=_REQUESTED)
+                requested = RequestedPush(SendPush.FromString(raw), offset, accepted_ms, remaining)
+                state.requested[requested.send.msgid] = requested
+            case b"log_ms":
+                state.log_ms = _decode(value, type=int)
+            case b"push":
+                state.restore(_load_started(value))
+            case b"badges":
+                state.badges.load(_decode(value, type=list[BadgeRow]))
+            case b"broadcasts":
+                state.broadcasts.load(_decode(value, type=list[BroadcastRow]))
+            case b"cancels":
+                cancels = _decode(value, type=list[tuple[int, int]])
+    state.pending_cancels.update((msgid, offset) for msgid, offset in cancels if state.is_in_progress(msgid))
+
+
+def digest(state: DeliveryState) -> str:
+    """Return a hash of the whole state except the dedupe window."""
+    whole = hashlib.sha256()
+    for key, value in dump(state):
+        if key != b"seen":
+            whole.update(b"%s %d " % (key, len(value)))
+            whole.update(value)
+    return whole.hexdigest()
+
+
+def _by_offset(state: DeliveryState) -> list[int]:
+    return sorted(state.requested, key=lambda msgid: state.requested[msgid].offset)
+
+
+def _dump_requested(push: RequestedPush) -> bytes:
+    send = push.send.SerializeToString(deterministic=True)
+    return _encode((send, push.offset, push.accepted_ms, sorted(push.remaining)))
+
+
+def _dump_started(push: StartedPush) -> bytes:
+    send = push.send.SerializeToString(deterministic=True)
+    active = [(partition, part.dump()) for partition, part in sorted(push.active_parts.items())]
+    ended = [(partition, each.forget_ms, each.part.dump()) for partition, each in sorted(push.ended_parts.items())]
+    return _encode((send, push.offset, push.expires_ms, active, ended))
+
+
+def _load_started(blob: bytes) -> StartedPush:
+    raw, offset, expires_ms, active, ended = _decode(blob, type=_STARTED)
+    push = StartedPush(SendPush.FromString(raw), offset, expires_ms)
+    for partition, part in active:
+        push.active_parts[partition] = _load_part(push, part)
+    for partition, forget_ms, part in ended:
+        push.ended_parts[partition] = EndedPart(_load_part(push, part), forget_ms)
+    return push
+
+
+def _load_part(push: StartedPush, blob: bytes) -> AudiencePart:
+    return ListedAudience.load(blob) if push.is_listed else BitmapAudience.load(push.msgid, blob)
