@@ -43,7 +43,7 @@ from services.domain.keys import Keyring
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, TOPICS
 from services.gateway.main import build
-from services.gateway.server import Door
+from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord
@@ -175,7 +175,7 @@ async def main(directory: Path, real: bool) -> None:
     services += build(load(GatewaySettings, env), context).services
     tasks = [await started(service) for service in services]
     garbage_collection.freeze_startup_objects()
-    print(cast(Door, services[-1]).port, flush=True)
+    print(cast(GatewayServer, services[-1]).port, flush=True)
     await _obey(delivery)
     for task in reversed(tasks):
         task.cancel()

@@ -13,7 +13,8 @@ from bench.gateway_alone import APPKEY, EXPIRES_MS, FIRST_MSGID, MASTER, MESSAGE
 from bench.programs import Built, Program, free_port
 from bench.protocols import NATS_CONNECT, Publisher, masked, mqtt, mqtt_connect, mqtt_text, nats, upgraded
 from services.domain.keys import Keyring
-from services.gateway.push_frames import HEADROOM, PushFrames
+from services.gateway.connection import HEADROOM
+from services.gateway.push_frames import PushFrames
 from services.runtime.rpc.transport import Tls
 
 TEXT = bytes(PushFrames(MESSAGE, EXPIRES_MS).frame(FIRST_MSGID)[HEADROOM:])

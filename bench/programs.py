@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from services.gateway.decide import room
+from services.gateway.decide import capacity
 
 
 class Program:
@@ -111,7 +111,7 @@ def check_open_files(connections: int) -> None:
     """Raise the limit of this process and its children as far as it goes; end the program when that is too low."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    most = room(hard, None).connections
+    most = capacity(hard, None).connections
     if connections > most:
         raise SystemExit(
             f"{connections:,} connections are too many: this host allows {hard:,} open files a process (`ulimit -Hn`),"

@@ -1,17 +1,19 @@
-"""The devices' entrance: accepts their sockets, as many as there is room for, and speaks HTTP, TLS and WebSocket."""
+"""Accepts the devices' sockets up to the capacity, and speaks TLS and the HTTP upgrade to WebSocket with them."""
 
 import asyncio
 import logging
+import os
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from picows import WSAutoPingStrategy, WSListener, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from services.domain.device_protocol import MAX_FRAME_BYTES, SUBPROTOCOL
-from services.gateway.certificate import Certificate
-from services.gateway.decide import Limits
+from services.gateway.connections import ConnectionTable
+from services.gateway.decide import Capacity, Limits, over_capacity
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 
@@ -25,47 +27,71 @@ _READ_BUFFER_BYTES = 2048
 _USER_TIMEOUT_MS = 60_000
 
 
-class Inside(Protocol):
-    """Where the entrance leads to."""
+class Certificate:
+    """The gateway's certificate chain and key, from PEM files. `context` serves new TLS handshakes.
 
-    def connection(self) -> WSListener:
-        """For a socket that asked for a WebSocket."""
-        ...
+    Raises OSError when the files hold no certificate with its key.
+    """
 
-    def crowded(self, sockets: int) -> bool:
-        """With this many sockets open in all, must the next one go at once?"""
-        ...
+    def __init__(self, chain: str, key: str) -> None:
+        self._files = (chain, key)
+        self._loaded_versions = _file_versions(self._files)
+        self.context = _tls_context(chain, key)
+
+    def reload_if_changed(self) -> None:
+        """Load the files again when they have changed; keep the old certificate while the new files do not fit."""
+        versions = _file_versions(self._files)
+        if versions == self._loaded_versions:
+            return
+        self._loaded_versions = versions
+        try:
+            self.context = _tls_context(*self._files)
+        except OSError as error:
+            logger.error("the new certificate cannot be used; the old one stays in use", error=str(error))
+        else:
+            logger.info("the certificate was renewed")
 
 
 class Acceptor:
-    """Not picows' own server, because that one accepts every socket: here those that never say a word are bounded too.
+    """Accepts sockets and gives each WebSocket a new connection.
 
-    `sockets` are all that are open: in the handshake, inside, and on their way out.
+    It replaces picows' own server, which accepts every socket: here sockets that never send a request are bounded too.
+    `sockets` counts all open sockets, whether pending, welcomed or closing.
     """
 
     def __init__(
-        self, listener: socket.socket, inside: Inside, limits: Limits, certificate: Certificate | None
+        self,
+        new_connection: Callable[[], WSListener],
+        welcomed: ConnectionTable[Any],
+        capacity: Capacity,
+        limits: Limits,
+        certificate: Certificate | None,
     ) -> None:
-        self._listener = listener
-        self._inside = inside
+        self._new_connection = new_connection
+        self._welcomed = welcomed
+        self._capacity = capacity
         self._limits = limits
         self._certificate = certificate
-        self._loop = asyncio.get_running_loop()
-        self._logger = _DeviceFaults(logging.getLogger("picows.server"), {})
-        self._shaking: set[asyncio.Task[None]] = set()
+        self._logger = _DebugLogger(logging.getLogger("picows.server"), {})
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop
+        self._listener: socket.socket
         self.sockets = 0
 
-    def open(self) -> None:
-        self._loop.add_reader(self._listener, self._accept)
+    def open(self, listener: socket.socket) -> None:
+        """Accept the sockets of this non-blocking listener from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        for task in self._shaking:
+        for task in self._handshakes:
             task.cancel()
 
     def _accept(self) -> None:
-        """Accept some of those who wait, then let others have their turn."""
+        """Accept some of the waiting sockets, then let the event loop do other work."""
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _address = self._listener.accept()
@@ -74,22 +100,22 @@ class Acceptor:
             except OSError as error:
                 logger.error("a device's socket could not be accepted", error=str(error))
                 self._loop.remove_reader(self._listener)
-                self._loop.call_later(_RETRY_S, self._reopen)
+                self._loop.call_later(_RETRY_S, self._accept_again)
                 return
-            if self._inside.crowded(self.sockets):
+            if over_capacity(self.sockets, len(self._welcomed), self._capacity):
                 accepted.close()
                 REFUSED.labels("crowded").inc()
             else:
                 self.sockets += 1
-                task = self._loop.create_task(self._shake_hands(accepted))
-                self._shaking.add(task)
-                task.add_done_callback(self._shaking.discard)
+                task = self._loop.create_task(self._open_protocol(accepted))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
 
-    def _reopen(self) -> None:
+    def _accept_again(self) -> None:
         if self._listener.fileno() >= 0:
-            self.open()
+            self._loop.add_reader(self._listener, self._accept)
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _open_protocol(self, accepted: socket.socket) -> None:
         options: dict[str, Any] = {}
         if self._certificate is not None:
             options = {
@@ -101,14 +127,14 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted, **options)
         except OSError as error:
-            self._logger.debug("a handshake failed: %s", error)
+            self._logger.debug("a TLS handshake failed: %s", error)
         finally:
             if not protocol.was_made:
-                self._gone()
+                self._socket_closed()
 
-    def _protocol(self) -> "_TrackedProtocol":
-        return _TrackedProtocol(
-            self._gone,
+    def _protocol(self) -> "_CountedProtocol":
+        return _CountedProtocol(
+            self._socket_closed,
             None,  # host and port
             None,  # path
             False,  # is_client_side
@@ -126,25 +152,25 @@ class Acceptor:
             _READ_BUFFER_BYTES,
         )
 
-    def _gone(self) -> None:
+    def _socket_closed(self) -> None:
         self.sockets -= 1
 
     def _upgrade(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
         if request.path.split(b"?", 1)[0] != PATH:
             return None
-        asked = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-        extra = {"Sec-WebSocket-Protocol": SUBPROTOCOL} if SUBPROTOCOL in asked else None
-        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), self._inside.connection())
+        requested = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        extra = {"Sec-WebSocket-Protocol": SUBPROTOCOL} if SUBPROTOCOL in requested else None
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), self._new_connection())
 
 
-class _TrackedProtocol(WSProtocol):  # type: ignore[misc]
-    """Tells when its socket has gone."""
+class _CountedProtocol(WSProtocol):  # type: ignore[misc]
+    """picows' protocol, which also calls `closed` when its socket has closed."""
 
-    __slots__ = ("_gone", "was_made")
+    __slots__ = ("_closed", "was_made")
 
-    def __init__(self, gone: Callable[[], None], *arguments: object) -> None:
+    def __init__(self, closed: Callable[[], None], *arguments: object) -> None:
         super().__init__(*arguments)
-        self._gone = gone
+        self._closed = closed
         self.was_made = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -152,12 +178,12 @@ class _TrackedProtocol(WSProtocol):  # type: ignore[misc]
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone()
+        self._closed()
         super().connection_lost(exc)
 
 
-class _DeviceFaults(logging.LoggerAdapter[logging.Logger]):
-    """What a device does wrong is no error of the service; failures inside it still are (`exception`)."""
+class _DebugLogger(logging.LoggerAdapter[logging.Logger]):
+    """Logs a device's faults at debug level, for they are no errors of the service; `exception` stays an error."""
 
     def error(self, msg: object, *args: object, **kwargs: Any) -> None:
         self.debug(msg, *args, **kwargs)
@@ -167,10 +193,31 @@ class _DeviceFaults(logging.LoggerAdapter[logging.Logger]):
 
 
 def listen(host: str, port: int, share_port: bool) -> socket.socket:
-    """A listening socket whose connections keep little in the kernel and notice a peer that is gone."""
+    """Return a listening socket whose connections have small kernel buffers and notice a peer that is gone."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=share_port)
     listener.setblocking(False)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
     return listener
+
+
+def _tls_context(chain: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # With a password given, an encrypted key is refused; without, OpenSSL would ask for one at the terminal.
+    context.load_cert_chain(chain, key, password="")
+    return context
+
+
+def _file_versions(files: tuple[str, ...]) -> list[tuple[int, ...] | None]:
+    return [_file_version(file) for file in files]
+
+
+def _file_version(file: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,15 +1,16 @@
-"""Who is connected to this gateway, and under which connection id."""
+"""The connections of this gateway: all open ones, and those of welcomed devices by connection id and by device."""
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-Link = TypeVar("Link")
+AnyConnection = TypeVar("AnyConnection")
 
 
 class Session(msgspec.Struct, frozen=True, gc=False):
-    """One device on one connection. `connection` is unique over all gateways and time."""
+    """A welcomed device on one connection. `connection` is an id, unique over all gateways and time."""
 
     connection: int
     appkey: str
@@ -18,29 +19,65 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-class Connections(Generic[Link]):
-    """The links of the devices that were welcomed, by connection id and by device; one for each device."""
+class OpenConnections(Generic[AnyConnection]):
+    """Every open WebSocket connection, welcomed or not, and the tasks that handle requests of their devices."""
 
     def __init__(self) -> None:
-        self._links: dict[int, Link] = {}
+        self._connections: set[AnyConnection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def add(self, connection: AnyConnection) -> None:
+        self._connections.add(connection)
+        self._empty.clear()
+
+    def discard(self, connection: AnyConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def snapshot(self) -> list[AnyConnection]:
+        return list(self._connections)
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait_closed(self) -> None:
+        """Return when no task runs and no connection is open."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._connections:
+            await self._empty.wait()
+
+
+class ConnectionTable(Generic[AnyConnection]):
+    """The connections of welcomed devices, by connection id and by device; the newest one of each device."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, AnyConnection] = {}
         self._sessions: dict[int, Session] = {}
         self._by_app: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._links)
+        return len(self._connections)
 
-    def admit(self, session: Session, link: Link) -> Link | None:
-        """Add a connection. The device's older one, if it has one, stays known until it leaves, and is returned."""
+    def add(self, session: Session, connection: AnyConnection) -> AnyConnection | None:
+        """Add a connection. Return the device's older one, if any, which stays in the table until it is removed."""
         tokens = self._by_app.setdefault(session.appkey, {})
         older = tokens.get(session.token)
         tokens[session.token] = session.connection
-        self._links[session.connection] = link
+        self._connections[session.connection] = connection
         self._sessions[session.connection] = session
-        return self._links.get(older) if older is not None else None
+        return self._connections.get(older) if older is not None else None
 
-    def leave(self, session: Session) -> bool:
-        """Remove a connection; False when it was not there."""
-        if self._links.pop(session.connection, None) is None:
+    def remove(self, session: Session) -> bool:
+        """Remove a connection; False when it was not in the table."""
+        if self._connections.pop(session.connection, None) is None:
             return False
         del self._sessions[session.connection]
         tokens = self._by_app[session.appkey]
@@ -51,25 +88,25 @@ class Connections(Generic[Link]):
         return True
 
     def of_app(self, appkey: str) -> list[Session]:
-        """The sessions of the app's devices."""
+        """Return the sessions of the app's devices."""
         return [self._sessions[connection] for connection in self._by_app.get(appkey, {}).values()]
 
-    def find(self, connection: int) -> Link | None:
-        return self._links.get(connection)
+    def find(self, connection: int) -> AnyConnection | None:
+        return self._connections.get(connection)
 
     def sessions(self, instance: int, instances: int) -> Iterator[Session]:
-        """The sessions of the devices whose partition p has p mod instances = instance."""
+        """Yield the sessions of the devices whose partition p has p mod instances = instance."""
         return (session for session in self._sessions.values() if session.partition % instances == instance)
 
     def counts(self) -> dict[str, int]:
-        """How many devices of each app are connected."""
+        """Return the number of connected devices of each app."""
         return {appkey: len(tokens) for appkey, tokens in self._by_app.items()}
 
 
 class ConnectionIds:
     """Ids below 2^63 that grow with time: milliseconds since 1970, 4 bits of counter, 16 bits of this gateway's own.
 
-    A gateway that makes more than 16 in a millisecond runs ahead of the clock, and the clock catches up.
+    A gateway that makes more than 16 ids in a millisecond runs ahead of the clock until the clock has caught up.
     """
 
     def __init__(self, salt: int) -> None:

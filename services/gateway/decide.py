@@ -1,4 +1,4 @@
-"""What the door decides: who comes in, who has to go, and when those who were sent away come back. Pure."""
+"""The gateway's rules, pure: which hello is accepted, when a connection must end, and when devices reconnect."""
 
 from random import Random
 from typing import Literal, Protocol, TypeAlias
@@ -9,19 +9,23 @@ from protos.registry.v1.apps_pb2 import App, Platform
 from services.domain.device_protocol import Hello
 
 DRAIN_MS = 16_000
-"""How long the goodbyes of a stop may take."""
+"""Upper bound of the time over which a drain spreads its goodbyes."""
 
-_OWN_FILES = 512
-_MAX_ANTEROOM = 4096
-_LATER_MS = 20_000
-_TICK_MS = 100
+_RESERVED_FILES = 512
+_MAX_PENDING = 4096
+_MAX_REFUSED_AT_ONCE = 256
+_RETRY_SPREAD_MS = 20_000
+_GOODBYE_STEP_MS = 100
 
-Verdict: TypeAlias = Literal["welcome", "register", "refuse"]
-Overdue: TypeAlias = Literal["idle", "unacknowledged", "slow", "gone"]
+HelloDecision: TypeAlias = Literal["welcome", "register", "refuse"]
+EndReason: TypeAlias = Literal["idle", "unacknowledged", "slow", "gone"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connection may take; durations in milliseconds, but heartbeats in seconds as devices are told them."""
+    """The limits of one connection; durations in milliseconds, heartbeats in seconds as in the device protocol.
+
+    `frames` is the most a device may send in `window_ms`; `buffer_bytes` the most that may wait to be sent to it.
+    """
 
     hello_ms: int
     slow_ms: int
@@ -35,47 +39,60 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_heartbeat_s: int
     drain_per_s: int
 
-    def heartbeat(self, wished_s: int | None) -> int:
-        """The heartbeat of a device that wishes for this one."""
-        if wished_s is None:
+    def heartbeat(self, requested_s: int | None) -> int:
+        """Return the heartbeat agreed with a device that requests this one; None: it requests none."""
+        if requested_s is None:
             return self.heartbeat_s
-        return min(max(wished_s, self.min_heartbeat_s), self.max_heartbeat_s)
+        return min(max(requested_s, self.min_heartbeat_s), self.max_heartbeat_s)
 
 
-class Room(msgspec.Struct, frozen=True):
-    """How many devices may be inside, and how many sockets more: of those not welcomed yet, or on their way out."""
+class Capacity(msgspec.Struct, frozen=True):
+    """The number of welcomed devices a process accepts, and of further sockets: not welcomed yet, or closing."""
 
     connections: int
-    anteroom: int
+    pending: int
 
 
-class Waits(Protocol):
-    """Since when a connection waits for something; None: it does not. `patience_ms` is for its silence."""
+class ConnectionTimes(Protocol):
+    """The times, in ms since 1970, from which a connection's deadlines count; None: that deadline does not run.
 
-    last_ms: int
-    patience_ms: int
+    `idle_after_ms` is the length of silence after which the connection is idle.
+    """
+
+    last_frame_ms: int
+    idle_after_ms: int
     paused_ms: int | None
     closing_ms: int | None
 
     @property
-    def owed_ms(self) -> int | None: ...
+    def oldest_unacknowledged_ms(self) -> int | None: ...
 
 
-def room(open_files: int, connections: int | None) -> Room:
-    """What a process with that many open files has room for; fewer `connections` when the operator says so.
+def capacity(open_files: int, connections: int | None) -> Capacity:
+    """Return the capacity of a process that may open so many files; `connections` lowers it when set.
 
-    Some files stay for the log, calls, and the other doors of a process that runs all roles.
+    Some files are reserved for the log, for calls, and for the other listeners of a process that runs all roles.
     """
-    own = min(_OWN_FILES, open_files // 8)
-    anteroom = min(_MAX_ANTEROOM, open_files // 4)
-    most = open_files - own - anteroom
-    return Room(most if connections is None else min(connections, most), anteroom)
+    reserved = min(_RESERVED_FILES, open_files // 8)
+    pending = min(_MAX_PENDING, open_files // 4)
+    most = open_files - reserved - pending
+    return Capacity(most if connections is None else min(connections, most), pending)
 
 
-def judge(hello: Hello, app: App | None, number: int | None) -> Verdict:
-    """Who says hello? `number` is the device's when its key proved the token.
+def over_capacity(sockets: int, welcomed: int, capacity: Capacity) -> bool:
+    """Return whether a new socket must be closed at once, with so many sockets open and devices welcomed.
 
-    All refusals look alike, so that nobody learns which apps or tokens exist.
+    A full gateway refuses devices with a goodbye, but only a bounded number of them at a time.
+    """
+    welcomed = min(welcomed, capacity.connections)
+    full = welcomed == capacity.connections
+    return sockets - welcomed >= (min(capacity.pending, _MAX_REFUSED_AT_ONCE) if full else capacity.pending)
+
+
+def decide_hello(hello: Hello, app: App | None, number: int | None) -> HelloDecision:
+    """Decide on a hello. `number` is the device number that the key proves, None if it proves none.
+
+    All refusals are alike, so that they do not reveal which apps or tokens exist.
     """
     if app is None or app.platform != Platform.PLATFORM_ANDROID:
         return "refuse"
@@ -85,38 +102,42 @@ def judge(hello: Hello, app: App | None, number: int | None) -> Verdict:
 
 
 def is_new(hello: Hello) -> bool:
-    """Does the device ask to be registered?"""
+    """Return whether the device asks to be registered."""
     return hello.token is None and hello.key is None
 
 
 def idle_ms(heartbeat_s: int) -> int:
-    """A device is given up after one and a half heartbeats and 10 s without a frame."""
+    """Return the silence after which a device is idle: one and a half heartbeats and 10 s."""
     return heartbeat_s * 1500 + 10_000
 
 
-def overdue(now_ms: int, each: Waits, limits: Limits) -> Overdue | None:
-    """Why a connection must end: it is silent, keeps a push, takes nothing, or does not go after its goodbye."""
-    if each.closing_ms is not None:
-        return "gone" if now_ms >= each.closing_ms + limits.goodbye_ms else None
-    if each.paused_ms is not None and now_ms >= each.paused_ms + limits.slow_ms:
+def end_reason(now_ms: int, times: ConnectionTimes, limits: Limits) -> EndReason | None:
+    """Return why a connection must end, or None.
+
+    idle: no frame came. unacknowledged: a push was not acknowledged. slow: the peer does not read. gone: the peer did
+    not close after a goodbye.
+    """
+    if times.closing_ms is not None:
+        return "gone" if now_ms >= times.closing_ms + limits.goodbye_ms else None
+    if times.paused_ms is not None and now_ms >= times.paused_ms + limits.slow_ms:
         return "slow"
-    if now_ms >= each.last_ms + each.patience_ms:
+    if now_ms >= times.last_frame_ms + times.idle_after_ms:
         return "idle"
-    owed_ms = each.owed_ms
-    return "unacknowledged" if owed_ms is not None and now_ms >= owed_ms + limits.ack_ms else None
+    oldest_ms = times.oldest_unacknowledged_ms
+    return "unacknowledged" if oldest_ms is not None and now_ms >= oldest_ms + limits.ack_ms else None
 
 
-def drained_ms(index: int, connections: int, per_s: int) -> int:
-    """How long after a stop began the device with this index is sent away: together with those of the same tenth."""
+def goodbye_delay_ms(index: int, connections: int, per_s: int) -> int:
+    """Return the delay of this connection's goodbye after a drain began, rounded down to 100 ms to batch goodbyes."""
     span_ms = min(connections * 1000 // per_s, DRAIN_MS)
-    return span_ms * index // connections // _TICK_MS * _TICK_MS
+    return span_ms * index // connections // _GOODBYE_STEP_MS * _GOODBYE_STEP_MS
 
 
-def retry_after_ms(connections: int, per_s: int, random: Random) -> int:
-    """When a device of a gateway that stops may come back: spread so that `per_s` a second come."""
+def drained_retry_ms(connections: int, per_s: int, random: Random) -> int:
+    """Return when a device of a draining gateway shall reconnect: spread so that `per_s` devices a second do."""
     return 100 + random.randrange(max(200, connections * 1000 // per_s))
 
 
-def later_ms(random: Random) -> int:
-    """When a device that found no room may try again."""
-    return 1000 + random.randrange(_LATER_MS)
+def refused_retry_ms(random: Random) -> int:
+    """Return when a device that was refused for lack of capacity shall reconnect."""
+    return 1000 + random.randrange(_RETRY_SPREAD_MS)

@@ -1,4 +1,4 @@
-"""What devices ask for, done through the log and the registry."""
+"""Carries out devices' registrations and requests: appends commands to the log and reads the registry."""
 
 from typing import TYPE_CHECKING
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 
-class Requests:
-    """Answers one request at a time for a device; many devices ask at once, and the log takes them together."""
+class DeviceRequests:
+    """Registers devices and answers their requests. Commands of many devices share the log's batches."""
 
     def __init__(self, context: RoleContext, partitions: int) -> None:
         self._context = context
         self._partitions = partitions
-        self._unsettled: dict[int, Position] = {}
+        self._unapplied: dict[int, Position] = {}
         self._registries = [RegistryServiceStub(channel) for channel in context.peers.all("registry")]
 
     def partition(self, appkey: str, token: str) -> int:
@@ -49,10 +49,10 @@ class Requests:
         return Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms(), writer="gateway", origin=origin)
 
     async def register(self, hello: Hello, address: str) -> tuple[str, int]:
-        """A new device's token and number. CarillonError: it may exist now, but its number is not known yet."""
+        """Register a new device; return its token and number. CarillonError: it may be registered all the same."""
         token = ids.new_token()
-        made = registration(self.meta(address), hello.app, token, Platform.PLATFORM_ANDROID, hello)
-        await self._settled(made)
+        change = registration(self.meta(address), hello.app, token, Platform.PLATFORM_ANDROID, hello)
+        await self._append_and_wait(change)
         registry = self._registry(self.partition(hello.app, token))
         found = await registry.FindDevices(FindDevicesRequest(appkey=hello.app, tokens=[token]))
         if found.numbers_plus_one[0] == 0:
@@ -63,47 +63,47 @@ class Requests:
         return token, number
 
     async def update(self, hello: Hello, session: Session, address: str) -> None:
-        """Take over the attributes that a known device named in its hello; nobody waits until they show."""
-        made = command(hello, self.meta(address), session.appkey, session.token)
-        if made is None:
+        """Store the attributes of a known device's hello, without waiting until the registry has applied them."""
+        change = command(hello, self.meta(address), session.appkey, session.token)
+        if change is None:
             return
         try:
-            self._unsettled[session.partition] = await self._append(made, session.partition)
+            self._unapplied[session.partition] = await self._append(change, session.partition)
         except CarillonError as error:
-            logger.warning("a device's attributes were not taken over", error=str(error))
+            logger.warning("a device's attributes could not be stored", error=str(error))
 
     async def answer(self, request: Change | GetDeviceRequest, session: Session, address: str) -> Answer:
-        """Do what is asked; every trouble becomes an error answer."""
+        """Carry out a request; a CarillonError becomes an error answer."""
         try:
             if request.id is None:
                 raise InputError("input error: id is missing")
             if isinstance(request, GetDeviceRequest):
-                return await self._device(request.id, session)
-            made = command(request, self.meta(address), session.appkey, session.token)
-            assert made is not None
-            await self._settled(made)
+                return await self._get_device(request.id, session)
+            change = command(request, self.meta(address), session.appkey, session.token)
+            assert change is not None
+            await self._append_and_wait(change)
             return Ok(id=request.id)
         except CarillonError as error:
             if error.result >= 500:
                 logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
             return error_answer(request.id, error)
 
-    async def _device(self, request: int, session: Session) -> Answer:
-        if (position := self._unsettled.get(session.partition)) is not None:
+    async def _get_device(self, request_id: int, session: Session) -> Answer:
+        if (position := self._unapplied.get(session.partition)) is not None:
             await self._context.peers.wait_applied([position])
-        asked = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
-        found = await self._registry(session.partition).GetDevices(asked)
+        query = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
+        found = await self._registry(session.partition).GetDevices(query)
         if not found.devices:
             raise NotFoundError("input error: token: this device is not registered")
-        return device_answer(request, found.devices[0])
+        return device_answer(request_id, found.devices[0])
 
-    async def _settled(self, made: DeviceCommand) -> None:
-        position = await self._append(made, self.partition(made.appkey, made.token))
+    async def _append_and_wait(self, change: DeviceCommand) -> None:
+        position = await self._append(change, self.partition(change.appkey, change.token))
         await self._context.peers.wait_applied([position])
 
-    async def _append(self, made: DeviceCommand, partition: int) -> Position:
-        key = device_key(made.appkey, made.token)
-        new_record = NewRecord(DEVICE_COMMANDS.name, partition, key, made.SerializeToString())
+    async def _append(self, change: DeviceCommand, partition: int) -> Position:
+        key = device_key(change.appkey, change.token)
+        new_record = NewRecord(DEVICE_COMMANDS.name, partition, key, change.SerializeToString())
         offset = (await self._context.log.append([new_record]))[0]
         if offset < 0:
             offset = (await self._context.log.ends([Partition(new_record.topic, partition)])).popitem()[1] - 1

@@ -1,180 +1,167 @@
-"""How devices are met: the greeting, and what follows from each frame they send."""
+"""The handshake: a device says hello, and is welcomed, registered or refused."""
 
+from collections import OrderedDict
 from functools import partial
+from ipaddress import IPv6Address
 from random import Random
 
-from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.gateway.v1.sessions_pb2 import SessionEventKind
-from services.domain.device_protocol import (
-    Ack,
-    Activity,
-    Change,
-    Error,
-    Frame,
-    GetDeviceRequest,
-    Hello,
-    MalformedError,
-    Ping,
-    Pong,
-    Report,
-    Welcome,
-    activity_kind,
-    decode,
-    report_kind,
-    request_id,
-)
+from services.domain.device_protocol import Hello, Welcome
 from services.domain.role import RoleContext
-from services.gateway.connection import Connection
-from services.gateway.connections import ConnectionIds, Connections, Session
-from services.gateway.decide import Limits, idle_ms, is_new, judge, later_ms, retry_after_ms
-from services.gateway.device_requests import Requests
-from services.gateway.session_writer import SessionWriter
-from services.gateway.token_buckets import Buckets, network
-from services.gateway.unreported import Outbox
-from services.runtime.errors import InputError
+from services.gateway.connection import DeviceConnection, Handler
+from services.gateway.connections import ConnectionIds, ConnectionTable, Session
+from services.gateway.decide import (
+    Capacity,
+    HelloDecision,
+    Limits,
+    decide_hello,
+    drained_retry_ms,
+    is_new,
+    refused_retry_ms,
+)
+from services.gateway.device_requests import DeviceRequests
+from services.gateway.drain import Drain
+from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
 from services.runtime.process.logs import logger
-from services.runtime.process.metrics import CONNECTIONS, REFUSED
+from services.runtime.process.metrics import REFUSED
+
+MAX_NETWORKS = 10_000
+"""Networks whose token buckets are kept; the longest unused one is forgotten, and its bucket is full again."""
 
 
-class Reception:
-    """Knows who is connected; tells delivery and the sessions."""
+class RegistrationLimiter:
+    """Token buckets: `per_s` registrations a second from each network, and at most `burst` at once."""
+
+    def __init__(self, per_s: int, burst: int) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._levels: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def take(self, network: str, now_ms: int) -> bool:
+        """Take one token; False when the bucket is empty."""
+        level, then_ms = self._levels.pop(network, (self._burst, now_ms))
+        level = min(self._burst, level + max(0, now_ms - then_ms) * self._per_s / 1000)
+        taken = level >= 1
+        self._levels[network] = (level - taken, now_ms)
+        if len(self._levels) > MAX_NETWORKS:
+            self._levels.popitem(last=False)
+        return taken
+
+
+def network(address: str) -> str:
+    """Return an IPv4 address itself, and of an IPv6 address the /64, all of which one host may use."""
+    if ":" not in address:
+        return address
+    return IPv6Address(address.partition("%")[0]).packed[:8].hex()
+
+
+class Handshake(Handler):
+    """Handles connections from the upgrade to the welcome, and hands them over to the session handler then."""
 
     def __init__(
         self,
         context: RoleContext,
-        requests: Requests,
-        sessions: SessionWriter,
-        outboxes: list[Outbox],
-        connections: Connections[Connection],
+        connections: ConnectionTable[DeviceConnection],
         connection_ids: ConnectionIds,
-        random: Random,
+        capacity: Capacity,
         limits: Limits,
-        registrations: Buckets,
+        registrations: RegistrationLimiter,
+        drain: Drain,
+        requests: DeviceRequests,
+        sessions: SessionHandler,
+        random: Random,
     ) -> None:
         self._apps = context.apps
         self._keys = context.keys
         self._now_ms = context.clock.now_ms
-        self._requests = requests
-        self._sessions = sessions
-        self._outboxes = outboxes
         self._connections = connections
-        self._ids = connection_ids
-        self._random = random
+        self._connection_ids = connection_ids
+        self._capacity = capacity
         self._limits = limits
         self._registrations = registrations
+        self._drain = drain
+        self._requests = requests
+        self._sessions = sessions
+        self._random = random
 
-    def leaving(self, connection: Connection, reason: str) -> None:
-        """No frame goes to the device any more."""
-        session = connection.session
-        if session is not None and self._connections.leave(session):
-            CONNECTIONS.dec()
-            self._outbox(session).disconnected(session)
-            self._sessions.record(session, SessionEventKind.SESSION_EVENT_KIND_CLOSED, reason)
+    def opened(self, connection: DeviceConnection) -> None:
+        """Refuse the connection with a goodbye when the gateway drains or is full."""
+        if self._drain.in_progress:
+            self._drain.say_goodbye(connection)
+        elif len(self._connections) >= self._capacity.connections:
+            REFUSED.labels("full").inc()
+            connection.goodbye("draining", "no room", retry_after_ms=refused_retry_ms(self._random))
 
-    def received(self, connection: Connection, payload: bytes) -> None:
-        try:
-            frame = decode(payload)
-        except InputError as error:
-            if isinstance(error, MalformedError) or not connection.greeted:
-                connection.goodbye("protocol", str(error))
-            else:
-                connection.send(Error(code=error.result, desc=str(error), id=request_id(payload)))
+    def received(self, connection: DeviceConnection, payload: bytes) -> None:
+        frame = decode_or_answer(connection, payload)
+        if frame is None:
             return
-        if isinstance(frame, Hello) == connection.greeted:
-            connection.goodbye("protocol", "hello is the first frame, and comes once")
+        if isinstance(frame, Hello) == connection.hello_received:
+            connection.goodbye("protocol", UNEXPECTED_HELLO)
         elif isinstance(frame, Hello):
-            self._greet(connection, frame)
-        elif connection.session is not None:
-            self._handle(connection, connection.session, frame)
+            connection.hello_received = True
+            self._hello(connection, frame)
         else:
-            connection.submit(partial(self._handle_later, connection, frame))
+            connection.submit(partial(self._sessions.handle_early, connection, frame))
 
-    def _greet(self, connection: Connection, hello: Hello) -> None:
-        connection.greeted = True
+    def _hello(self, connection: DeviceConnection, hello: Hello) -> None:
         if is_new(hello) and not self._registrations.take(network(connection.address), self._now_ms()):
             REFUSED.labels("registrations").inc()
-            connection.goodbye("draining", "too many new devices", retry_after_ms=later_ms(self._random))
+            connection.goodbye("draining", "too many new devices", retry_after_ms=refused_retry_ms(self._random))
             return
-        number = self._number(hello)
-        match judge(hello, self._apps.get(hello.app), number):
-            case "welcome":
-                self._welcome(connection, hello, str(hello.token), number or 0, new=False)
-            case _:
-                connection.submit(partial(self._greet_slowly, connection, hello))
+        decision, number = self._decide(hello)
+        if decision == "welcome":
+            self._welcome(connection, hello, str(hello.token), number, new=False)
+        else:
+            connection.submit(partial(self._register_or_refuse, connection, hello))
 
-    async def _greet_slowly(self, connection: Connection, hello: Hello) -> None:
-        """Greet a new device, or one whose app is not known: it may have been created a moment ago."""
-        number = self._number(hello)
-        if judge(hello, self._apps.get(hello.app), number) == "refuse":
+    async def _register_or_refuse(self, connection: DeviceConnection, hello: Hello) -> None:
+        """Decide again after the list of apps was read anew, for the app may have been created a moment ago."""
+        decision, number = self._decide(hello)
+        if decision == "refuse":
             await self._apps.refresh()
-        match judge(hello, self._apps.get(hello.app), number):
+            decision, number = self._decide(hello)
+        match decision:
             case "refuse":
                 connection.goodbye("unauthorized")
             case "welcome":
-                self._welcome(connection, hello, str(hello.token), number or 0, new=False)
+                self._welcome(connection, hello, str(hello.token), number, new=False)
             case "register":
                 await self._register(connection, hello)
 
-    async def _register(self, connection: Connection, hello: Hello) -> None:
+    def _decide(self, hello: Hello) -> tuple[HelloDecision, int]:
+        """Return the decision, and the device number that the key proves (0 when it proves none)."""
+        number = self._proven_number(hello)
+        return decide_hello(hello, self._apps.get(hello.app), number), number or 0
+
+    async def _register(self, connection: DeviceConnection, hello: Hello) -> None:
         try:
             token, number = await self._requests.register(hello, connection.address)
         except Exception as error:
             logger.error("a device could not be registered", appkey=hello.app, error=str(error))
-            again_ms = retry_after_ms(len(self._connections), self._limits.drain_per_s, self._random)
-            connection.goodbye("draining", "try again", retry_after_ms=again_ms)
+            retry_after_ms = drained_retry_ms(len(self._connections), self._limits.drain_per_s, self._random)
+            connection.goodbye("draining", "try again", retry_after_ms=retry_after_ms)
         else:
             self._welcome(connection, hello, token, number, new=True)
 
-    def _number(self, hello: Hello) -> int | None:
-        """The number that the key proves; a revoked key proves nothing."""
+    def _proven_number(self, hello: Hello) -> int | None:
+        """Return the device number that the key proves; a revoked key proves none."""
         token = hello.token or ""
         number = self._keys.device_number(hello.app, token, hello.key or "")
         if number is None or self._apps.is_revoked(hello.app, self._requests.partition(hello.app, token), number):
             return None
         return number
 
-    def _welcome(self, connection: Connection, hello: Hello, token: str, number: int, *, new: bool) -> None:
+    def _welcome(self, connection: DeviceConnection, hello: Hello, token: str, number: int, *, new: bool) -> None:
         if connection.closing_ms is not None:
             return
-        appkey = hello.app
-        partition = self._requests.partition(appkey, token)
-        session = Session(self._ids.take(self._now_ms()), appkey, token, partition, number)
+        partition = self._requests.partition(hello.app, token)
+        session = Session(self._connection_ids.take(self._now_ms()), hello.app, token, partition, number)
         heartbeat_s = self._limits.heartbeat(hello.heartbeat)
-        connection.admit(session, idle_ms(heartbeat_s))
-        older = self._connections.admit(session, connection)
-        CONNECTIONS.inc()
-        if older is not None:
-            older.goodbye("replaced")
-        key = hello.key or self._keys.device_key(appkey, token, number)
+        self._sessions.start(connection, session, heartbeat_s)
+        key = hello.key or self._keys.device_key(hello.app, token, number)
         connection.send(Welcome(token=token, key=key, heartbeat=heartbeat_s, new=new))
-        self._outbox(session).connected(session)
-        self._sessions.record(session, SessionEventKind.SESSION_EVENT_KIND_OPENED)
         if not new and hello.device is not None:
             connection.submit(partial(self._requests.update, hello, session, connection.address))
-
-    def _handle(self, connection: Connection, session: Session, frame: Frame) -> None:
-        match frame:
-            case Ack(msgids=msgids):
-                connection.acknowledged(msgids)
-                kind = OutcomeKind.OUTCOME_KIND_RECEIVED
-                self._outbox(session).report(session, msgids, kind, self._now_ms())
-            case Report(event=event, msgid=msgid):
-                self._outbox(session).report(session, [msgid], report_kind(event), self._now_ms())
-            case Ping():
-                connection.send(Pong())
-            case Activity(event=event):
-                self._sessions.record(session, activity_kind(event))
-            case Hello():
-                connection.goodbye("protocol", "hello is the first frame, and comes once")
-            case _:
-                connection.submit(partial(self._answer, connection, session, frame))
-
-    async def _handle_later(self, connection: Connection, frame: Frame) -> None:
-        if connection.session is not None:
-            self._handle(connection, connection.session, frame)
-
-    async def _answer(self, connection: Connection, session: Session, request: Change | GetDeviceRequest) -> None:
-        connection.send(await self._requests.answer(request, session, connection.address))
-
-    def _outbox(self, session: Session) -> Outbox:
-        return self._outboxes[session.partition % len(self._outboxes)]

@@ -1,82 +1,100 @@
-"""Wiring of the gateway role."""
+"""Wires the gateway: the session writer, one uplink for each delivery instance, and the server of devices."""
 
 import resource
 import secrets
-from random import SystemRandom
+from functools import partial
+from random import Random, SystemRandom
 
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
-from services.gateway.connection import Connection
-from services.gateway.connections import ConnectionIds, Connections
-from services.gateway.decide import Room, room
-from services.gateway.device_requests import Requests
-from services.gateway.handshake import Reception
-from services.gateway.revocations import Eviction
-from services.gateway.server import Door
+from services.gateway.acceptor import Acceptor
+from services.gateway.connection import DeviceConnection
+from services.gateway.connections import ConnectionIds, ConnectionTable, OpenConnections
+from services.gateway.decide import Capacity, capacity
+from services.gateway.device_requests import DeviceRequests
+from services.gateway.drain import Drain
+from services.gateway.handshake import Handshake, RegistrationLimiter
+from services.gateway.push_frames import PushSender
+from services.gateway.server import GatewayServer
+from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings, hard_file_limit
-from services.gateway.token_buckets import Buckets
-from services.gateway.unreported import Outbox
-from services.gateway.uplink import Uplink
+from services.gateway.sweeper import RevocationSweeper, Sweeper
+from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.process.logs import logger
 
 _BURST_S = 10
 
 
 def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
-    """SessionWriter, one uplink for each delivery instance, and the door, which stops first."""
+    """Return the role; its last service is the server, which stops first."""
     random = SystemRandom()
     gateway = f"gateway-{secrets.token_hex(4)}"
-    limits = settings.limits()
-    connections: Connections[Connection] = Connections()
-    sessions = SessionWriter(context.log, context.clock, gateway, settings.partitions, connections.counts)
+    connections: ConnectionTable[DeviceConnection] = ConnectionTable()
+    writer = SessionWriter(context.log, context.clock, gateway, settings.partitions, connections.counts)
     deliveries = context.peers.all("delivery")
-    outboxes = [Outbox() for _ in deliveries]
-    reception = Reception(
-        context,
-        Requests(context, settings.partitions),
-        sessions,
-        outboxes,
-        connections,
-        ConnectionIds(random.getrandbits(16)),
-        random,
-        limits,
-        Buckets(settings.gateway_registrations_per_s, _BURST_S * settings.gateway_registrations_per_s),
-    )
-    door = Door(
-        reception,
-        connections,
-        context.clock,
-        random,
-        limits,
-        _room(settings.gateway_max_connections),
-        settings.certificate(),
-        host=settings.host,
-        port=settings.gateway_port,
-        share_port=settings.gateway_share_port,
-    )
+    queues = [UnreportedQueue() for _ in deliveries]
+    pushes = PushSender(connections, context.clock.now_ms, random)
 
     def uplink(instance: int) -> Uplink:
         return Uplink(
             deliveries[instance],
             gateway,
-            outboxes[instance],
+            queues[instance],
             lambda: list(connections.sessions(instance, len(deliveries))),
-            door.hand,
+            pushes.handle,
             random,
         )
 
     uplinks = map(uplink, range(len(deliveries)))
-    return BuiltRole(ROLE_NAME, services=[sessions, *uplinks, Eviction(context.apps, connections), door])
+    revocations = RevocationSweeper(context.apps, connections)
+    server = _server(settings, context, connections, writer, queues, random)
+    return BuiltRole(ROLE_NAME, services=[writer, *uplinks, revocations, server])
 
 
-def _room(connections: int | None) -> Room:
-    """Room for that many devices, once this process may open as many files as the host lets it."""
+def _server(
+    settings: GatewaySettings,
+    context: RoleContext,
+    connections: ConnectionTable[DeviceConnection],
+    writer: SessionWriter,
+    queues: list[UnreportedQueue],
+    random: Random,
+) -> GatewayServer:
+    limits, limit, certificate = settings.limits(), _capacity(settings.gateway_max_connections), settings.certificate()
+    now_ms = context.clock.now_ms
+    open_connections: OpenConnections[DeviceConnection] = OpenConnections()
+    requests = DeviceRequests(context, settings.partitions)
+    drain = Drain(open_connections, context.clock, random, limits.drain_per_s)
+    handshake = Handshake(
+        context,
+        connections,
+        ConnectionIds(random.getrandbits(16)),
+        limit,
+        limits,
+        RegistrationLimiter(settings.gateway_registrations_per_s, _BURST_S * settings.gateway_registrations_per_s),
+        drain,
+        requests,
+        SessionHandler(connections, requests, writer, queues, now_ms),
+        random,
+    )
+    new_connection = partial(DeviceConnection, handshake, open_connections, limits, now_ms)
+    return GatewayServer(
+        Acceptor(new_connection, connections, limit, limits, certificate),
+        Sweeper(open_connections, context.clock, limits, certificate),
+        drain,
+        host=settings.host,
+        port=settings.gateway_port,
+        share_port=settings.gateway_share_port,
+    )
+
+
+def _capacity(connections: int | None) -> Capacity:
+    """Return the capacity for so many devices, after raising this process's limit of open files to the hard one."""
     files = hard_file_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = room(files, connections)
+    found = capacity(files, connections)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-        logger.info("the limit of open files was raised", was=soft, now=files, room_for_devices=found.connections)
+        logger.info("the limit of open files was raised", was=soft, now=files, connections=found.connections)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Session facts: who came and went, what apps did, how many were connected. One record a partition and flush."""
+"""Writes session facts to the log: sessions opened and closed, app activity, and connection counts a minute."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED
 
-MAX_WAITING = 200_000
-"""Events that may wait while the log does not answer; the oldest go first."""
+MAX_EVENTS = 200_000
+"""Upper bound of the events that wait while the log is away; the oldest are dropped."""
 
 _EVENTS_A_RECORD = 4000
 _FLUSH_S = 0.2
@@ -28,7 +28,7 @@ _MINUTE_MS = 60_000
 
 
 class SessionWriter:
-    """A service: appends what was recorded within 200 ms, app opens at once, and counts once a minute."""
+    """Service: appends recorded events within 200 ms, app opens at once, in one record a partition and flush."""
 
     name = "gateway-sessions"
 
@@ -40,10 +40,10 @@ class SessionWriter:
         self._gateway = gateway
         self._partitions = partitions
         self._count = count
-        self._events: deque[tuple[int, SessionEvent]] = deque(maxlen=MAX_WAITING)
+        self._events: deque[tuple[int, SessionEvent]] = deque(maxlen=MAX_EVENTS)
         self._counts: deque[SessionFact] = deque(maxlen=_MINUTE_MS)
         self._unsent: list[NewRecord] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
 
     def record(self, session: Session, kind: "SessionEventKind.ValueType", reason: str = "") -> None:
@@ -57,24 +57,24 @@ class SessionWriter:
             reason=reason,
         )
         self._events.append((session.partition, event))
-        self._news.set()
+        self._changed.set()
         if kind == SessionEventKind.SESSION_EVENT_KIND_APP_OPENED:
             self._urgent.set()
 
     async def run(self, ready: asyncio.Event) -> None:
-        minutes = asyncio.create_task(self._minutes())
+        counting = asyncio.create_task(self._count_minutes())
         ready.set()
         try:
             while True:
-                await self._news.wait()
+                await self._changed.wait()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._urgent.wait(), _FLUSH_S)
                 await self._flush()
         finally:
-            minutes.cancel()
+            counting.cancel()
             await self._last_flush()
 
-    async def _minutes(self) -> None:
+    async def _count_minutes(self) -> None:
         while True:
             minute_ms = (self._clock.now_ms() // _MINUTE_MS + 1) * _MINUTE_MS
             await self._clock.sleep_until(minute_ms)
@@ -84,17 +84,17 @@ class SessionWriter:
                 connections_by_app=self._count(),
             )
             self._counts.append(SessionFact(meta=self._meta(), counts=counts))
-            self._news.set()
+            self._changed.set()
 
     async def _flush(self) -> None:
-        self._news.clear()
+        self._changed.clear()
         self._urgent.clear()
-        self._unsent += self._drafts()
+        self._unsent += self._new_records()
         while self._unsent and not await self._append():
             await asyncio.sleep(_RETRY_S)
 
     async def _last_flush(self) -> None:
-        self._unsent += self._drafts()
+        self._unsent += self._new_records()
         if self._unsent and not await self._append():
             logger.error("session facts were lost at the stop", records=len(self._unsent))
 
@@ -106,7 +106,7 @@ class SessionWriter:
         except InputError as error:
             logger.error("the log refused session facts", error=str(error), records=len(new_records))
         except CarillonError as error:
-            logger.warning("the log takes no session facts; trying again", error=str(error))
+            logger.warning("session facts could not be appended; trying again", error=str(error))
             return False
         reached(Point.SESSIONS_APPENDED)
         self._unsent = []
@@ -114,7 +114,7 @@ class SessionWriter:
             APPENDED.labels(new_record.topic).inc()
         return True
 
-    def _drafts(self) -> list[NewRecord]:
+    def _new_records(self) -> list[NewRecord]:
         by_partition: dict[int, list[SessionEvent]] = defaultdict(list)
         while self._events:
             partition, event = self._events.popleft()
@@ -123,13 +123,13 @@ class SessionWriter:
         for partition, events in by_partition.items():
             for start in range(0, len(events), _EVENTS_A_RECORD):
                 batch = SessionBatch(events=events[start : start + _EVENTS_A_RECORD])
-                new_records.append(self._fact_draft(partition, SessionFact(meta=self._meta(), batch=batch)))
+                new_records.append(self._new_record(partition, SessionFact(meta=self._meta(), batch=batch)))
         while self._counts:
             own = partition_of(self._gateway.encode(), self._partitions)
-            new_records.append(self._fact_draft(own, self._counts.popleft()))
+            new_records.append(self._new_record(own, self._counts.popleft()))
         return new_records
 
-    def _fact_draft(self, partition: int, fact: SessionFact) -> NewRecord:
+    def _new_record(self, partition: int, fact: SessionFact) -> NewRecord:
         return NewRecord(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString())
 
     def _meta(self) -> Meta:

@@ -1,10 +1,10 @@
-"""The gateway's settings."""
+"""The gateway's settings, checked against what the host and the certificate's files allow."""
 
 import resource
 
 from services.domain.device_protocol import HEARTBEAT_S
-from services.gateway.certificate import Certificate
-from services.gateway.decide import Limits, room
+from services.gateway.acceptor import Certificate
+from services.gateway.decide import Limits, capacity
 from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError
 
 ROLE_NAME = "gateway"
@@ -12,15 +12,16 @@ _UNLIMITED_FILES = 2**20
 
 
 class GatewaySettings(Settings, frozen=True, kw_only=True):
-    """Durations in seconds.
+    """Durations are in seconds.
 
-    `gateway_share_port` lets several gateway processes on one host listen at one port (SO_REUSEPORT).
-    `gateway_max_connections` is what the limit of open files allows, unless set to less.
-    `gateway_ack_s` is how long a device may keep a push without acknowledging it.
-    `gateway_heartbeat_s` is for devices that wish for none; wishes are kept between the minimum and the maximum.
-    `gateway_registrations_per_s` is for each peer address; ten times as many may come at once.
-    `gateway_drain_per_s` is how many devices a stop sends away, and how many it lets come back.
-    `gateway_tls_cert` and `gateway_tls_key` are PEM files; with them devices connect by TLS.
+    `gateway_share_port` lets several gateway processes of a host listen at one port (SO_REUSEPORT).
+    `gateway_max_connections` is by default as many as the limit of open files allows.
+    `gateway_hello_s` is the deadline for a device's hello.
+    `gateway_ack_s` is the deadline for the acknowledgement of a push.
+    `gateway_heartbeat_s` is for devices that request none; requests are kept between the minimum and the maximum.
+    `gateway_registrations_per_s` is for each peer network; ten times as many may come at once.
+    `gateway_drain_per_s` is the rate of a drain's goodbyes, and of the reconnects that follow.
+    `gateway_tls_cert` and `gateway_tls_key` are PEM files; with them devices connect with TLS.
     """
 
     gateway_port: Port = 8400
@@ -45,11 +46,11 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
                 f"more than {PREFIX}GATEWAY_HEARTBEAT_MAX_S ({self.gateway_heartbeat_max_s})"
             )
         files = hard_file_limit()
-        most = room(files, None).connections
+        most = capacity(files, None).connections
         if self.gateway_max_connections is not None and self.gateway_max_connections > most:
             raise SettingsError(
-                f"{PREFIX}GATEWAY_MAX_CONNECTIONS is {self.gateway_max_connections}, but {files} open files "
-                f"leave room for {most}; raise the limit of open files (ulimit -Hn)"
+                f"{PREFIX}GATEWAY_MAX_CONNECTIONS is {self.gateway_max_connections}, but {files} open "
+                f"files allow {most} connections; raise the limit of open files (ulimit -Hn)"
             )
         self.certificate()
 
@@ -73,7 +74,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
         )
 
     def certificate(self) -> Certificate | None:
-        """What devices are shown; None without TLS. SettingsError: the files are no certificate and its key."""
+        """Return the certificate, or None without TLS. SettingsError: the files hold no certificate with its key."""
         chain, key = self.gateway_tls_cert, self.gateway_tls_key
         if (chain is None) != (key is None):
             raise SettingsError(f"{PREFIX}GATEWAY_TLS_CERT and {PREFIX}GATEWAY_TLS_KEY go together")

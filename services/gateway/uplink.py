@@ -1,40 +1,55 @@
-"""The streams to delivery: one to each instance, batches both ways.
+"""The streams to delivery: connections and devices' reports go up, pushes come down.
 
-Up go connections and what devices report. A stream that breaks is made again; then the reports that the log may not
-have are handed in again, and after them all connections are announced anew.
+Each delivery instance has one stream. A stream that breaks is opened again; the gateway then repeats the reports that
+the log may not have, and announces all connections anew.
 """
 
 import asyncio
+from array import array
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
+from sys import byteorder
+from typing import NamedTuple
 
-from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse
+from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind, Reports
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from services.gateway.connections import Session
-from services.gateway.unreported import Outbox
 from services.runtime.errors import CarillonError
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
+from services.runtime.process.metrics import REPORTS
 from services.runtime.rpc.transport import Channel
 
+MAX_REPORTS = 2_000_000
+"""Upper bound of the reports that are kept while delivery is away."""
+
+_BATCH_REPORTS = 10_000
+_BATCH_CONNECTED = 5_000
 _BACKOFF_S = 0.05
 _MAX_BACKOFF_S = 2.0
 _STOP_S = 3.0
 
-Handler = Callable[[AttachResponse], Awaitable[None]]
-Announced = Callable[[], list[Session]]
+ResponseHandler = Callable[[AttachResponse], Awaitable[None]]
 
 
 class Uplink:
-    """A service: the stream to one delivery instance. `current` gives the sessions that belong to it."""
+    """Service: the stream to one delivery instance. `current` returns the sessions that belong to that instance."""
+
+    name = "gateway-uplink"
 
     def __init__(
-        self, channel: Channel, gateway: str, outbox: Outbox, current: Announced, handle: Handler, random: Random
+        self,
+        channel: Channel,
+        gateway: str,
+        queue: "UnreportedQueue",
+        current: Callable[[], list[Session]],
+        handle: ResponseHandler,
+        random: Random,
     ) -> None:
-        self.name = "gateway-uplink"
         self._stub = DeliveryServiceStub(channel)
         self._gateway = gateway
-        self._outbox = outbox
+        self._queue = queue
         self._current = current
         self._handle = handle
         self._random = random
@@ -42,28 +57,28 @@ class Uplink:
         self._stopping = False
 
     async def run(self, ready: asyncio.Event) -> None:
-        following = asyncio.create_task(self._follow())
+        streaming = asyncio.create_task(self._stream())
         ready.set()
         try:
-            await asyncio.wait([following])
-            following.result()
+            await asyncio.wait([streaming])
+            streaming.result()
         finally:
             self._stopping = True
-            self._outbox.news.set()
-            await asyncio.wait([following], timeout=_STOP_S)
-            if self._outbox.unrecorded:
-                logger.error("reports may be lost at the stop: delivery is away", count=self._outbox.unrecorded)
-            following.cancel()
-            await asyncio.wait([following])
+            self._queue.changed.set()
+            await asyncio.wait([streaming], timeout=_STOP_S)
+            if self._queue.unrecorded:
+                logger.error("reports may be lost at the stop: delivery is away", count=self._queue.unrecorded)
+            streaming.cancel()
+            await asyncio.wait([streaming])
 
-    async def _follow(self) -> None:
+    async def _stream(self) -> None:
         failures = 0
         while not self._stopping:
             self._attempt += 1
             try:
                 async for response in self._stub.Attach(self._requests(self._attempt)):
                     failures = 0
-                    self._outbox.recorded(response.recorded)
+                    self._queue.recorded(response.recorded)
                     await self._handle(response)
             except CarillonError as error:
                 logger.warning("the stream to delivery broke", error=str(error))
@@ -72,17 +87,152 @@ class Uplink:
                 failures = min(failures + 1, 10)
 
     async def _requests(self, attempt: int) -> AsyncIterator[AttachRequest]:
-        """What goes up; ends when a later attempt has begun, or at the stop once all of it is in the log."""
-        self._outbox.start_again(self._current())
+        """Yield the requests of one stream until a later attempt begins, or at the stop until all are in the log."""
+        self._queue.restart(self._current())
         yield AttachRequest(gateway=self._gateway)
         while attempt == self._attempt:
-            batch = self._outbox.take()
+            batch = self._queue.take()
             if batch is not None:
                 reached(Point.REPORTS_TAKEN)
                 yield batch
                 reached(Point.REPORTS_HANDED)
-            elif self._stopping and not self._outbox.unrecorded:
+            elif self._stopping and not self._queue.unrecorded:
                 return
             else:
-                self._outbox.news.clear()
-                await self._outbox.news.wait()
+                self._queue.changed.clear()
+                await self._queue.changed.wait()
+
+
+class ReportColumns:
+    """Reports of one app in columns; row i of each column belongs to report i."""
+
+    def __init__(self, appkey: str) -> None:
+        self.appkey = appkey
+        self.partitions = array("H")
+        self.numbers = array("I")
+        self.msgids = array("Q")
+        self.kinds = array("B")
+        self.times_ms = array("q")
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def add(self, session: Session, msgid: int, kind: int, time_ms: int) -> None:
+        self.partitions.append(session.partition)
+        self.numbers.append(session.number)
+        self.msgids.append(msgid)
+        self.kinds.append(kind)
+        self.times_ms.append(time_ms)
+
+    def to_proto(self) -> Reports:
+        return Reports(
+            appkey=self.appkey,
+            partitions=_little_endian(self.partitions),
+            numbers=_little_endian(self.numbers),
+            msgids=_little_endian(self.msgids),
+            kinds=self.kinds.tobytes(),
+            times_ms=_little_endian(self.times_ms),
+        )
+
+
+class ReportBatch(NamedTuple):
+    """Reports that were sent under one sequence number; `rows` is their count."""
+
+    sequence: int
+    rows: int
+    reports: list[Reports]
+
+
+class UnreportedQueue:
+    """What waits to be sent to one delivery instance, and sent reports that the log may not have yet; bounded.
+
+    Reports go before disconnects and connects, so that delivery does not resend a push that was acknowledged.
+    `unrecorded` counts the reports that the log may not have; `changed` is set with every change.
+    """
+
+    def __init__(self) -> None:
+        self._connected: dict[int, Session] = {}
+        self._disconnected: list[int] = []
+        self._filling: dict[str, ReportColumns] = {}
+        self._full: deque[ReportColumns] = deque()
+        self._sent: deque[ReportBatch] = deque()
+        self._resend: deque[ReportBatch] = deque()
+        self._sequence = 0
+        self.unrecorded = 0
+        self.changed = asyncio.Event()
+
+    def connected(self, session: Session) -> None:
+        self._connected[session.connection] = session
+        self.changed.set()
+
+    def disconnected(self, session: Session) -> None:
+        if self._connected.pop(session.connection, None) is None:
+            self._disconnected.append(session.connection)
+            self.changed.set()
+
+    def report(self, session: Session, msgids: list[int], kind: "OutcomeKind.ValueType", time_ms: int) -> None:
+        if self.unrecorded + len(msgids) > MAX_REPORTS:
+            logger.error("reports were dropped: delivery has been away for too long", count=len(msgids))
+            return
+        columns = self._filling.get(session.appkey)
+        if columns is None:
+            columns = self._filling[session.appkey] = ReportColumns(session.appkey)
+        for msgid in msgids:
+            columns.add(session, msgid, kind, time_ms)
+        self.unrecorded += len(msgids)
+        if len(columns) >= _BATCH_REPORTS:
+            self._full.append(self._filling.pop(session.appkey))
+        self.changed.set()
+
+    def recorded(self, sequence: int) -> None:
+        """Forget the reports of all batches up to this one: the log has them."""
+        while self._sent and self._sent[0].sequence <= sequence:
+            self.unrecorded -= self._sent.popleft().rows
+        self.changed.set()
+
+    def restart(self, current: list[Session]) -> None:
+        """Begin a new stream: send the unrecorded batches again, then announce these sessions."""
+        self._connected = {session.connection: session for session in current}
+        self._disconnected.clear()
+        self._resend = deque(self._sent)
+        self.changed.set()
+
+    def take(self) -> AttachRequest | None:
+        """Return the next request, or None when nothing waits. Reports keep their order."""
+        request = AttachRequest()
+        if (batch := self._next_batch()) is not None:
+            request.sequence = batch.sequence
+            request.reports.extend(batch.reports)
+        if not (self._resend or self._full or self._filling):
+            self._add_connection_changes(request)
+        return request if request.sequence or request.connected or request.disconnected else None
+
+    def _add_connection_changes(self, request: AttachRequest) -> None:
+        request.disconnected.extend(self._disconnected)
+        self._disconnected = []
+        for connection in list(self._connected)[:_BATCH_CONNECTED]:
+            s = self._connected.pop(connection)
+            request.connected.add(connection=connection, appkey=s.appkey, partition=s.partition, number=s.number)
+
+    def _next_batch(self) -> ReportBatch | None:
+        if self._resend:
+            return self._resend.popleft()
+        if self._full:
+            columns = [self._full.popleft()]
+        else:
+            columns, self._filling = list(self._filling.values()), {}
+        if not columns:
+            return None
+        count = sum(map(len, columns))
+        REPORTS.inc(count)
+        self._sequence += 1
+        batch = ReportBatch(self._sequence, count, [column.to_proto() for column in columns])
+        self._sent.append(batch)
+        return batch
+
+
+def _little_endian(column: "array[int]") -> bytes:
+    if byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()

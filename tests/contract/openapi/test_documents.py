@@ -105,7 +105,7 @@ def test_the_frames_of_the_device_protocol_are_all_there_and_their_examples_deco
 
 
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
-    (documented, sent), components = schemas([Push, completed(frames.Push, "Sent")], (), {})
+    (documented, sent), components = schemas([Push, completed(frames.PushFrame, "Sent")], (), {})
     assert documented != sent
     shown, made = components["Push"]["properties"], components["Sent"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()

@@ -12,7 +12,7 @@ import pytest
 
 from edge.openapi.documents import DOCUMENTS
 from services.domain import device_protocol
-from services.gateway.connection import _CODES
+from services.gateway.connection import CLOSE_CODES
 from services.runtime.errors import InputError
 from testkit.repository import ROOT
 
@@ -55,7 +55,7 @@ def test_the_conversations_hold_frames_of_the_protocol() -> None:
 
 
 def test_every_goodbye_is_there_with_its_close_code() -> None:
-    for reason, code in _CODES.items():
+    for reason, code in CLOSE_CODES.items():
         assert f"| {code.value} | `{reason}` |" in PAGE
         assert f"\n| `{reason}` | " in PAGE
 

@@ -21,7 +21,7 @@ from services.domain.keys import Keyring
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
 from services.gateway.main import build
-from services.gateway.server import Door
+from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
@@ -98,7 +98,7 @@ class House:
         role = build(self.settings, context)
         self._gateway = [await start(service) for service in role.services]
         door = role.services[-1]
-        assert isinstance(door, Door)
+        assert isinstance(door, GatewayServer)
         self.port = door.port
 
     async def device(self, token: str) -> Device:

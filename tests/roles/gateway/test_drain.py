@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.decide import DRAIN_MS, drained_ms, retry_after_ms
+from services.gateway.decide import DRAIN_MS, drained_retry_ms, goodbye_delay_ms
 from tests.roles.gateway.conftest import ANDROID, House, Opening
 from tests.roles.gateway.listener.raw import RawClient
 from tests.roles.gateway.scripted import Client
@@ -53,17 +53,19 @@ async def first_sent_away(clients: set[Client]) -> Client:
 
 @given(st.integers(1, 10_000_000), st.integers(1, 1_000_000))
 def test_a_stop_has_its_rate_and_its_end(connections: int, per_s: int) -> None:
-    moments = [drained_ms(index, connections, per_s) for index in range(0, connections, max(1, connections // 50))]
+    moments = [
+        goodbye_delay_ms(index, connections, per_s) for index in range(0, connections, max(1, connections // 50))
+    ]
     assert moments == sorted(moments)
     assert moments[0] == 0
     assert moments[-1] <= DRAIN_MS
     if connections <= per_s:
-        assert drained_ms(connections - 1, connections, per_s) <= 1000
+        assert goodbye_delay_ms(connections - 1, connections, per_s) <= 1000
 
 
 def test_devices_come_back_no_faster_than_the_rate() -> None:
     random = Random(1)
-    returns = [retry_after_ms(10_000, 1000, random) for _ in range(10_000)]
+    returns = [drained_retry_ms(10_000, 1000, random) for _ in range(10_000)]
     seconds = [sum(second * 1000 <= each - 100 < (second + 1) * 1000 for each in returns) for second in range(10)]
     assert sum(seconds) == 10_000
     assert max(seconds) < 1150

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.push.v1.push_pb2 import AndroidStyle, Message
-from services.gateway.push_frames import HEADROOM, PushFrames
+from services.gateway.connection import HEADROOM
+from services.gateway.push_frames import PushFrames
 from tests.roles.gateway.conftest import ANDROID, House
 from tests.roles.gateway.scripted import Client
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.connection import MAX_WAITING
+from services.gateway.connection import MAX_QUEUED_REQUESTS
 from services.runtime.errors import UnavailableError
 from tests.roles.gateway.conftest import ANDROID, House
 from tests.roles.gateway.scripted import Client
@@ -135,7 +135,7 @@ async def test_a_device_that_asks_faster_than_it_is_answered_is_sent_away(house:
         return await append(new_records)
 
     house.log.append = wait  # type: ignore[method-assign]
-    for number in range(MAX_WAITING + 1):
+    for number in range(MAX_QUEUED_REQUESTS + 1):
         client.send(type="clear_alias", id=number)
     assert await client.goodbye() == "protocol"
     gate.set()

@@ -7,8 +7,8 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import App, Platform
 from services.domain.device_protocol import Hello
 from services.domain.topics import SESSIONS, decode, device_key
-from services.gateway.connections import ConnectionIds, Connections, Session
-from services.gateway.decide import judge, overdue
+from services.gateway.connections import ConnectionIds, ConnectionTable, Session
+from services.gateway.decide import decide_hello, end_reason
 from services.gateway.settings import GatewaySettings
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
@@ -101,41 +101,41 @@ def test_ids_grow_and_never_meet() -> None:
 
 
 def test_a_connection_that_was_replaced_takes_nothing_along_when_it_goes() -> None:
-    connections: Connections[str] = Connections()
+    connections: ConnectionTable[str] = ConnectionTable()
     old, new = Session(1, ANDROID, "t", 3, 0), Session(2, ANDROID, "t", 3, 0)
-    assert connections.admit(old, "old") is None
-    assert connections.admit(new, "new") == "old"
-    assert connections.leave(old)
-    assert not connections.leave(old)
+    assert connections.add(old, "old") is None
+    assert connections.add(new, "new") == "old"
+    assert connections.remove(old)
+    assert not connections.remove(old)
     assert (connections.counts(), connections.find(2), len(connections)) == ({ANDROID: 1}, "new", 1)
     assert (list(connections.sessions(1, 2)), list(connections.sessions(0, 2))) == ([new], [])
-    assert connections.leave(new)
+    assert connections.remove(new)
     assert connections.counts() == {}
 
 
 def test_only_android_apps_have_connections() -> None:
     android, ios = App(platform=Platform.PLATFORM_ANDROID), App(platform=Platform.PLATFORM_IOS)
     new, known = Hello(appkey=ANDROID), Hello(appkey=ANDROID, token="t", key="k")
-    assert [judge(new, app, None) for app in (android, ios, None)] == ["register", "refuse", "refuse"]
-    assert [judge(known, app, 0) for app in (android, ios, None)] == ["welcome", "refuse", "refuse"]
-    assert judge(known, android, None) == "refuse"
+    assert [decide_hello(new, app, None) for app in (android, ios, None)] == ["register", "refuse", "refuse"]
+    assert [decide_hello(known, app, 0) for app in (android, ios, None)] == ["welcome", "refuse", "refuse"]
+    assert decide_hello(known, android, None) == "refuse"
 
 
 def test_patience_has_its_bounds() -> None:
     limits = msgspec.structs.replace(GatewaySettings().limits(), hello_ms=10, slow_ms=50, ack_ms=70, goodbye_ms=5)
 
     class Waiting(msgspec.Struct):
-        last_ms: int = 0
-        patience_ms: int = 100
+        last_frame_ms: int = 0
+        idle_after_ms: int = 100
         paused_ms: int | None = None
         closing_ms: int | None = None
-        owed_ms: int | None = None
+        oldest_unacknowledged_ms: int | None = None
 
     def at(now: int, **since: int) -> str | None:
-        return overdue(now, Waiting(**since), limits)
+        return end_reason(now, Waiting(**since), limits)
 
-    assert [at(now, patience_ms=10) for now in (9, 10)] == [None, "idle"]
+    assert [at(now, idle_after_ms=10) for now in (9, 10)] == [None, "idle"]
     assert [at(now) for now in (99, 100)] == [None, "idle"]
     assert [at(now, paused_ms=20) for now in (69, 70)] == [None, "slow"]
-    assert [at(now, owed_ms=20) for now in (89, 90)] == [None, "unacknowledged"]
+    assert [at(now, oldest_unacknowledged_ms=20) for now in (89, 90)] == [None, "unacknowledged"]
     assert [at(now, closing_ms=200) for now in (204, 205)] == [None, "gone"]

@@ -10,8 +10,7 @@ from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_
 from protos.push.v1.push_pb2 import Message
 from services.domain.device_protocol import report_kind
 from services.gateway.connections import Session
-from services.gateway.unreported import MAX_REPORTS, Outbox
-from services.gateway.uplink import Uplink
+from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
 from services.runtime.rpc.transport import Server, connect, serve
 from tests.roles.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House, start, stop
 from tests.roles.gateway.scripted import Client, ScriptedDelivery
@@ -90,102 +89,102 @@ async def test_reports_of_a_stop_arrive(house: House) -> None:
 
 
 def test_what_the_log_may_not_have_is_handed_in_again_before_anything_else() -> None:
-    outbox = Outbox()
+    queue = UnreportedQueue()
     for msgid in (1, 2, 3):
-        outbox.report(session(1), [msgid], RECEIVED, NOON_MS)
-        assert outbox.take() is not None
-    outbox.recorded(1)
-    outbox.report(session(1), [4], RECEIVED, NOON_MS)
-    outbox.start_again([session(7)])
-    batches = told(outbox)
+        queue.report(session(1), [msgid], RECEIVED, NOON_MS)
+        assert queue.take() is not None
+    queue.recorded(1)
+    queue.report(session(1), [4], RECEIVED, NOON_MS)
+    queue.restart([session(7)])
+    batches = told(queue)
     assert [(batch.sequence, batch.reports[0].msgids[0]) for batch in batches] == [(2, 2), (3, 3), (4, 4)]
     assert [len(batch.connected) for batch in batches] == [0, 0, 1]
-    outbox.start_again([])
-    outbox.recorded(3)
-    outbox.start_again([])
-    assert [batch.sequence for batch in told(outbox)] == [4]
-    outbox.recorded(4)
-    assert outbox.unrecorded == 0
-    outbox.start_again([])
-    assert told(outbox) == []
+    queue.restart([])
+    queue.recorded(3)
+    queue.restart([])
+    assert [batch.sequence for batch in told(queue)] == [4]
+    queue.recorded(4)
+    assert queue.unrecorded == 0
+    queue.restart([])
+    assert told(queue) == []
 
 
 def test_who_left_and_who_came_is_told_after_what_devices_said() -> None:
-    outbox = Outbox()
-    outbox.disconnected(session(1))
-    outbox.connected(session(2))
-    outbox.report(session(1), list(range(1, 15_001)), RECEIVED, NOON_MS)
-    outbox.report(session(1), [20_000], RECEIVED, NOON_MS)
-    first, second = told(outbox)
+    queue = UnreportedQueue()
+    queue.disconnected(session(1))
+    queue.connected(session(2))
+    queue.report(session(1), list(range(1, 15_001)), RECEIVED, NOON_MS)
+    queue.report(session(1), [20_000], RECEIVED, NOON_MS)
+    first, second = told(queue)
     assert (len(first.connected), len(first.disconnected), len(first.reports[0].kinds)) == (0, 0, 15_000)
     assert (len(second.connected), len(second.disconnected), len(second.reports[0].kinds)) == (1, 1, 1)
 
 
-def told(outbox: Outbox) -> list[AttachRequest]:
+def told(queue: UnreportedQueue) -> list[AttachRequest]:
     batches = []
-    while (batch := outbox.take()) is not None:
+    while (batch := queue.take()) is not None:
         batches.append(batch)
     return batches
 
 
 def test_a_connection_that_went_before_it_was_announced_is_never_mentioned() -> None:
-    outbox = Outbox()
-    outbox.connected(session(1))
-    outbox.disconnected(session(1))
-    assert outbox.take() is None
-    outbox.connected(session(2))
-    assert outbox.take() is not None
-    outbox.disconnected(session(2))
-    batch = outbox.take()
+    queue = UnreportedQueue()
+    queue.connected(session(1))
+    queue.disconnected(session(1))
+    assert queue.take() is None
+    queue.connected(session(2))
+    assert queue.take() is not None
+    queue.disconnected(session(2))
+    batch = queue.take()
     assert batch is not None
     assert list(batch.disconnected) == [2]
 
 
 def test_batches_are_bounded_and_keep_the_order() -> None:
-    outbox = Outbox()
+    queue = UnreportedQueue()
     for connection in range(1, 7001):
-        outbox.connected(session(connection, connection))
+        queue.connected(session(connection, connection))
     for first in range(1, 25_001, 1000):
-        outbox.report(session(1), list(range(first, first + 1000)), RECEIVED, NOON_MS)
-    batches = told(outbox)
+        queue.report(session(1), list(range(first, first + 1000)), RECEIVED, NOON_MS)
+    batches = told(queue)
     assert [len(batch.connected) for batch in batches] == [0, 0, 5000, 2000]
     assert not batches.pop().sequence
     assert [len(batch.reports[0].kinds) for batch in batches] == [10_000, 10_000, 5_000]
     msgids = b"".join(batch.reports[0].msgids for batch in batches)
     assert [int.from_bytes(msgids[at : at + 8], "little") for at in range(0, len(msgids), 8)] == list(range(1, 25_001))
-    assert outbox.unrecorded == 25_000
+    assert queue.unrecorded == 25_000
 
 
 def test_waiting_reports_are_bounded() -> None:
-    outbox = Outbox()
+    queue = UnreportedQueue()
     for _ in range(MAX_REPORTS // 100_000 + 1):
-        outbox.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
-    assert outbox.unrecorded == MAX_REPORTS
+        queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
+    assert queue.unrecorded == MAX_REPORTS
 
 
 async def test_over_a_socket_a_delivery_that_restarts_hears_everything() -> None:
-    outbox = Outbox()
+    queue = UnreportedQueue()
     current = [session(1)]
     delivery = ScriptedDelivery()
     delivery.confirms = False
     handed: asyncio.Queue[object] = asyncio.Queue()
     server, port = await _serve(delivery, 0)
     channel = connect(f"127.0.0.1:{port}")
-    uplink = await start(Uplink(channel, "gateway-1", outbox, lambda: current, handed.put, Random(1)))
+    uplink = await start(Uplink(channel, "gateway-1", queue, lambda: current, handed.put, Random(1)))
     await delivery.until(delivery.connections)
-    outbox.report(session(1), [1], RECEIVED, NOON_MS)
+    queue.report(session(1), [1], RECEIVED, NOON_MS)
     await delivery.until(delivery.reports)
     delivery.send(Message(content="a"), [1], [1])
     async with asyncio.timeout(10):
         await handed.get()
     await server.stop(0)
-    outbox.report(session(1), [2], RECEIVED, NOON_MS)
+    queue.report(session(1), [2], RECEIVED, NOON_MS)
     restarted = ScriptedDelivery()
     server, _ = await _serve(restarted, port)
     await restarted.until(lambda: len(restarted.reports()) == 2)
     assert restarted.connections() == [1]
     assert [msgid for _, msgid, _ in restarted.reports()] == [1, 2]
-    outbox.report(session(1), [3], RECEIVED, NOON_MS)
+    queue.report(session(1), [3], RECEIVED, NOON_MS)
     await stop([uplink])
     assert [msgid for _, msgid, _ in restarted.reports()] == [1, 2, 3]
     await channel.close()

@@ -10,11 +10,12 @@ import pytest
 from picows import WSListener
 
 from protos.registry.v1.apps_pb2 import Platform
-from services.gateway import main, server
+from services.gateway import decide, main
 from services.gateway.acceptor import Acceptor, listen
-from services.gateway.decide import Room, room
+from services.gateway.connections import ConnectionTable
+from services.gateway.decide import Capacity, capacity
+from services.gateway.handshake import MAX_NETWORKS, RegistrationLimiter, network
 from services.gateway.settings import GatewaySettings
-from services.gateway.token_buckets import MAX_NAMES, Buckets, network
 from testkit.certificates import Authority
 from tests.roles.gateway.conftest import ANDROID, House, Opening
 from tests.roles.gateway.listener.raw import PING, UPGRADE, RawClient, frame
@@ -62,7 +63,7 @@ async def test_a_device_that_finds_no_room_is_told_to_come_later(open_house: Ope
 async def test_a_crowd_before_the_door_is_closed_at_once_and_harms_nobody_inside(
     open_house: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "_room", lambda _connections: Room(connections=2, anteroom=4))
+    monkeypatch.setattr(main, "_capacity", lambda _connections: Capacity(connections=2, pending=4))
     house = await open_house()
     inside = await welcomed(house)
     silent = [await RawClient.connect(house.port, upgrade=False) for _ in range(4)]
@@ -86,7 +87,7 @@ async def test_a_crowd_before_the_door_is_closed_at_once_and_harms_nobody_inside
 async def test_where_the_house_is_full_only_so_many_are_refused_politely_at_a_time(
     open_house: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_REFUSED_AT_ONCE", 3)
+    monkeypatch.setattr(decide, "_MAX_REFUSED_AT_ONCE", 3)
     house = await open_house(gateway_max_connections=1)
     inside = await welcomed(house)
     polite = [await RawClient.connect(house.port) for _ in range(3)]
@@ -99,10 +100,10 @@ async def test_where_the_house_is_full_only_so_many_are_refused_politely_at_a_ti
     await until_let_in(house.port)
 
 
-async def test_who_leaves_the_anteroom_makes_room_in_it(
+async def test_who_leaves_the_pending_makes_room_in_it(
     open_house: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "_room", lambda _connections: Room(connections=2, anteroom=2))
+    monkeypatch.setattr(main, "_capacity", lambda _connections: Capacity(connections=2, pending=2))
     pair = Authority(tmp_path / "authority").issue("gateway")
     house = await open_house(gateway_tls_cert=str(pair.certificate), gateway_tls_key=str(pair.key))
     tls = ssl.create_default_context(cafile=pair.authority)
@@ -130,16 +131,9 @@ async def test_a_process_that_may_open_no_more_files_takes_devices_again_later()
                 raise OSError(errno.EMFILE, "too many open files")
             return super().accept()
 
-    class Inside:
-        def connection(self) -> WSListener:
-            return WSListener()
-
-        def crowded(self, sockets: int) -> bool:
-            return False
-
     listener = Exhausted(fileno=listen("127.0.0.1", 0, share_port=False).detach())
-    acceptor = Acceptor(listener, Inside(), GatewaySettings().limits(), None)
-    acceptor.open()
+    acceptor = Acceptor(WSListener, ConnectionTable(), Capacity(10, 10), GatewaySettings().limits(), None)
+    acceptor.open(listener)
     try:
         (await RawClient.connect(listener.getsockname()[1])).leave()
         assert listener.failures == 2
@@ -149,10 +143,10 @@ async def test_a_process_that_may_open_no_more_files_takes_devices_again_later()
 
 def test_some_files_are_left_for_everything_else() -> None:
     for files in (64, 1024, 20_000, 2**20):
-        found = room(files, None)
-        assert found.connections + found.anteroom <= files * 7 // 8 or files - 512 == found.connections + found.anteroom
-        assert found.anteroom == min(files // 4, 4096)
-    assert room(1024, 5) == Room(5, 256)
+        found = capacity(files, None)
+        assert found.connections + found.pending <= files * 7 // 8 or files - 512 == found.connections + found.pending
+        assert found.pending == min(files // 4, 4096)
+    assert capacity(1024, 5) == Capacity(5, 256)
 
 
 async def test_new_devices_of_one_address_come_one_after_the_other(open_house: Opening) -> None:
@@ -186,22 +180,22 @@ async def test_a_wrong_token_is_not_a_new_device(open_house: Opening) -> None:
 
 
 def test_a_bucket_fills_again_and_never_over_its_rim() -> None:
-    buckets = Buckets(per_s=2, burst=3)
-    assert [buckets.take("a", 0) for _ in range(4)] == [True, True, True, False]
-    assert [buckets.take("a", 499), buckets.take("a", 500), buckets.take("a", 500)] == [False, True, False]
-    assert [buckets.take("a", 60_000) for _ in range(4)] == [True, True, True, False]
-    assert not buckets.take("a", 0)
-    assert buckets.take("b", 0)
+    limiter = RegistrationLimiter(per_s=2, burst=3)
+    assert [limiter.take("a", 0) for _ in range(4)] == [True, True, True, False]
+    assert [limiter.take("a", 499), limiter.take("a", 500), limiter.take("a", 500)] == [False, True, False]
+    assert [limiter.take("a", 60_000) for _ in range(4)] == [True, True, True, False]
+    assert not limiter.take("a", 0)
+    assert limiter.take("b", 0)
 
 
 def test_the_longest_unused_name_is_forgotten() -> None:
-    buckets = Buckets(per_s=1, burst=1)
-    for number in range(MAX_NAMES):
-        assert buckets.take(str(number), 0)
-    assert not buckets.take("0", 0)
-    assert buckets.take("one more", 0)
-    assert len(buckets) == MAX_NAMES
-    assert (buckets.take("0", 0), buckets.take("1", 0)) == (False, True)
+    limiter = RegistrationLimiter(per_s=1, burst=1)
+    for number in range(MAX_NETWORKS):
+        assert limiter.take(str(number), 0)
+    assert not limiter.take("0", 0)
+    assert limiter.take("one more", 0)
+    assert len(limiter) == MAX_NETWORKS
+    assert (limiter.take("0", 0), limiter.take("1", 0)) == (False, True)
 
 
 def test_a_host_is_its_address_or_its_64_bits_of_one() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from protos.push.v1.push_pb2 import Message
-from services.gateway.certificate import Certificate
+from services.gateway.acceptor import Certificate
 from services.runtime.rpc.transport import Tls
 from testkit.certificates import Authority
 from tests.roles.gateway.conftest import ANDROID, House, Opening

@@ -12,7 +12,7 @@ from services.delivery.main import build as build_delivery
 from services.delivery.settings import DeliverySettings
 from services.domain.topics import TOPICS
 from services.gateway.main import build
-from services.gateway.server import Door
+from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
@@ -38,7 +38,7 @@ async def shared_port(house: House, tmp_path: Path) -> AsyncIterator[int]:
         gateway = build(GatewaySettings(partitions=PARTITIONS, gateway_port=port, gateway_share_port=True), context)
         tasks += [await start(service) for service in gateway.services]
         door = gateway.services[-1]
-        assert isinstance(door, Door)
+        assert isinstance(door, GatewayServer)
         port = door.port
     yield port
     await stop(tasks)

@@ -1,0 +1,120 @@
+"""What the frames of a welcomed device do: acknowledgements, reports, activity, and requests."""
+
+from collections.abc import Callable
+from functools import partial
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from services.domain.device_protocol import (
+    Ack,
+    Activity,
+    Change,
+    Error,
+    Frame,
+    GetDeviceRequest,
+    Hello,
+    MalformedError,
+    Ping,
+    Pong,
+    Report,
+    activity_kind,
+    decode,
+    report_kind,
+    request_id,
+)
+from services.gateway.connection import DeviceConnection, Handler
+from services.gateway.connections import ConnectionTable, Session
+from services.gateway.decide import idle_ms
+from services.gateway.device_requests import DeviceRequests
+from services.gateway.session_writer import SessionWriter
+from services.gateway.uplink import UnreportedQueue
+from services.runtime.errors import InputError
+from services.runtime.process.metrics import CONNECTIONS
+
+UNEXPECTED_HELLO = "hello is the first frame, and comes once"
+
+
+class SessionHandler(Handler):
+    """Handles the frames of welcomed devices, and reports sessions to delivery and to the log.
+
+    `unreported` has one queue for each delivery instance; instance i of n owns the partitions p with p mod n = i.
+    """
+
+    def __init__(
+        self,
+        connections: ConnectionTable[DeviceConnection],
+        requests: DeviceRequests,
+        writer: SessionWriter,
+        unreported: list[UnreportedQueue],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._connections = connections
+        self._requests = requests
+        self._writer = writer
+        self._unreported = unreported
+        self._now_ms = now_ms
+
+    def start(self, connection: DeviceConnection, session: Session, heartbeat_s: int) -> None:
+        """Begin the session; an older connection of the same device is replaced."""
+        connection.start_session(session, self, idle_ms(heartbeat_s))
+        older = self._connections.add(session, connection)
+        CONNECTIONS.inc()
+        if older is not None:
+            older.goodbye("replaced")
+        self._queue(session).connected(session)
+        self._writer.record(session, SessionEventKind.SESSION_EVENT_KIND_OPENED)
+
+    def received(self, connection: DeviceConnection, payload: bytes) -> None:
+        frame = decode_or_answer(connection, payload)
+        if frame is not None and connection.session is not None:
+            self._handle(connection, connection.session, frame)
+
+    async def handle_early(self, connection: DeviceConnection, frame: Frame) -> None:
+        """Handle a frame that came between hello and welcome; drop it when the device was not welcomed."""
+        if connection.session is not None:
+            self._handle(connection, connection.session, frame)
+
+    def closing(self, connection: DeviceConnection, reason: str) -> None:
+        session = connection.session
+        if session is not None and self._connections.remove(session):
+            CONNECTIONS.dec()
+            self._queue(session).disconnected(session)
+            self._writer.record(session, SessionEventKind.SESSION_EVENT_KIND_CLOSED, reason)
+
+    def _handle(self, connection: DeviceConnection, session: Session, frame: Frame) -> None:
+        match frame:
+            case Ack(msgids=msgids):
+                connection.acknowledged(msgids)
+                kind = OutcomeKind.OUTCOME_KIND_RECEIVED
+                self._queue(session).report(session, msgids, kind, self._now_ms())
+            case Report(event=event, msgid=msgid):
+                self._queue(session).report(session, [msgid], report_kind(event), self._now_ms())
+            case Ping():
+                connection.send(Pong())
+            case Activity(event=event):
+                self._writer.record(session, activity_kind(event))
+            case Hello():
+                connection.goodbye("protocol", UNEXPECTED_HELLO)
+            case _:
+                connection.submit(partial(self._answer, connection, session, frame))
+
+    async def _answer(self, connection: DeviceConnection, session: Session, request: Change | GetDeviceRequest) -> None:
+        connection.send(await self._requests.answer(request, session, connection.address))
+
+    def _queue(self, session: Session) -> UnreportedQueue:
+        return self._unreported[session.partition % len(self._unreported)]
+
+
+def decode_or_answer(connection: DeviceConnection, payload: bytes) -> Frame | None:
+    """Return the frame, or None when it is wrong.
+
+    A frame that is no JSON object, or a wrong first frame, ends the connection; other faults are answered by an error.
+    """
+    try:
+        return decode(payload)
+    except InputError as error:
+        if isinstance(error, MalformedError) or not connection.hello_received:
+            connection.goodbye("protocol", str(error))
+        else:
+            connection.send(Error(code=error.result, desc=str(error), id=request_id(payload)))
+        return None

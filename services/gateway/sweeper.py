@@ -1,0 +1,81 @@
+"""Ends connections that exceeded a deadline or whose device keys were revoked."""
+
+import asyncio
+
+from services.domain.apps import AppDirectory
+from services.gateway.acceptor import Certificate
+from services.gateway.connection import DeviceConnection
+from services.gateway.connections import ConnectionTable, OpenConnections
+from services.gateway.decide import Limits, end_reason
+from services.runtime.process.clock import Clock
+
+_SWEEP_MS = 1000
+_CHUNK = 256
+_REVOKED_CHUNK = 1000
+
+
+class Sweeper:
+    """Checks the deadlines of all open connections, and the certificate's files, once a second."""
+
+    def __init__(
+        self,
+        open_connections: OpenConnections[DeviceConnection],
+        clock: Clock,
+        limits: Limits,
+        certificate: Certificate | None,
+    ) -> None:
+        self._open_connections = open_connections
+        self._clock = clock
+        self._limits = limits
+        self._certificate = certificate
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
+            if self._certificate is not None:
+                self._certificate.reload_if_changed()
+            for index, connection in enumerate(self._open_connections.snapshot()):
+                if index % _CHUNK == 0:
+                    await asyncio.sleep(0)
+                match end_reason(self._clock.now_ms(), connection, self._limits):
+                    case "idle":
+                        connection.goodbye("idle")
+                    case "unacknowledged" as reason:
+                        connection.goodbye("idle", reason, recorded_reason=reason)
+                    case "slow" | "gone" as reason:
+                        connection.abort(reason)
+
+
+class RevocationSweeper:
+    """Service: ends the connections of an app whose keys are revoked, each time keys of that app were revoked."""
+
+    name = "gateway-revocations"
+
+    def __init__(self, apps: AppDirectory, connections: ConnectionTable[DeviceConnection]) -> None:
+        self._apps = apps
+        self._connections = connections
+        self._appkeys: set[str] = set()
+        self._changed = asyncio.Event()
+        apps.on_revoked(self._note)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._appkeys:
+                await self._end_revoked(self._appkeys.pop())
+
+    def _note(self, appkey: str) -> None:
+        self._appkeys.add(appkey)
+        self._changed.set()
+
+    async def _end_revoked(self, appkey: str) -> None:
+        """Work in chunks between which other tasks run; the handshake checks devices that connect meanwhile."""
+        for index, session in enumerate(self._connections.of_app(appkey)):
+            if index % _REVOKED_CHUNK == _REVOKED_CHUNK - 1:
+                await asyncio.sleep(0)
+            if self._apps.is_revoked(appkey, session.partition, session.number):
+                connection = self._connections.find(session.connection)
+                if connection is not None:
+                    connection.goodbye("unauthorized")
