@@ -1,8 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BUF_VERSION := 1.75.0
+PYTEST := $(BIN)/pytest -n 3 --dist loadscope
 
-.PHONY: run install test lint buf bench soak clean
+.PHONY: run install test test-long lint buf bench soak clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: .venv/installed
@@ -20,9 +21,13 @@ install: .venv/installed
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
 	touch $@
 
-## Every check and every test.
+## Every check, and every test that decides a change; at most 8 minutes on two cores.
 test: .venv/installed-dev lint buf
-	$(BIN)/pytest -n 3 --dist loadscope
+	$(PYTEST) -m "not long"
+
+## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
+test-long: .venv/installed-dev
+	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=full
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -1,6 +1,9 @@
-"""Fixtures that more than one folder of tests uses."""
+"""Fixtures that more than one folder of tests uses, and settings of pytest and hypothesis for all of them."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -10,19 +13,30 @@ from services.runtime.process.logs import logger
 from testkit.kafka import KafkaBroker, kafka
 from testkit.service import Service
 
+_SHARED_MEMORY = Path("/dev/shm")
+_LEAST_FREE_BYTES = 4 << 30
+
 # The same examples in every run, and no verdict that depends on how busy the machine is.
-hypothesis.settings.register_profile(
-    "carillon",
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
-)
-hypothesis.settings.load_profile("carillon")
+for _profile in ("quick", "full"):
+    hypothesis.settings.register_profile(
+        _profile,
+        derandomize=True,
+        deadline=None,
+        max_examples=100 if _profile == "full" else 20,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+    )
+hypothesis.settings.load_profile("quick")
+
+
+def pytest_configure() -> None:
+    """Put temporary folders in memory where there is room: the logs and stores of many small tests wait for fsync."""
+    if _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free >= _LEAST_FREE_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_SHARED_MEMORY))
 
 
 @pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """What a command that runs in this process makes of the logs lasts as long as its test."""
+def restored_logs() -> Iterator[None]:
+    """Undo what a command that runs in this process has done to the logs."""
     yield
     structlog.reset_defaults()
     vars(logger).pop("bind", None)
@@ -30,14 +44,14 @@ def logs_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A real broker, one for the whole run."""
+    """A real Kafka broker, one for the whole run."""
     with kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
 
 @pytest.fixture
 def empty_broker(kafka_broker: KafkaBroker) -> KafkaBroker:
-    """The real broker without topics."""
+    """The running broker of this run, without topics."""
     if not kafka_broker.running:
         kafka_broker.start()
     kafka_broker.delete_topics()

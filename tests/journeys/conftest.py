@@ -1,4 +1,4 @@
-"""The same journeys through one process, one process a role, and two processes a role: the last two on a real Kafka."""
+"""The same journeys through one process (`embedded`), and through two processes a role on a real Kafka (`shards`)."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -9,8 +9,7 @@ from testkit.clickhouse import ClickHouseServer
 from testkit.kafka import kafka
 from tests.journeys.installation import AppServer, Installation, TestApp
 
-FEW_PROCESSES = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
-KINDS = [*FEW_PROCESSES, pytest.param("shards", marks=pytest.mark.kafka)]
+KINDS = ["embedded", pytest.param("shards", marks=pytest.mark.kafka)]
 
 
 @pytest.hookimpl(trylast=True)
@@ -29,14 +28,12 @@ def _kind(item: pytest.Item) -> str:
 def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A running service, shared by the journeys; each makes apps of its own."""
     with contextlib.ExitStack() as stack:
-        bootstrap, shards = None, 1
-        if request.param != "embedded":
-            bootstrap = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"))).bootstrap
-        if request.param == "shards":
-            shards = 2
         data = tmp_path_factory.mktemp(request.param)
-        installation = stack.enter_context(contextlib.closing(Installation(data, bootstrap, shards=shards)))
-        if shards > 1:
+        if request.param == "embedded":
+            installation = stack.enter_context(contextlib.closing(Installation(data, None)))
+        else:
+            bootstrap = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"))).bootstrap
+            installation = stack.enter_context(contextlib.closing(Installation(data, bootstrap, shards=2)))
             clickhouse = ClickHouseServer(data / "clickhouse")
             clickhouse.start()
             stack.callback(clickhouse.kill)

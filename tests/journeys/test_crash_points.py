@@ -228,6 +228,7 @@ async def checked(installation: Mortal, traffic: Traffic) -> None:
     assert await asyncio.gather(*map(verified, REPLAYABLE)) == [True] * len(REPLAYABLE), REPLAYABLE
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_killed_at_every_point(mortal: Mortal) -> None:
     """Every push that was answered with 0 is shown by its devices exactly once."""

@@ -12,7 +12,6 @@ import pytest
 
 from services.apns_simulator.certificate import public_key
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
-from tests.journeys.conftest import FEW_PROCESSES
 from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp
 
 BOUND_S = 30
@@ -40,7 +39,6 @@ async def event(program: Process) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("carillon", FEW_PROCESSES, indirect=True)
 async def test_a_virtual_iphone_gets_what_is_pushed(carillon: Installation, server: AppServer) -> None:
     app = carillon.create_app("ios")
     url = f"{carillon.v2_url}/device/v1"

@@ -9,11 +9,13 @@ from testkit.kafka import kafka
 from tests.soak.run import Plan, Soak
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
     _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:

@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 
 from testkit.device import VirtualDevice
-from tests.journeys.conftest import FEW_PROCESSES
 from tests.journeys.installation import AppServer, Installation, TestApp, until
 from tests.journeys.test_push import audited, shown
-
-pytestmark = pytest.mark.parametrize("carillon", FEW_PROCESSES, indirect=True)
 
 
 @pytest.fixture

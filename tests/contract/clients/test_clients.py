@@ -28,6 +28,11 @@ COMMANDS = {
 }
 
 
+QUICK = [name for name in COMMANDS if name != "go"]
+COMPILED = ["go"]
+"""Clients that are built with a whole standard library first."""
+
+
 @pytest.mark.parametrize("language", [*COMMANDS, "java"])
 def test_the_docs_show_the_client_as_it_is(language: str) -> None:
     page = (ROOT / "docs" / "app-servers.md").read_text()
@@ -42,7 +47,7 @@ def request(service: Service) -> str:
     return f'{{"sendTo": {target}, "msgStyle": {{"basic": {basic}}}, "ignored": {IGNORED}}}'
 
 
-@pytest.mark.parametrize("language", COMMANDS)
+@pytest.mark.parametrize("language", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in COMPILED)])
 def test_the_service_accepts_what_a_client_signs(service: Service, language: str) -> None:
     program, *arguments = map(str, COMMANDS[language])
     if shutil.which(program) is None:

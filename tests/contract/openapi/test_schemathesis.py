@@ -16,11 +16,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from edge.openapi.documents import DOCUMENTS
+from testkit.examples import examples
 from testkit.service import Service
 from tests.contract.openapi.test_limits import OPERATIONS, Stage
 from tests.roles.edge.signing import signed
 
-EXAMPLES = 30
+EXAMPLES = examples(30)
 NAMES_WHAT_MUST_EXIST = {
     ("delete", "/push"),
     ("delete", "/timed_msg"),
@@ -67,6 +68,7 @@ def formats(service: Service) -> None:
         schemathesis.openapi.format(name, st.sampled_from(values))
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
 @pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
 def test_whatever_is_sent_the_answer_is_one_of_the_document(

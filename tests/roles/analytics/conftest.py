@@ -1,10 +1,11 @@
-"""The analytics store for a module of tests, and a fresh database in it for each test.
+"""The analytics store for a module of tests, and an empty database in it for each test.
 
 The store is the engine in this process, of which a process can have one. The modules in OVER_HTTP run a second time, on
 a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface. Tests with
 parameters of their own do not: they are many alike.
 """
 
+import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.migrate import migrate
 from services.domain.topics import TOPICS
 from services.runtime.log.sqlite import SqliteLog
 from testkit.clickhouse import ClickHouseServer
+from testkit.clickhouse_databases import EmptyDatabases
 
 OVER_HTTP = {
     "test_acks",
@@ -29,7 +30,7 @@ OVER_HTTP = {
 }
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-_names = (f"carillon_test_{_worker}{number}" for number in itertools.count())
+_numbers = itertools.count()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -61,23 +62,29 @@ def engine_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engine") / "chdb"
 
 
-@pytest.fixture
-async def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) -> AsyncIterator[ClickHouse]:
+@pytest.fixture(scope="module")
+def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) -> Iterator[ClickHouse]:
+    """The opened store of a module; its tests work in databases beside it."""
     url = request.getfixturevalue("server_url") if interface == "http" else None
     engine = ClickHouse(url, engine_path, "unused")
-    await engine.open()
+    asyncio.run(engine.open())
     yield engine
-    await engine.close()
+    asyncio.run(engine.close())
+
+
+@pytest.fixture(scope="module")
+def databases(engine: ClickHouse) -> EmptyDatabases:
+    return EmptyDatabases(engine, (f"carillon_test_{_worker}{number}" for number in _numbers))
 
 
 @pytest.fixture
-async def clickhouse(engine: ClickHouse, interface: str) -> AsyncIterator[ClickHouse]:
-    database = engine.beside(next(_names))
-    if interface == "http":
-        await database.drop()
-    await migrate(database)
+async def clickhouse(engine: ClickHouse, databases: EmptyDatabases) -> AsyncIterator[ClickHouse]:
+    """An empty database with the current schema."""
+    name = await databases.take()
+    database = engine.beside(name)
     yield database
     await database.close()
+    await databases.give_back(name)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from services.registry.state import DEVICES_PER_ALIAS
 from services.registry.store import ALIASES_DDL, AliasTable
 from services.runtime.log.port import Record
 from services.runtime.projection.store import SqliteStore
+from testkit.examples import examples
 
 APPKEY = "1000000001"
 Step = tuple[Record, DeviceFact | SessionFact]
@@ -117,7 +118,7 @@ def by_partition(drawn: Sequence[Drawn]) -> list[list[Step]]:
     return list(lanes.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(DRAWN, st.randoms(use_true_random=False))
 def test_the_order_of_reading_does_not_matter(drawn: list[Drawn], random: Random) -> None:
     lanes = by_partition(drawn)

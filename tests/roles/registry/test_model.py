@@ -17,6 +17,7 @@ from services.registry.rules import DeviceRules
 from services.registry.store import DEVICES_DDL, DeviceTable
 from services.runtime.log.port import Record
 from services.runtime.projection.store import SqliteStore
+from testkit.examples import examples
 from tests.roles.registry.conftest import NOON_MS, clear_alias, command, register, set_alias
 
 APPS = {appkey: App(appkey=appkey, platform=PLATFORM_ANDROID) for appkey in ("1000000001", "1000000002")}
@@ -109,7 +110,7 @@ def empty_rules() -> Iterator[tuple[DeviceRules, SqliteStore]]:
         store.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(COMMANDS)
 def test_devices_are_what_their_commands_make_them(drawn: list[tuple[str, str, tuple[str, Any]]]) -> None:
     model: dict[tuple[str, str], Model] = {}

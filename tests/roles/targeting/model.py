@@ -24,6 +24,7 @@ from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import DEVICES, SESSIONS, device_key
 from services.runtime.log.port import NewRecord
+from testkit.examples import examples
 
 APP = "1234567890"
 PARTITIONS = 2
@@ -32,7 +33,7 @@ ZONE = ZoneInfo("Europe/Berlin")
 NOON_MS = int(datetime(2026, 6, 1, 12, tzinfo=ZONE).timestamp() * 1000)
 DAY_MS = 86_400_000
 
-same_each_time = settings(max_examples=200, deadline=None, derandomize=True)
+same_each_time = settings(max_examples=examples(200), deadline=None, derandomize=True)
 """How the tests of this folder use hypothesis: many examples, the same ones in every run."""
 
 Open = tuple[int, int, int]

@@ -17,6 +17,7 @@ from services.targeting.main import open_state
 from services.targeting.settings import TargetingSettings
 from services.targeting.state import TargetingState
 from services.targeting.store import Snapshots
+from testkit.examples import examples
 from tests.roles.targeting.conftest import BOUND_S, Town, resolve
 from tests.roles.targeting.model import (
     APP,
@@ -56,7 +57,7 @@ async def _ends(town: Town) -> dict[Partition, int]:
     )
 
 
-@settings(same_each_time, max_examples=60)
+@settings(same_each_time, max_examples=examples(60))
 @given(
     st.lists(devices, max_size=30),
     st.lists(opens, max_size=20),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
 from protos.push.v1.push_pb2 import Kind
 from services.domain.topics import DELIVERIES
+from testkit.examples import examples
 from tests.roles.analytics.statistics.world import World
 from tests.roles.analytics.support import PARTITIONS, T0, app_outcomes, send
 
@@ -51,8 +52,9 @@ records = st.builds(Written, st.integers(0, PARTITIONS - 1), st.lists(receipts, 
 reads = st.builds(Read, st.integers(1, 7), st.integers(0, 40))
 
 
+@pytest.mark.long
 @given(steps=st.lists(records | reads, max_size=30))
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 def test_everyone_gets_everything_once(world: World, steps: list[Written | Read]) -> None:
     """Whatever is written, a reader who goes on from page to page sees each receipt once, in its partition's order, and
     none before its time; and a position read again gives the same."""

@@ -16,6 +16,7 @@ from protos.push.v1.push_pb2 import Audience, Devices, Everyone, Kind
 from protos.registry.v1.apps_pb2 import Platform
 from services.domain.topics import DELIVERIES, PUSHES
 from services.runtime.log.port import NewRecord
+from testkit.examples import examples
 from tests.roles.analytics.statistics.world import World
 from tests.roles.analytics.support import T0, app_outcomes, send
 
@@ -89,8 +90,9 @@ def histories(draw: st.DrawFn) -> tuple[Push, list[list[Fact]]]:
     return push, [order[at : at + size] for at in range(0, len(order), size)]
 
 
+@pytest.mark.long
 @given(history=histories())
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_device_is_in_one_state(world: World, history: tuple[Push, list[list[Fact]]]) -> None:
     push, batches = history
     appkey = world.app()

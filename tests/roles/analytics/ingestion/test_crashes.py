@@ -124,6 +124,7 @@ async def assert_exact(log: SqliteLog, clickhouse: ClickHouse, directory: Path, 
     assert await sums(clickhouse) == moves
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 9, 12])
 async def test_crash_around_an_insert(
@@ -148,6 +149,7 @@ def failing(method: str, after: bool) -> Callable[..., Any]:
     return crashing
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("method", ["begin", "end"])
 async def test_crash_around_the_notes(
@@ -255,6 +257,7 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.long
 async def test_sigkill_again_and_again(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     records = [record for round_ in range(40) for record in new_records(round_)]

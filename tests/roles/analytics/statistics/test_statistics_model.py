@@ -27,6 +27,7 @@ from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent, Sessi
 from protos.push.v1.push_pb2 import Kind
 from protos.registry.v1.apps_pb2 import Platform
 from services.domain.topics import DELIVERIES, PUSHES, SESSIONS
+from testkit.examples import examples
 from tests.roles.analytics.statistics.world import ZONES, World, dates
 from tests.roles.analytics.support import app_outcomes, send
 
@@ -42,7 +43,7 @@ CHANGES = {
 }
 INFOS = ("", "north", "south")
 DEVICES = [(partition, number) for partition in (0, 3) for number in (0, 1, 40_000)]
-ALWAYS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+ALWAYS = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 
 Device = tuple[int, int]
 
@@ -311,6 +312,7 @@ def logs(draw: st.DrawFn, made: Sequence[Connection]) -> list[Moment]:
     return told
 
 
+@pytest.mark.long
 @given(data=st.data())
 @ALWAYS
 def test_connections(world: World, data: st.DataObject) -> None:
@@ -437,6 +439,7 @@ def recount(push: Push, among: frozenset[Device]) -> dict[str, int]:
     return found
 
 
+@pytest.mark.long
 @given(data=st.data())
 @ALWAYS
 def test_broadcasts(world: World, data: st.DataObject) -> None:

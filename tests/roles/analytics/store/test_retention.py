@@ -1,4 +1,4 @@
-"""What is left when rows grew too old: answers without exceptions, of what is kept, and a store that still verifies."""
+"""What is left when rows grew too old: answers without exceptions, of what is kept."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from analytics.ingestion.ingestion import sources
-from analytics.projection import connect
-from analytics.replay import verify
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import ACK_DAYS, HISTORY, keep
 from protos.analytics.v1.analytics_pb2 import (
@@ -31,7 +28,6 @@ from tests.roles.analytics.audit.test_audit_export import exported, table
 from tests.roles.analytics.questions import answers
 from tests.roles.analytics.support import (
     APP,
-    PARTITIONS,
     app_outcomes,
     asked,
     connection_counts,
@@ -42,9 +38,7 @@ from tests.roles.analytics.support import (
     served,
     session,
     started,
-    value,
 )
-from tests.roles.analytics.test_main import settings_in
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -174,18 +168,3 @@ async def test_a_page_goes_on_where_the_one_before_it_is_gone(
             later = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=pos, limit=10))
             assert [ack.msgid for ack in later.acks] == [2001]
             assert (await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=later.pos, limit=10))).acks == []
-
-
-async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
-    """The log has them still, and a store built beside has them too."""
-    settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
-    await log.append(history())
-    ends = await log.ends(sources(PARTITIONS))
-    assert (await verify(settings, log, ends, lambda count: None)).equal
-    clickhouse = connect(settings)
-    await clickhouse.open()
-    await grow_old(clickhouse)
-    assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
-    await clickhouse.close()
-
-    assert (await verify(settings, log, ends, lambda count: None)).equal

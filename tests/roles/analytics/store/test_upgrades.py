@@ -138,6 +138,7 @@ async def told(log: SqliteLog, store: ClickHouse, directory: Path) -> list[str]:
         return [answer async for answer in found] + [str(await counts(store)), await digest(store)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_stores_of_older_versions(
     log: SqliteLog, clickhouse: ClickHouse, fresh: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

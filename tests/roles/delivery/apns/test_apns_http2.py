@@ -38,6 +38,7 @@ from services.delivery.http2.frames import (
     settings_frame,
 )
 from services.delivery.http2.headers import HeaderError, StatusReader, literal
+from testkit.examples import examples
 
 BLOCK = b"".join(
     literal(name, value)
@@ -155,7 +156,7 @@ def give_answer(server: Server, stream: int, answer: dict[str, object]) -> Event
     return Answer(stream, int(answer["status"]), body)  # type: ignore[call-overload]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     given_answers=st.lists(answers, min_size=1, max_size=12),
     window=st.sampled_from([1, 7, 100, 65_535]),
@@ -347,7 +348,7 @@ def test_a_stream_that_makes_no_sense_is_reset_and_the_connection_lives(said: by
     assert client.receive(frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x88")) == [Answer(3, 200, b"")]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_nonsense_is_refused_and_nothing_worse(data: bytes, piece_bytes: int) -> None:
     client = greeted()
@@ -359,7 +360,7 @@ def test_nonsense_is_refused_and_nothing_worse(data: bytes, piece_bytes: int) ->
         assert bytes(client.out[-17:-8]) == frame(GOAWAY, 0, 0, bytes(8))[:9]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         st.builds(
@@ -401,7 +402,7 @@ header_lists = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(header_lists, st.sampled_from([0, 64, 4096]), st.booleans(), st.booleans())
 def test_statuses_are_read_as_hpack_reads_them(
     lists: list[list[tuple[str, str]]], table_bytes: int, huffman: bool, sensitive: bool
@@ -416,7 +417,7 @@ def test_statuses_are_read_as_hpack_reads_them(
         assert reader.status(block) in ((number,) if number else (None, 0))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60))
 def test_any_block_has_a_status_or_none_or_is_refused(block: bytes) -> None:
     reader = StatusReader()

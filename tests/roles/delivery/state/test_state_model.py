@@ -28,6 +28,7 @@ from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import LATE_MS, DeliveryState
 from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.runtime.log.port import Record
+from testkit.examples import examples
 from tests.roles.delivery.conftest import START_MS, At, listed
 from tests.roles.delivery.state.model import Model, PushModel
 
@@ -292,6 +293,6 @@ def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
 
 
 Folding.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestFolding = Folding.TestCase

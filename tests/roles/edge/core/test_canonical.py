@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edge.core.parsing.canonical import MAX_DEPTH, canonical_text, read
 from edge.core.signature import sign_text
 from services.runtime.errors import InputError
+from testkit.examples import examples
 from tests.roles.edge.signing import reference_sign, reference_text
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -141,7 +142,7 @@ def test_sign_is_needed(raw: bytes, problem: str) -> None:
         read(raw)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60) | text.map(str.encode) | st.text('{}[]":,\\udc80e1.-', max_size=40).map(str.encode))
 @example(b'{"a":"\\udc801"}')
 @example(b'{"\\u0000":[]}')

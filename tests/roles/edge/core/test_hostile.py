@@ -15,6 +15,7 @@ import analytics.settings
 import services.delivery.main
 import services.delivery.settings
 from edge.core.parsing.body import MAX_BODY_BYTES
+from testkit.examples import examples
 from tests.roles.edge.conftest import BACKENDS, Installation, broadcast, opened
 from tests.roles.edge.signing import reference_sign, signed
 from tests.roles.edge.valid import Valid, valid_requests
@@ -119,7 +120,10 @@ async def test_every_valid_request_is_answered(everything: tuple[Installation, l
 
 
 @settings(
-    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=examples(600),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
 )
 @given(index=st.integers(0, REQUESTS - 1), spoiled=spoilings)
 async def test_a_spoiled_request_is_its_senders_fault(
@@ -138,7 +142,10 @@ async def test_a_spoiled_request_is_its_senders_fault(
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=examples(300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
 )
 @given(
     index=st.integers(0, REQUESTS - 1), place=st.integers(0, 10**6), cut=st.integers(0, 50), noise=st.binary(max_size=8)

@@ -15,6 +15,7 @@ from edge.v2.apps import push_apps
 from edge.v2.push.requests import push_order
 from services.runtime.errors import InputError
 from services.runtime.http.listener import HttpListener
+from testkit.examples import examples
 from tests.roles.edge.conftest import NOW_MS, Installation, broadcast, running
 from tests.roles.edge.signing import signed
 
@@ -144,7 +145,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.fixed_dictionaries(
         {

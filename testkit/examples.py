@@ -1,0 +1,13 @@
+"""The number of examples of a hypothesis test: few under the profile `quick`, all under `full`."""
+
+import hypothesis
+
+QUICK_SHARE = 0.1
+LEAST = 10
+
+
+def examples(full: int) -> int:
+    """Return how many examples a test that has `full` of them runs under the current profile."""
+    if hypothesis.settings.get_current_profile_name() == "full":
+        return full
+    return min(full, max(LEAST, round(full * QUICK_SHARE)))

@@ -1,0 +1,29 @@
+"""A store that dropped rows past their retention still equals the log.
+
+The store has a path of its own, and a process has one chdb path at a time: no test here uses the shared store.
+"""
+
+from pathlib import Path
+
+from analytics.ingestion.ingestion import sources
+from analytics.projection import connect
+from analytics.replay import verify
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.store.test_retention import HISTORY_DAYS, grow_old, history
+from tests.roles.analytics.support import PARTITIONS, value
+from tests.roles.analytics.test_main import settings_in
+
+
+async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
+    """The log has them still, and a store built beside has them too."""
+    settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
+    await log.append(history())
+    ends = await log.ends(sources(PARTITIONS))
+    assert (await verify(settings, log, ends, lambda count: None)).equal
+    clickhouse = connect(settings)
+    await clickhouse.open()
+    await grow_old(clickhouse)
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
+    await clickhouse.close()
+
+    assert (await verify(settings, log, ends, lambda count: None)).equal
