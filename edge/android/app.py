@@ -5,12 +5,12 @@ from edge.core.acks import Acks
 from edge.core.answers import DoorApp, door_app
 from edge.core.authentication import Entry
 from edge.core.broadcast_cancel import Broadcasts
-from edge.core.command_writer import Writer
 from edge.core.idempotency import Idempotency
 from edge.core.push import Pushes
 from edge.core.tasks import Tasks
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
 from services.domain.targets import Targets
@@ -19,12 +19,12 @@ from services.runtime.process.settings import Settings
 
 def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: MessageIds) -> DoorApp:
     """`min_lead_s`: how far ahead a timed message must lie, seconds."""
-    writer = Writer(context.log, context.peers)
+    writer = CommandWriter("edge", context.log, context.peers, context.clock, settings.partitions)
     targets = Targets(context.peers, settings.partitions)
-    pushes = Pushes(writer, targets, ids, context.clock, settings.partitions)
+    pushes = Pushes(writer, targets, ids, context.clock)
     first_answers = Idempotency(pushes, context.peers, context.clock, settings.partitions)
-    broadcasts = Broadcasts(context.log, writer, context.peers, context.clock)
-    tasks = Tasks(writer, context.peers, context.clock, settings.partitions)
+    broadcasts = Broadcasts(context.log, writer, context.peers)
+    tasks = Tasks(writer, context.peers, settings.partitions)
     entry = Entry("android", PLATFORM_ANDROID, context.apps, context.keys)
     app = door_app("android")
     app.add_route("/push", PushEndpoint(entry, first_answers, broadcasts))

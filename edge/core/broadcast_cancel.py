@@ -1,15 +1,13 @@
 """Cancelling broadcasts and multicasts that some devices have not received yet."""
 
-from edge.core.command_writer import Writer
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import CancelPush, PushCommand
-from protos.runtime.v1.log_pb2 import Meta, Origin, Position
-from services.domain.ids import event_id
+from protos.runtime.v1.log_pb2 import Origin, Position
+from services.domain.command_writer import CommandWriter, push_command
 from services.domain.topics import PUSH_COMMANDS
 from services.runtime.errors import NotFoundError
-from services.runtime.log.port import Log, NewRecord, Partition
-from services.runtime.process.clock import Clock
+from services.runtime.log.port import Log, Partition
 from services.runtime.rpc.peers import Peers
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
@@ -18,11 +16,10 @@ _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 class Broadcasts:
     """Asks delivery, which remembers each broadcast until its time to live is over, received by all or not."""
 
-    def __init__(self, log: Log, writer: Writer, peers: Peers, clock: Clock) -> None:
+    def __init__(self, log: Log, writer: CommandWriter, peers: Peers) -> None:
         self._log = log
         self._writer = writer
         self._peers = peers
-        self._clock = clock
         self._delivery = DeliveryServiceStub(peers.all("delivery")[0])
 
     async def cancel(self, appkey: str, msgid: int, origin: Origin) -> None:
@@ -31,11 +28,8 @@ class Broadcasts:
         await self._catch_up()
         if await self._is_cancelled(appkey, msgid):
             return
-        command = PushCommand(
-            meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin),
-            cancel=CancelPush(msgid=msgid, appkey=appkey),
-        )
-        await self._writer.settle(NewRecord(*_COMMANDS, str(msgid).encode(), command.SerializeToString()))
+        command = PushCommand(cancel=CancelPush(msgid=msgid, appkey=appkey))
+        await self._writer.append_and_wait([push_command(command)], origin)
         if not await self._is_cancelled(appkey, msgid):
             raise NotFoundError("msgid names a broadcast whose time to live is over")
 

@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from edge.core.command_writer import Writer
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
-from protos.runtime.v1.log_pb2 import Meta, Origin
+from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
-from services.domain.ids import MessageIds, event_id
+from services.domain.command_writer import CommandWriter, push_command, task_command
+from services.domain.ids import MessageIds
 from services.domain.targets import Resolved, Targets
-from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS
 from services.runtime.errors import InputError
-from services.runtime.log.port import MAX_RECORD_BYTES, NewRecord
-from services.runtime.log.topics import partition_of
+from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process.clock import Clock
 
 
@@ -71,12 +69,11 @@ class Prepared(NamedTuple):
 class Pushes:
     """Resolves pushes and gives them ids, then writes them to the log as they are or as a timed task."""
 
-    def __init__(self, writer: Writer, targets: Targets, ids: MessageIds, clock: Clock, partitions: int) -> None:
+    def __init__(self, writer: CommandWriter, targets: Targets, ids: MessageIds, clock: Clock) -> None:
         self._writer = writer
         self._targets = targets
         self._ids = ids
         self._clock = clock
-        self._partitions = partitions
 
     async def prepare(
         self, pushes: Sequence[Push], origin: Origin, request_json: str, due_ms: int | None = None, task_key: str = ""
@@ -104,11 +101,8 @@ class Pushes:
             create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
             await self._create(prepared, prepared.task_key, create)
             return
-        new_records = []
-        for command in prepared.commands:
-            value = PushCommand(meta=self._meta(prepared.origin), send=command).SerializeToString()
-            new_records.append(NewRecord(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), value))
-        await self._writer.append(new_records)
+        commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
+        await self._writer.append(commands, prepared.origin)
 
     async def commit_claim(self, task_key: str, prepared: Prepared, claim: Claim) -> None:
         """Make a task of what was prepared, also where it is sent at once; returns once its claim is decided."""
@@ -117,14 +111,10 @@ class Pushes:
         await self._create(prepared, task_key, create)
 
     async def _create(self, prepared: Prepared, task_key: str, create: CreateTask) -> None:
-        value = TaskCommand(meta=self._meta(prepared.origin), task_key=task_key, create=create).SerializeToString()
-        if len(value) > MAX_TASK_BYTES:
-            raise InputError(f"the request is too large: it makes a task of {len(value)} bytes")
-        key = task_key.encode()
-        await self._writer.settle(NewRecord(TASK_COMMANDS.name, partition_of(key, self._partitions), key, value))
-
-    def _meta(self, origin: Origin) -> Meta:
-        return Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin)
+        command = TaskCommand(task_key=task_key, create=create)
+        if command.ByteSize() > MAX_TASK_BYTES:
+            raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
+        await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
     def _command(self, push: Push, found: Resolved, request_json: str, task_key: str) -> SendPush:
         return SendPush(

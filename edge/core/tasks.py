@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edge.core.command_writer import Writer
-from protos.runtime.v1.log_pb2 import Meta, Origin
+from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import (
     TASK_STATUS_UNSENT,
     CancelTask,
@@ -16,12 +15,9 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskCommand,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.domain.ids import event_id
-from services.domain.topics import TASK_COMMANDS
+from services.domain.command_writer import CommandWriter, task_command
 from services.runtime.errors import ConflictError
-from services.runtime.log.port import NewRecord
 from services.runtime.log.topics import partition_of
-from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
 
 _READ_THROUGH = 500
@@ -38,10 +34,9 @@ class TaskPage(NamedTuple):
 class Tasks:
     """Tasks are named by their key and reached through each app they send to."""
 
-    def __init__(self, writer: Writer, peers: Peers, clock: Clock, partitions: int) -> None:
+    def __init__(self, writer: CommandWriter, peers: Peers, partitions: int) -> None:
         self._writer = writer
         self._instances = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
-        self._clock = clock
         self._partitions = partitions
 
     async def get(self, task_key: str, appkeys: Sequence[str]) -> Task:
@@ -57,12 +52,10 @@ class Tasks:
         NotFoundError as for `get`; ConflictError: it was sent, or cancelled already.
         """
         _check_unsent(await self.get(task_key, appkeys))
-        meta = Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin)
-        command = TaskCommand(meta=meta, task_key=task_key, cancel=CancelTask(appkeys=appkeys))
-        key, partition = task_key.encode(), self._partition(task_key)
-        await self._writer.settle(NewRecord(TASK_COMMANDS.name, partition, key, command.SerializeToString()))
+        command = TaskCommand(task_key=task_key, cancel=CancelTask(appkeys=appkeys))
+        await self._writer.append_and_wait([task_command(command)], origin)
         task = await self.get(task_key, appkeys)
-        if task.cancelled_by_event_id != meta.event_id:
+        if task.cancelled_by_event_id != command.meta.event_id:
             _check_unsent(task)
             raise ConflictError("task_key: the task could not be cancelled")
 

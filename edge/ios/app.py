@@ -2,13 +2,13 @@
 
 from edge.core.answers import DoorApp, door_app
 from edge.core.authentication import Entry
-from edge.core.command_writer import Writer
 from edge.core.idempotency import Idempotency
 from edge.core.push import Pushes
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
 from services.domain.targets import Targets
@@ -16,12 +16,12 @@ from services.runtime.process.settings import Settings
 
 
 def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> DoorApp:
-    writer = Writer(context.log, context.peers)
+    writer = CommandWriter("edge", context.log, context.peers, context.clock, settings.partitions)
     targets = Targets(context.peers, settings.partitions)
-    pushes = Pushes(writer, targets, ids, context.clock, settings.partitions)
+    pushes = Pushes(writer, targets, ids, context.clock)
     entry = Entry("ios", PLATFORM_IOS, context.apps, context.keys)
     app = door_app("ios")
     app.add_route("/push", PushEndpoint(entry, Idempotency(pushes, context.peers, context.clock, settings.partitions)))
-    app.add_route("/register", RegisterEndpoint(entry, Registrations(writer, context.clock, settings.partitions)))
+    app.add_route("/register", RegisterEndpoint(entry, Registrations(writer)))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

@@ -1,7 +1,6 @@
 """The v2 door: its routes."""
 
 from edge.core.answers import DoorApp, door_app
-from edge.core.command_writer import Writer
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
@@ -15,6 +14,7 @@ from edge.v2.device.invalid_tokens import InvalidTokens
 from edge.v2.push.handlers import DeviceEndpoint, PushEndpoint
 from edge.v2.tags.string_tags import StringTags
 from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoint
+from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
 from services.domain.targets import Targets
@@ -23,11 +23,11 @@ from services.runtime.process.settings import Settings
 
 def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> DoorApp:
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
-    writer = Writer(context.log, peers)
+    writer = CommandWriter("edge", context.log, peers, clock, partitions)
     targets = Targets(peers, partitions)
-    first_answers = Idempotency(Pushes(writer, targets, ids, clock, partitions), peers, clock, partitions)
-    tasks = Tasks(writer, peers, clock, partitions)
-    tags = StringTags(writer, peers, clock, partitions)
+    first_answers = Idempotency(Pushes(writer, targets, ids, clock), peers, clock, partitions)
+    tasks = Tasks(writer, peers, partitions)
+    tags = StringTags(writer, peers, partitions)
     origins = Origins("v2")
     reception = Reception(Gate(context.apps, context.keys), origins)
     app = door_app("v2")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.ids import event_id
+from services.domain.meta import stamp
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topic
@@ -61,10 +61,9 @@ class EventWriter:
         self.skip(record)
 
     def skip(self, record: Record) -> None:
-        """Advance the offset past the record; an unknown offset (negative) is applied again after a restart."""
-        if record.offset >= 0:
-            partition = Partition(record.topic, record.partition)
-            self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)
+        """Advance the offset past the record."""
+        partition = Partition(record.topic, record.partition)
+        self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)
 
     async def _append(self, new_records: Sequence[NewRecord]) -> Sequence[int]:
         while True:
@@ -75,8 +74,5 @@ class EventWriter:
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
     def _new_record(self, topic: Topic, fact: NewFact) -> NewRecord:
-        meta = fact.message.meta
-        meta.event_id = event_id()
-        meta.time_ms = self._clock.now_ms()
-        meta.writer = "delivery"
+        stamp(fact.message.meta, "delivery", self._clock.now_ms())
         return NewRecord(topic.name, fact.partition, fact.key, fact.message.SerializeToString())

@@ -22,6 +22,7 @@ from services.delivery.server import DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.store import DeliveryStore, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials
+from services.domain.command_writer import CommandWriter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
@@ -45,7 +46,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     fanout = Fanout(state, Presence(), recorder, clock, settings.shards)
     simulator = ApnsSimulator(clock)
     ios = IosDelivery(
-        log,
+        CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions),
         state,
         recorder,
         lambda: Senders(_places(settings, simulator), clock),

@@ -25,7 +25,6 @@ from protos.registry.v1.devices_pb2 import (
     SetAlias,
     SetAttributes,
 )
-from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.errors import CarillonError, InputError
 
 SUBPROTOCOL = "carillon.device.v1"
@@ -241,20 +240,18 @@ def encode(answer: Answer) -> bytes:
     return _encoder.encode(answer)
 
 
-def registration(meta: Meta, appkey: str, token: str, platform: "Platform.ValueType", frame: Hello) -> DeviceCommand:
+def registration(appkey: str, token: str, platform: "Platform.ValueType", frame: Hello) -> DeviceCommand:
     """The command that makes a device out of its hello."""
     attributes = frame.device.to_proto() if frame.device else None
-    return DeviceCommand(
-        meta=meta, appkey=appkey, token=token, register=RegisterDevice(platform=platform, attributes=attributes)
-    )
+    return DeviceCommand(appkey=appkey, token=token, register=RegisterDevice(platform=platform, attributes=attributes))
 
 
-def command(frame: Frame, meta: Meta, appkey: str, token: str) -> DeviceCommand | None:
+def command(frame: Frame, appkey: str, token: str) -> DeviceCommand | None:
     """The command that follows from a known device's frame; None when nothing about the device changes.
 
     A hello of a known device changes its attributes, if it names any.
     """
-    made = DeviceCommand(meta=meta, appkey=appkey, token=token)
+    made = DeviceCommand(appkey=appkey, token=token)
     match frame:
         case SetAliasRequest(alias=alias):
             made.set_alias.CopyFrom(SetAlias(alias=alias))

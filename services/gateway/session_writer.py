@@ -6,8 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
-from protos.runtime.v1.log_pb2 import Meta
-from services.domain import ids
+from services.domain.meta import stamp
 from services.domain.topics import SESSIONS
 from services.gateway.connections import Session
 from services.runtime.errors import CarillonError, InputError
@@ -83,7 +82,7 @@ class SessionWriter:
                 minute_ms=self._clock.now_ms() // _MINUTE_MS * _MINUTE_MS,
                 connections_by_app=self._count(),
             )
-            self._counts.append(SessionFact(meta=self._meta(), counts=counts))
+            self._counts.append(self._stamped(SessionFact(counts=counts)))
             self._changed.set()
 
     async def _flush(self) -> None:
@@ -123,7 +122,7 @@ class SessionWriter:
         for partition, events in by_partition.items():
             for start in range(0, len(events), _EVENTS_A_RECORD):
                 batch = SessionBatch(events=events[start : start + _EVENTS_A_RECORD])
-                new_records.append(self._new_record(partition, SessionFact(meta=self._meta(), batch=batch)))
+                new_records.append(self._new_record(partition, self._stamped(SessionFact(batch=batch))))
         while self._counts:
             own = partition_of(self._gateway.encode(), self._partitions)
             new_records.append(self._new_record(own, self._counts.popleft()))
@@ -132,5 +131,6 @@ class SessionWriter:
     def _new_record(self, partition: int, fact: SessionFact) -> NewRecord:
         return NewRecord(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString())
 
-    def _meta(self) -> Meta:
-        return Meta(event_id=ids.event_id(), time_ms=self._clock.now_ms(), writer="gateway")
+    def _stamped(self, fact: SessionFact) -> SessionFact:
+        stamp(fact.meta, "gateway", self._clock.now_ms())
+        return fact

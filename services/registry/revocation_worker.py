@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from services.domain import ids
 from services.domain.apps import AppDirectory
+from services.domain.meta import stamp
 from services.domain.revocations import RevokedNumbers
 from services.registry.decide_revocations import removed
 from services.registry.rules import device_fact, published
@@ -76,6 +76,5 @@ class RevocationWorker:
 
     def _noted(self, facts: Sequence[Fact]) -> Sequence[Fact]:
         for fact in facts:
-            fact.message.meta.event_id = ids.event_id()
-            fact.message.meta.time_ms = self._clock.now_ms()
+            stamp(fact.message.meta, "registry", self._clock.now_ms())
         return facts

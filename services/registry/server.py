@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppChanged, AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
@@ -33,15 +33,16 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppResponse,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
-from protos.runtime.v1.log_pb2 import Meta, Origin, Position
+from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
+from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apns_keys import change_apns
 from services.registry.app_changes import settings_changed
 from services.registry.lookups import Lookups
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
-from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
 from services.runtime.rpc.transport import Context
 
@@ -51,7 +52,6 @@ _PERIODS_S = range(60, 604_801)
 _TEXT_LENGTH = 64
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _APPLY_S = 5.0
-_PARTITION = Partition(APPS.name, 0)
 
 
 class RegistryServicer(RegistryServiceServicer):
@@ -70,6 +70,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._context = context
         self._lookups = lookups
         self._partitions = partitions
+        self._writer = CommandWriter("registry", context.log, context.peers, context.clock, partitions)
         self._owns_apps = owns_apps
         self._new_appkey = new_appkey
         self._new_secret = new_secret
@@ -149,27 +150,19 @@ class RegistryServicer(RegistryServiceServicer):
         if not (await owner.FindDevices(asked)).numbers_plus_one[0]:
             raise NotFoundError(f"app {request.appkey} has no device with this token")
         command = DeviceCommand(appkey=request.appkey, token=request.token, revoke_key=RevokeKey())
-        await self._revoke({partition: key}, command, request.origin)
+        await self._writer.append_and_wait([device_command(command)], request.origin)
         return RevokeDeviceKeyResponse()
 
     async def RevokeAppKeys(self, request: RevokeAppKeysRequest, context: Context) -> RevokeAppKeysResponse:
         key = self._app(request.appkey).appkey.encode()
-        command = DeviceCommand(appkey=request.appkey, revoke_all_keys=RevokeAllKeys())
-        await self._revoke(dict.fromkeys(range(self._partitions), key), command, request.origin)
+        commands = [
+            Command(
+                DEVICE_COMMANDS, key, DeviceCommand(appkey=request.appkey, revoke_all_keys=RevokeAllKeys()), partition
+            )
+            for partition in range(self._partitions)
+        ]
+        await self._writer.append_and_wait(commands, request.origin)
         return RevokeAppKeysResponse()
-
-    async def _revoke(self, keys: Mapping[int, bytes], command: DeviceCommand, origin: Origin) -> None:
-        """Append the command to these partitions; returns once it is decided and the doors' record is in the log."""
-        new_records = []
-        for partition, key in keys.items():
-            now_ms = self._context.clock.now_ms()
-            meta = Meta(event_id=ids.event_id(), time_ms=now_ms, writer="registry", origin=origin)
-            command.meta.CopyFrom(meta)
-            new_records.append(NewRecord(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))
-        await self._context.log.append(new_records)
-        ends = await self._context.log.ends([Partition(DEVICE_COMMANDS.name, partition) for partition in keys])
-        last = [Position(topic=p.topic, partition=p.number, offset=end - 1) for p, end in ends.items()]
-        await self._context.peers.wait_applied(last)
 
     def _app(self, appkey: str) -> App:
         """A copy of the app. NotFoundError."""
@@ -194,27 +187,19 @@ class RegistryServicer(RegistryServiceServicer):
         """Append the app's record, and what was done to it; returns once this process knows it."""
         if not self._owns_apps:
             raise ConflictError("apps are kept by the registry's instance 0; ask that one")
-        meta = Meta(
-            event_id=ids.event_id(), time_ms=self._context.clock.now_ms(), writer="registry", origin=_given(origin)
-        )
+        meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
         changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
-        facts = {
-            f"{app.appkey}/changed/{meta.event_id.hex()}": AppFact(meta=meta, changed=changed),
-            app.appkey: AppFact(meta=meta, app=app),
-        }
-        new_records = [NewRecord(APPS.name, 0, key.encode(), fact.SerializeToString()) for key, fact in facts.items()]
-        offset = (await self._context.log.append(new_records))[-1]
-        if offset < 0:
-            offset = (await self._context.log.ends([_PARTITION]))[_PARTITION] - 1
+        changed_key = f"{app.appkey}/changed/{meta.event_id.hex()}"
+        facts = [
+            Command(APPS, changed_key.encode(), AppFact(meta=meta, changed=changed)),
+            Command(APPS, app.appkey.encode(), AppFact(meta=meta, app=app)),
+        ]
+        last = (await self._writer.append(facts, origin if origin != Origin() else None))[-1]
         try:
             async with asyncio.timeout(_APPLY_S):
-                await self._context.apps.progress.wait([(_PARTITION, offset)])
+                await self._context.apps.progress.wait([(Partition(last.topic, last.partition), last.offset)])
         except TimeoutError:
             raise DeadlineError(f"app {app.appkey} is in the log, but not known here yet; list the apps") from None
-
-
-def _given(origin: Origin) -> Origin | None:
-    return origin if origin != Origin() else None
 
 
 def _check_platform(platform: int) -> None:

@@ -52,7 +52,6 @@ def sent(task_key: str, now_ms: int) -> TaskFact:
 def push_command(task: StoredTask, push: SendPush, now_ms: int) -> PushCommand:
     """The record that sends one resolved push of the task; made again, it has the same event id and message ids."""
     command = PushCommand(meta=_meta(f"{task.task_key}/{push.msgid}", now_ms), send=push)
-    command.meta.writer = WRITER
     if task.scheduled.meta.HasField("origin"):
         command.meta.origin.CopyFrom(task.scheduled.meta.origin)
     command.send.task_key = "" if task.scheduled.scheduled.at_once else task.task_key

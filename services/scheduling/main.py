@@ -4,6 +4,7 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
+from services.domain.command_writer import CommandWriter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.domain.targets import Targets
 from services.runtime.log.port import Log
@@ -24,7 +25,8 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
     projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
     targets = Targets(context.peers, settings.partitions)
-    timer = Timer(projection.follower, projection.tasks, targets, context.log, context.clock)
+    writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
+    timer = Timer(projection.follower, projection.tasks, targets, writer, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)
     positions = PositionsServicer(projection.follower.progress)
     return BuiltRole(

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from protos.push.v1.push_pb2 import SendPush
+from services.domain.command_writer import Command, CommandWriter, push_command
 from services.domain.targets import Targets
-from services.domain.topics import PUSH_COMMANDS, TASKS
+from services.domain.topics import TASKS
 from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError
-from services.runtime.log.port import Log, NewRecord
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
@@ -35,11 +35,13 @@ class Timer:
 
     name = "scheduling-timer"
 
-    def __init__(self, follower: Follower, tasks: TaskTable, targets: Targets, log: Log, clock: Clock) -> None:
+    def __init__(
+        self, follower: Follower, tasks: TaskTable, targets: Targets, writer: CommandWriter, clock: Clock
+    ) -> None:
         self._follower = follower
         self._tasks = tasks
         self._targets = targets
-        self._log = log
+        self._writer = writer
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -112,9 +114,9 @@ class Timer:
         """Append the task's pushes; False when that has to be tried again."""
         async with self._slots:
             try:
-                new_records = [await self._draft(task, push) for push in task.scheduled.scheduled.pushes]
+                commands = [await self._command(task, push) for push in task.scheduled.scheduled.pushes]
                 reached(Point.TASK_SENDING)
-                await self._log.append(new_records)
+                await self._writer.append(commands)
                 reached(Point.TASK_SENT)
             except (InputError, NotFoundError, ConflictError) as error:
                 logger.error("a timed task cannot be sent", task=task.task_key, error=str(error))
@@ -123,9 +125,8 @@ class Timer:
                 return False
             return True
 
-    async def _draft(self, task: StoredTask, push: SendPush) -> NewRecord:
+    async def _command(self, task: StoredTask, push: SendPush) -> Command:
         resolved = SendPush()
         resolved.CopyFrom(push)
         resolved.audience.CopyFrom((await self._targets.resolve(push.appkey, push.audience)).audience)
-        command = decide.push_command(task, resolved, self._clock.now_ms())
-        return NewRecord(PUSH_COMMANDS.name, 0, str(push.msgid).encode(), command.SerializeToString())
+        return push_command(decide.push_command(task, resolved, self._clock.now_ms()))

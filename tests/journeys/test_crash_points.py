@@ -37,6 +37,7 @@ CHECK_EVERY = 12
 CONSUMERS = {
     "follower": ["registry", "registry-aliases", "targeting", "scheduling"],
     "snapshot": ["delivery", "targeting"],
+    "command": ["edge"],
 }
 WITHOUT_FACTS = ["follower-appended@registry-aliases", "follower-appended@targeting"]
 """Consumers that append nothing, or only where an alias has an eleventh device."""

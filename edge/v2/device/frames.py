@@ -2,19 +2,18 @@
 
 import msgspec
 
-from edge.core.command_writer import Writer
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import device_protocol as protocol
-from services.domain.ids import event_id, new_token
+from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.ids import new_token
 from services.domain.role import RoleContext
 from services.domain.targets import Targets
-from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key
+from services.domain.topics import SESSIONS, device_key
 from services.runtime.errors import InputError, NotFoundError, SignError
-from services.runtime.log.port import NewRecord
 from services.runtime.log.topics import partition_of
 
 
@@ -30,7 +29,7 @@ class Caller(msgspec.Struct, frozen=True):
 class DeviceDoor:
     """Answers one frame: a welcome, an ok, or the error tree."""
 
-    def __init__(self, context: RoleContext, writer: Writer, targets: Targets, partitions: int) -> None:
+    def __init__(self, context: RoleContext, writer: CommandWriter, targets: Targets, partitions: int) -> None:
         self._context = context
         self._writer = writer
         self._targets = targets
@@ -87,14 +86,13 @@ class DeviceDoor:
         token = hello.token or new_token()
         number = await self._number(app.appkey, token) if hello.token else None
         is_new = number is None
-        meta = self._meta(origin)
         command = (
-            protocol.registration(meta, app.appkey, token, app.platform, hello)
+            protocol.registration(app.appkey, token, app.platform, hello)
             if is_new
-            else protocol.command(hello, meta, app.appkey, token)
+            else protocol.command(hello, app.appkey, token)
         )
         if command:
-            await self._append_command(app.appkey, token, command.SerializeToString())
+            await self._writer.append_and_wait([device_command(command)], origin)
         if number is None:
             number = await self._number(app.appkey, token)
         if number is None:
@@ -103,29 +101,22 @@ class DeviceDoor:
         return protocol.Welcome(token=token, key=key, heartbeat=protocol.HEARTBEAT_S, new=is_new)
 
     async def _change(self, caller: Caller, frame: protocol.Change) -> None:
-        command = protocol.command(frame, self._meta(caller.origin), caller.appkey, caller.token)
+        command = protocol.command(frame, caller.appkey, caller.token)
         assert command is not None
-        await self._append_command(caller.appkey, caller.token, command.SerializeToString())
-
-    async def _append_command(self, appkey: str, token: str, command: bytes) -> None:
-        await self._append(DEVICE_COMMANDS.name, appkey, token, command)
+        await self._writer.append_and_wait([device_command(command)], caller.origin)
 
     async def _append_activity(self, caller: Caller, event: protocol.ActivityEvent) -> None:
-        meta = self._meta(caller.origin)
+        now_ms = self._context.clock.now_ms()
         activity = SessionEvent(
             appkey=caller.appkey,
             token=caller.token,
             number=caller.number,
             kind=protocol.activity_kind(event),
-            time_ms=meta.time_ms,
+            time_ms=now_ms,
         )
-        fact = SessionFact(meta=meta, batch=SessionBatch(events=[activity]))
-        await self._append(SESSIONS.name, caller.appkey, caller.token, fact.SerializeToString())
-
-    async def _append(self, topic: str, appkey: str, token: str, value: bytes) -> None:
-        key = device_key(appkey, token)
-        partition = partition_of(key, self._partitions)
-        await self._writer.settle(NewRecord(topic, partition, key, value))
+        fact = SessionFact(meta=Meta(time_ms=now_ms), batch=SessionBatch(events=[activity]))
+        key = device_key(caller.appkey, caller.token)
+        await self._writer.append_and_wait([Command(SESSIONS, key, fact)], caller.origin)
 
     async def _device(self, caller: Caller, request: int | None) -> protocol.DeviceOk:
         partition = partition_of(device_key(caller.appkey, caller.token), self._partitions)
@@ -138,6 +129,3 @@ class DeviceDoor:
     async def _number(self, appkey: str, token: str) -> int | None:
         (plus_one,) = await self._targets.numbers(appkey, [token])
         return plus_one - 1 if plus_one and not self._is_revoked(appkey, token, plus_one - 1) else None
-
-    def _meta(self, origin: Origin) -> Meta:
-        return Meta(event_id=event_id(), time_ms=self._context.clock.now_ms(), writer="edge", origin=origin)

@@ -5,17 +5,14 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from edge.core.command_writer import Writer
 from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import AddStags, Device, DeviceCommand, RemoveStags
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.runtime.v1.log_pb2 import Meta, Origin
-from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, device_key
-from services.runtime.log.port import NewRecord
+from protos.runtime.v1.log_pb2 import Origin
+from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
-from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
 
 MAX_DEVICE_STAGS = 1000
@@ -42,10 +39,9 @@ class AppTokens(NamedTuple):
 class StringTags:
     """Reads and writes by the registry's word. A call looks all its tokens up together and appends once."""
 
-    def __init__(self, writer: Writer, peers: Peers, clock: Clock, partitions: int) -> None:
+    def __init__(self, writer: CommandWriter, peers: Peers, partitions: int) -> None:
         self._writer = writer
         self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
-        self._clock = clock
         self._partitions = partitions
 
     async def of(self, asked: Sequence[AppTokens]) -> list[dict[str, Sequence[str]]]:
@@ -66,27 +62,16 @@ class StringTags:
     ) -> list[list[Outcome]]:
         found = await asyncio.gather(*(self._devices(app.appkey, list(by_token)) for app, by_token in wanted))
         outcomes: list[list[Outcome]] = []
-        new_records: list[NewRecord] = []
+        commands: list[Command] = []
         for (app, by_token), devices in zip(wanted, found, strict=True):
             outcomes.append([])
             for token, stags in by_token.items():
                 outcome = _outcome(devices.get(token), stags, adding=adding)
                 outcomes[-1].append(outcome)
                 if outcome is Outcome.DONE:
-                    new_records.append(self._draft(app.appkey, token, stags, origin, adding=adding))
-        await self._writer.settle_all(new_records)
+                    commands.append(_command(app.appkey, token, stags, adding=adding))
+        await self._writer.append_and_wait(commands, origin)
         return outcomes
-
-    def _draft(self, appkey: str, token: str, stags: Sequence[str], origin: Origin, *, adding: bool) -> NewRecord:
-        command = DeviceCommand(
-            meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="edge", origin=origin),
-            appkey=appkey,
-            token=token,
-            add_stags=AddStags(stags=stags) if adding else None,
-            remove_stags=None if adding else RemoveStags(stags=stags),
-        )
-        key = device_key(appkey, token)
-        return NewRecord(DEVICE_COMMANDS.name, partition_of(key, self._partitions), key, command.SerializeToString())
 
     async def _devices(self, appkey: str, tokens: Sequence[str]) -> dict[str, Device]:
         """The records of the tokens that exist."""
@@ -108,3 +93,13 @@ def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> Ou
     if adding and len({*device.stags, *stags}) > max(MAX_DEVICE_STAGS, len(device.stags)):
         return Outcome.FULL
     return Outcome.DONE
+
+
+def _command(appkey: str, token: str, stags: Sequence[str], *, adding: bool) -> Command:
+    command = DeviceCommand(
+        appkey=appkey,
+        token=token,
+        add_stags=AddStags(stags=stags) if adding else None,
+        remove_stags=None if adding else RemoveStags(stags=stags),
+    )
+    return device_command(command)

@@ -5,12 +5,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
-from protos.runtime.v1.log_pb2 import Meta
-from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, device_key
+from services.domain.command_writer import Command, CommandWriter, device_command
 from services.runtime.errors import CarillonError
-from services.runtime.log.port import Log, NewRecord
-from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 
 _BATCH = 1000
@@ -29,9 +25,8 @@ class DeadToken(NamedTuple):
 
 
 class DeadTokens:
-    def __init__(self, log: Log, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
+    def __init__(self, writer: CommandWriter) -> None:
+        self._writer = writer
         self._found: list[DeadToken] = []
         self._writing: asyncio.Task[None] | None = None
 
@@ -48,21 +43,16 @@ class DeadTokens:
     async def _write(self) -> None:
         while self._found:
             batch, self._found = self._found[:_BATCH], self._found[_BATCH:]
-            once = {(dead.appkey, dead.token): self._command(dead) for dead in batch}
+            once = {(dead.appkey, dead.token): _command(dead) for dead in batch}
             try:
-                await self._log.append(list(once.values()))
+                await self._writer.append(list(once.values()))
             except CarillonError as error:
                 logger.warning("dead tokens stay until the next push to them", count=len(once), error=str(error))
             for dead in batch:
                 dead.done()
         self._writing = None
 
-    def _command(self, dead: DeadToken) -> NewRecord:
-        command = DeviceCommand(
-            meta=Meta(event_id=event_id(), time_ms=self._clock.now_ms(), writer="delivery"),
-            appkey=dead.appkey,
-            token=dead.token,
-            remove=RemoveDevice(reason=dead.reason, registered_before_ms=dead.registered_before_ms),
-        )
-        key = device_key(dead.appkey, dead.token)
-        return NewRecord(DEVICE_COMMANDS.name, dead.partition, key, command.SerializeToString())
+
+def _command(dead: DeadToken) -> Command:
+    remove = RemoveDevice(reason=dead.reason, registered_before_ms=dead.registered_before_ms)
+    return device_command(DeviceCommand(appkey=dead.appkey, token=dead.token, remove=remove))

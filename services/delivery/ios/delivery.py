@@ -13,7 +13,7 @@ from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
-from services.runtime.log.port import Log
+from services.domain.command_writer import CommandWriter
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
@@ -29,7 +29,7 @@ class IosDelivery:
 
     def __init__(
         self,
-        log: Log,
+        writer: CommandWriter,
         state: DeliveryState,
         recorder: OutcomeRecorder,
         open_senders: Callable[[], Senders],
@@ -41,7 +41,7 @@ class IosDelivery:
     ) -> None:
         self._state = state
         self._open_senders = open_senders
-        self._dead = DeadTokens(log, clock)
+        self._dead = DeadTokens(writer)
         tokens = DeviceTokens(peers)
         self._tools = partial(Tools, recorder, credentials_of, self._dead, tokens, state.badges, apps, clock, shards)
         self._senders: Senders | None = None

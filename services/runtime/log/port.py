@@ -94,8 +94,7 @@ class Log(Protocol):
         """Append durably; returns each draft's offset, in order.
 
         Records of one partition keep the order of the calls. Not atomic over partitions: on an error some may have been
-        appended, so a caller repeats with the same event ids. An offset is -1 where the log knows that the
-        record is there but not where (take the end instead). BusyError: too much is waiting already, nothing was
+        appended, so a caller repeats with the same event ids. BusyError: too much is waiting already, nothing was
         appended. InputError: a draft is not valid, nothing was appended. UnavailableError: the log cannot be
         written within its bound, or was closed. A caller that is cancelled stops nothing.
         """

@@ -12,7 +12,15 @@ import msgspec
 from dotenv import dotenv_values
 
 from services.runtime.errors import CarillonError
-from services.runtime.log.kafka.security import MECHANISMS, PROTOCOLS, KafkaSecurity, Login, read_password, show, trust
+from services.runtime.log.kafka.security import (
+    MECHANISMS,
+    PROTOCOLS,
+    KafkaSecurity,
+    Login,
+    add_client_certificate,
+    read_password,
+    tls_context,
+)
 from services.runtime.rpc.transport import Tls
 
 PREFIX = "CARILLON_"
@@ -120,10 +128,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if (cert is None) != (key is None):
             raise SettingsError(f"{PREFIX}KAFKA_TLS_CERT and {PREFIX}KAFKA_TLS_KEY go together")
         with _told(f"{PREFIX}KAFKA_TLS_AUTHORITY is {authority!r}"):
-            context = trust(Path(authority) if authority else None)
+            context = tls_context(Path(authority) if authority else None)
         if cert is not None and key is not None:
             with _told(f"{PREFIX}KAFKA_TLS_CERT is {cert!r} and {PREFIX}KAFKA_TLS_KEY {key!r}"):
-                show(context, Path(cert), Path(key))
+                add_client_certificate(context, Path(cert), Path(key))
         return context
 
     def _kafka_login(self) -> Login:

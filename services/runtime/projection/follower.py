@@ -292,18 +292,8 @@ class Follower:
                 logger.warning("the log takes no facts; trying again", role=self.role, error=str(error))
                 await asyncio.sleep(0.5)
             else:
-                return await self._produced(new_records, offsets)
+                return _produced(new_records, offsets)
         return {}
-
-    async def _produced(self, new_records: list[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
-        produced: dict[Partition, int] = {}
-        for new_record, offset in zip(new_records, offsets, strict=True):
-            partition = Partition(new_record.topic, new_record.partition)
-            produced[partition] = max(produced.get(partition, 0), offset + 1)
-            APPENDED.labels(new_record.topic).inc()
-            if offset < 0:
-                produced |= await self._ends([partition])
-        return produced
 
     def _apply_batch(self, records: list[Record]) -> list[NewRecord]:
         self._storage.begin()
@@ -366,3 +356,12 @@ class Follower:
 
 def _next_offsets(records: Sequence[Record]) -> dict[Partition, int]:
     return {Partition(record.topic, record.partition): record.offset + 1 for record in records}
+
+
+def _produced(new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
+    produced: dict[Partition, int] = {}
+    for new_record, offset in zip(new_records, offsets, strict=True):
+        partition = Partition(new_record.topic, new_record.partition)
+        produced[partition] = max(produced.get(partition, 0), offset + 1)
+        APPENDED.labels(new_record.topic).inc()
+    return produced

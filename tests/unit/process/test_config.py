@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from services.runtime.log.kafka.security import IN_THE_CLEAR, Login
+from services.runtime.log.kafka.security import PLAINTEXT, Login
 from services.runtime.process import settings as config
 from services.runtime.process.settings import Port, Settings, SettingsError, addresses, environment, load
 from services.runtime.rpc.transport import Tls
@@ -245,7 +245,7 @@ def test_what_does_not_let_anyone_into_kafka(files: dict[str, str], settings: st
 
 
 def test_ways_into_kafka(files: dict[str, str]) -> None:
-    assert Settings().kafka_security() == IN_THE_CLEAR
+    assert Settings().kafka_security() == PLAINTEXT
     everything = f"SECURITY_PROTOCOL=SASL_SSL TLS_AUTHORITY=authority TLS_CERT=cert TLS_KEY=key {LOGIN}"
     found = load(Settings, kafka_env(files, everything)).kafka_security()
     assert (found.protocol, found.login) == ("SASL_SSL", Login("PLAIN", "u", "open sesame"))

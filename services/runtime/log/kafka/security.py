@@ -1,4 +1,4 @@
-"""How a Kafka cluster is reached: in the clear or by TLS, and as whom."""
+"""Settings of connections to Kafka: transport security and authentication."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user for SASL; `mechanism` is one of MECHANISMS."""
+    """SASL credentials; `mechanism` is one of MECHANISMS."""
 
     mechanism: str
     user: str
@@ -26,24 +26,24 @@ class KafkaSecurity:
     login: Login | None = None
 
 
-IN_THE_CLEAR = KafkaSecurity()
+PLAINTEXT = KafkaSecurity()
 
 
-def trust(authority: Path | None) -> ssl.SSLContext:
-    """TLS with brokers whose certificates the authority in the file vouches for, or one that the host trusts.
+def tls_context(authority: Path | None) -> ssl.SSLContext:
+    """Return a TLS context that trusts the certificate authority in the file, or without one the host's authorities.
 
-    OSError: there is no such certificate in the file.
+    OSError: the file holds no certificate.
     """
     return ssl.create_default_context(cafile=authority)
 
 
-def show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Show brokers this certificate. OSError: the files do not fit together, or the key is encrypted."""
+def add_client_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Present this certificate to brokers. OSError: certificate and key do not match, or the key is encrypted."""
     context.load_cert_chain(certificate, key, password="")
 
 
 def read_password(file: Path) -> str:
-    """The one line in the file. ValueError: there is none, or more, or it is no text; OSError: it cannot be read."""
+    """Return the one line of the file. ValueError: none or several, or no UTF-8. OSError: it is unreadable."""
     lines = file.read_bytes().splitlines()
     if len(lines) != 1 or not lines[0]:
         raise ValueError("it must hold the password and nothing else")

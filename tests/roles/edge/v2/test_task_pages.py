@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 import edge.core.tasks
-from edge.core.command_writer import Writer
 from edge.core.tasks import Tasks
 from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Position
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.domain.apps import AppDirectory
+from services.domain.command_writer import CommandWriter
 from services.domain.ids import event_id
 from services.domain.keys import Keyring
 from services.domain.role import RoleContext
@@ -80,7 +80,9 @@ async def test_every_page(
     monkeypatch.setattr(edge.core.tasks, "_READ_THROUGH", read_through)
     keys = await create(context, 211)
     wanted = keys[::-1] if descending else keys
-    tasks = Tasks(Writer(context.log, context.peers), context.peers, context.clock, PARTITIONS)
+    tasks = Tasks(
+        CommandWriter("edge", context.log, context.peers, context.clock, PARTITIONS), context.peers, PARTITIONS
+    )
     for page_size in (1, 10, 50):
         for page_num in (1, 2, 4, 10, 20, 21, 22, 211, 212):
             page = await tasks.list([APP], descending=descending, page_num=page_num, page_size=page_size)

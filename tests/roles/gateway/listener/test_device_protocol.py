@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device
-from protos.runtime.v1.log_pb2 import Meta
 from services.domain.device_protocol import (
     DeviceOk,
     Error,
@@ -50,7 +49,7 @@ def test_nothing_but_an_input_error_comes_out(payload: bytes) -> None:
     with suppress(InputError):
         credentials(payload)
     with suppress(InputError):
-        command(decode(payload), Meta(), "1", "t")
+        command(decode(payload), "1", "t")
 
 
 @pytest.mark.parametrize(
@@ -73,20 +72,19 @@ def test_nothing_but_an_input_error_comes_out(payload: bytes) -> None:
     ],
 )
 def test_which_command_follows(frame: dict[str, Any], field: str | None) -> None:
-    meta = Meta(event_id=b"e")
-    made = command(decode(json.dumps(frame).encode()), meta, "1", "t")
+    made = command(decode(json.dumps(frame).encode()), "1", "t")
     assert (made and made.WhichOneof("command")) == field
     if made:
-        assert (made.appkey, made.token, made.meta) == ("1", "t", meta)
+        assert (made.appkey, made.token) == ("1", "t")
 
 
 def test_a_registration_carries_platform_and_attributes() -> None:
     hello = decode(b'{"type":"hello","appkey":"1","device":{"brand":"b","unknown":[1]}}')
     assert isinstance(hello, Hello)
-    made = registration(Meta(), "1", "t", Platform.PLATFORM_IOS, hello)
+    made = registration("1", "t", Platform.PLATFORM_IOS, hello)
     assert made.register.platform == Platform.PLATFORM_IOS
     assert made.register.attributes == Attributes(brand="b")
-    bare = registration(Meta(), "1", "t", Platform.PLATFORM_IOS, Hello(appkey="1"))
+    bare = registration("1", "t", Platform.PLATFORM_IOS, Hello(appkey="1"))
     assert not bare.register.HasField("attributes")
 
 

@@ -1,0 +1,82 @@
+"""What all clients of the Kafka cluster share: their settings, their errors, and consumers without a group."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.kafka.security import KafkaSecurity
+from services.runtime.log.port import Partition, Record
+
+RETRY_S = 0.1
+STOP_S = 5.0
+FETCH_WAIT_MS = 100
+_FETCH_BYTES = 2 * 1024 * 1024
+
+REFUSALS = (
+    ClusterAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+"""Errors that stay however often the call is repeated."""
+
+ClientSettings = Mapping[str, Any]
+
+
+def client_settings(bootstrap: str, security: KafkaSecurity, timeout_s: float) -> ClientSettings:
+    """Return the arguments that every aiokafka client is made with; a request may take a third of the time-out."""
+    login = security.login
+    return {
+        "bootstrap_servers": bootstrap.split(","),
+        "request_timeout_ms": int(timeout_s * 1000 / 3),
+        "security_protocol": security.protocol,
+        "ssl_context": security.tls,
+        "sasl_mechanism": login.mechanism if login else "PLAIN",
+        "sasl_plain_username": login.user if login else None,
+        "sasl_plain_password": login.password if login else None,
+    }
+
+
+def new_consumer(settings: ClientSettings) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        **settings,
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        max_partition_fetch_bytes=_FETCH_BYTES,
+    )
+
+
+def assign(consumer: AIOKafkaConsumer, positions: Mapping[Partition, int]) -> None:
+    """Assign the partitions and seek, without an await in between: the consumer must not look up positions itself."""
+    consumer.assign([TopicPartition(*partition) for partition in positions])
+    for partition, position in positions.items():
+        consumer.seek(TopicPartition(*partition), position)
+
+
+async def stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Stop the client within STOP_S, whether or not the cluster answers."""
+    with contextlib.suppress(TimeoutError, KafkaError, OSError):
+        await asyncio.wait_for(client.stop(), STOP_S)
+
+
+def to_record(fetched: Any) -> Record:
+    return Record(fetched.topic, fetched.partition, fetched.offset, fetched.key or b"", fetched.value or b"")
+
+
+def unavailable(error: BaseException) -> UnavailableError:
+    return UnavailableError(f"Kafka cannot be reached: {str(error) or type(error).__name__}")

@@ -1,0 +1,78 @@
+"""Look-ups near the end of a partition: its last record, and a batch whose offset the broker did not return."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.kafka.client import FETCH_WAIT_MS, ClientSettings, assign, new_consumer, stop, to_record
+from services.runtime.log.port import NewRecord, Partition, Record
+
+_WIDEN = 16
+_FIRST_WINDOW = 64
+
+
+async def last_record(settings: ClientSettings, partition: Partition, first: int, end: int) -> Record | None:
+    """Return the last record between the offsets; read from ever further before the end until there is one.
+
+    The offsets right before the end may belong to the marker of a transaction, which is no record.
+    """
+    if first == end:
+        return None
+    async with _consumer(settings) as consumer:
+        window, found = 1, None
+        while found is None and window < _WIDEN * (end - first):
+            assign(consumer, {partition: max(first, end - window)})
+            found = next(reversed(await _read_until(consumer, partition, end)), None)
+            window *= _WIDEN
+        return found
+
+
+async def find_batch(
+    settings: ClientSettings, partition: Partition, batch: Sequence[NewRecord], first: int, end: int
+) -> int:
+    """Return the offset of a written batch: its last occurrence between the offsets, searched from the end backwards.
+
+    UnavailableError: the log does not hold it.
+    """
+    async with _consumer(settings) as consumer:
+        window = max(_FIRST_WINDOW, len(batch))
+        while True:
+            start = max(first, end - window)
+            assign(consumer, {partition: start})
+            records = await _read_until(consumer, partition, end)
+            for base in range(len(records) - len(batch), -1, -1):
+                if _is_batch(records[base : base + len(batch)], batch):
+                    return records[base].offset
+            if start == first:
+                raise UnavailableError(
+                    f"Kafka reports a batch of {partition.topic}/{partition.number} as written that cannot be found"
+                )
+            window *= _WIDEN
+
+
+@asynccontextmanager
+async def _consumer(settings: ClientSettings) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = new_consumer(settings)
+    try:
+        await consumer.start()
+        yield consumer
+    finally:
+        await stop(consumer)
+
+
+async def _read_until(consumer: AIOKafkaConsumer, partition: Partition, end: int) -> list[Record]:
+    wide = TopicPartition(*partition)
+    records: list[Record] = []
+    while await consumer.position(wide) < end:
+        for page in (await consumer.getmany(wide, timeout_ms=FETCH_WAIT_MS)).values():
+            records += [to_record(fetched) for fetched in page if fetched.offset < end]
+    return records
+
+
+def _is_batch(records: Sequence[Record], batch: Sequence[NewRecord]) -> bool:
+    return all(
+        (record.key, record.value) == (new_record.key, new_record.value) and record.offset == records[0].offset + index
+        for index, (record, new_record) in enumerate(zip(records, batch, strict=True))
+    )

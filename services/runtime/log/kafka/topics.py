@@ -1,0 +1,114 @@
+"""Creation of the log's topics in a Kafka cluster, and the check of topics that exist."""
+
+from collections.abc import Iterable, Mapping
+from ssl import SSLCertVerificationError, SSLError
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NoError,
+    TopicAlreadyExistsError,
+    for_code,
+)
+
+from services.runtime.errors import ConflictError
+from services.runtime.log.kafka.client import REFUSALS, ClientSettings
+from services.runtime.log.topics import Topic, Topics
+
+_MAX_MESSAGE_BYTES = 1_200_000
+
+
+async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> bool:
+    """Check the topics that exist and create the others; return False where the call must be repeated.
+
+    ConflictError: a topic's settings are wrong, or the cluster refuses a call or the client.
+    """
+    admin = AIOKafkaAdminClient(**settings)
+    try:
+        await admin.start()
+        if (await admin.describe_cluster())["controller_id"] < 0:
+            return False
+        counts = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
+        _check_counts(counts, topics, partitions)
+        missing = [topic for topic in topics.values() if topic.name not in counts]
+        if missing:
+            await _create(admin, missing, partitions, replication)
+        else:
+            await _check_settings(admin, topics)
+    except (TimeoutError, KafkaConnectionError, KafkaTimeoutError):
+        await _check_connection(settings)
+        return False
+    except KafkaError as error:
+        if error.retriable:
+            return False
+        raise
+    finally:
+        await admin.close()
+    return not missing
+
+
+async def _check_connection(settings: ClientSettings) -> None:
+    """Raise the reason why a broker refuses this client for good; aiokafka only logs it."""
+    connection = {name: value for name, value in settings.items() if name != "bootstrap_servers"}
+    for host, port, _ in collect_hosts(settings["bootstrap_servers"]):
+        try:
+            (await create_conn(host, port, **connection)).close()
+        except SSLCertVerificationError as error:
+            raise ConflictError(
+                f"the certificate of Kafka at {host}:{port} is not trusted: {error.verify_message}"
+            ) from error
+        except REFUSALS:
+            raise
+        except (OSError, KafkaError) as error:
+            if isinstance(error.__cause__, SSLError):
+                raise ConflictError(f"Kafka at {host}:{port} ends the connection: {error.__cause__}") from error
+
+
+def _check_counts(counts: Mapping[str, int], topics: Topics, partitions: int) -> None:
+    for topic in topics.values():
+        wanted = topic.partitions(partitions)
+        if counts.get(topic.name, wanted) != wanted:
+            raise ConflictError(
+                f"the Kafka topic {topic.name} has {counts[topic.name]} partitions, but {wanted} are configured: their"
+                " number can never change, because each device belongs to one of them"
+            )
+
+
+async def _create(admin: AIOKafkaAdminClient, topics: Iterable[Topic], partitions: int, replication: int) -> None:
+    response = await admin.create_topics(
+        [
+            NewTopic(topic.name, topic.partitions(partitions), replication, topic_configs=_topic_settings(topic))
+            for topic in topics
+        ]
+    )
+    for name, code, message in response.topic_errors:
+        error = for_code(code)
+        if error not in (NoError, TopicAlreadyExistsError):
+            if error.retriable:
+                raise error(message)
+            raise ConflictError(f"the Kafka topic {name} cannot be created: {message or error.message}")
+
+
+def _topic_settings(topic: Topic) -> dict[str, str]:
+    kept = {"cleanup.policy": "compact"} if topic.compacted else {"cleanup.policy": "delete", "retention.ms": "-1"}
+    return {**kept, "max.message.bytes": str(_MAX_MESSAGE_BYTES)}
+
+
+async def _check_settings(admin: AIOKafkaAdminClient, topics: Topics) -> None:
+    wanted = {topic.name: _topic_settings(topic) for topic in topics.values()}
+    requests = [
+        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(settings, "")) for name, settings in wanted.items()
+    ]
+    for response in await admin.describe_configs(requests):
+        for _, _, _, name, found in response.resources:
+            for setting, value, *_ in found:
+                is_larger = setting == "max.message.bytes" and int(value) >= _MAX_MESSAGE_BYTES
+                if not is_larger and value != wanted[name][setting]:
+                    raise ConflictError(
+                        f"the Kafka topic {name} has {setting}={value}, which would lose records: it needs"
+                        f" {wanted[name][setting]}"
+                    )
