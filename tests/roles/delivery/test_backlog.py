@@ -5,171 +5,183 @@ import pytest
 from protos.push.v1.push_pb2 import SendPush
 from services.delivery.android.fanout import BACKLOG_WINDOW
 from services.delivery.android.presence import TAKEOVER_MS
-from tests.roles.delivery.conftest import RECEIVED, At, Gateway, House, Row, idle
+from testkit.delivery_gateway import GatewayClient
+from testkit.delivery_records import RECEIVED, NumberedDevice, OutcomeRow
+from testkit.delivery_role import DeliveryHarness
+from testkit.event_loop import run_ready_tasks
 
-A, B = At(0, 0), At(1, 0)
+A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
 
 
-async def test_a_backlog_comes_in_windows_and_what_is_new_waits_for_its_place(house: House) -> None:
-    async with house.running(), house.gateway() as gateway:
-        await house.register(A, B)
+async def test_a_backlog_is_sent_in_windows_and_a_new_push_after_it(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, B)
         gateway.connect((9, B))
-        old = [push.msgid for push in await asked(house, 2 * BACKLOG_WINDOW)]
+        old = [push.msgid for push in await asked(delivery, 2 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
-        await gateway.gets(*((1, msgid) for msgid in old[:BACKLOG_WINDOW]))
-        new = await house.send()
-        await gateway.until(lambda: (9, new) in [(got.connection, got.msgid) for got in gateway.got])
-        gateway.ack(*((msgid, A) for msgid in old[: BACKLOG_WINDOW // 2 - 1]))
-        await idle()
+        await gateway.expect(*((1, msgid) for msgid in old[:BACKLOG_WINDOW]))
+        new = await delivery.send()
+        await gateway.wait_until(lambda: (9, new) in [(got.connection, got.msgid) for got in gateway.received])
+        gateway.acknowledge(*((msgid, A) for msgid in old[: BACKLOG_WINDOW // 2 - 1]))
+        await run_ready_tasks()
         assert of(gateway, 1) == old[:BACKLOG_WINDOW]
-        gateway.ack((old[BACKLOG_WINDOW // 2 - 1], A))
-        await gateway.until(lambda: len(of(gateway, 1)) == BACKLOG_WINDOW + BACKLOG_WINDOW // 2)
-        gateway.ack(*((msgid, A) for msgid in of(gateway, 1)))
-        await gateway.until(lambda: len(of(gateway, 1)) == 2 * BACKLOG_WINDOW + 1)
+        gateway.acknowledge((old[BACKLOG_WINDOW // 2 - 1], A))
+        await gateway.wait_until(lambda: len(of(gateway, 1)) == BACKLOG_WINDOW + BACKLOG_WINDOW // 2)
+        gateway.acknowledge(*((msgid, A) for msgid in of(gateway, 1)))
+        await gateway.wait_until(lambda: len(of(gateway, 1)) == 2 * BACKLOG_WINDOW + 1)
         assert of(gateway, 1) == [*old, new]
-        live = await house.send(A)
-        await gateway.until(lambda: of(gateway, 1) == [*old, new, live])
+        live = await delivery.send(A)
+        await gateway.wait_until(lambda: of(gateway, 1) == [*old, new, live])
 
 
-async def test_a_whole_window_acknowledged_at_once_brings_the_next(house: House) -> None:
-    async with house.running(), house.gateway() as gateway:
-        old = [push.msgid for push in await asked(house, 3 * BACKLOG_WINDOW)]
+async def test_acknowledging_a_whole_window_at_once_sends_the_next_window(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        old = [push.msgid for push in await asked(delivery, 3 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
-        await gateway.drains((1, A), old)
+        await gateway.expect_backlog(1, A, old)
 
 
-async def test_a_window_left_unacknowledged_comes_again_with_the_next_connection_and_the_same_ids(house: House) -> None:
-    async with house.running(), house.gateway() as gateway:
-        old = [push.msgid for push in await asked(house, BACKLOG_WINDOW + 4)]
+async def test_unacknowledged_messages_are_sent_again_after_a_reconnect_with_the_same_ids(
+    delivery: DeliveryHarness,
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        old = [push.msgid for push in await asked(delivery, BACKLOG_WINDOW + 4)]
         gateway.connect((1, A))
-        await gateway.until(lambda: len(gateway.got) == BACKLOG_WINDOW)
-        gateway.ack((old[1], A))
-        gateway.say(disconnected=[1])
+        await gateway.wait_until(lambda: len(gateway.received) == BACKLOG_WINDOW)
+        gateway.acknowledge((old[1], A))
+        gateway.request(disconnected=[1])
         gateway.connect((2, A))
         left = [old[0], *old[2:]]
-        await gateway.until(lambda: len(of(gateway, 2)) == BACKLOG_WINDOW)
+        await gateway.wait_until(lambda: len(of(gateway, 2)) == BACKLOG_WINDOW)
         assert of(gateway, 2) == left[:BACKLOG_WINDOW]
 
 
-async def test_a_message_cancelled_in_the_middle_of_a_backlog_is_left_out(house: House) -> None:
-    async with house.running(), house.gateway() as gateway:
-        old = [push.msgid for push in await asked(house, BACKLOG_WINDOW + 3)]
+async def test_a_message_cancelled_while_in_a_backlog_is_not_sent(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        old = [push.msgid for push in await asked(delivery, BACKLOG_WINDOW + 3)]
         gateway.connect((1, A))
-        await gateway.until(lambda: len(gateway.got) == BACKLOG_WINDOW)
-        await house.cancel(old[BACKLOG_WINDOW])
-        gateway.ack(*((msgid, A) for msgid in old[:BACKLOG_WINDOW]))
-        await gateway.until(lambda: len(gateway.got) == BACKLOG_WINDOW + 2)
+        await gateway.wait_until(lambda: len(gateway.received) == BACKLOG_WINDOW)
+        await delivery.cancel(old[BACKLOG_WINDOW])
+        gateway.acknowledge(*((msgid, A) for msgid in old[:BACKLOG_WINDOW]))
+        await gateway.wait_until(lambda: len(gateway.received) == BACKLOG_WINDOW + 2)
         assert of(gateway, 1) == [*old[:BACKLOG_WINDOW], *old[BACKLOG_WINDOW + 1 :]]
 
 
 @pytest.mark.parametrize("stored_first", [True, False])
-async def test_a_message_stored_just_as_the_device_comes_back_is_sent_once(house: House, stored_first: bool) -> None:
+async def test_a_push_that_starts_while_the_device_connects_is_sent_once(
+    delivery: DeliveryHarness, stored_first: bool
+) -> None:
     """Whichever comes first, neither sees the other half done."""
-    async with house.running(), house.gateway() as gateway:
-        await house.register(A)
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
         for connection in range(1, 40):
-            push = house.push() if connection % 2 else house.push(A)
+            push = delivery.push() if connection % 2 else delivery.push(A)
             if stored_first:
-                await house.command(push, settle=False)
+                await delivery.command(push, wait_applied=False)
             gateway.connect((connection, A))
-            await idle(connection)
+            await run_ready_tasks(connection)
             if not stored_first:
-                await house.command(push, settle=False)
-            await gateway.until(lambda c=connection, m=push.msgid: m in of(gateway, c))  # type: ignore[misc]
-            gateway.ack((push.msgid, A))
-            await house.recorder().wait_recorded()
+                await delivery.command(push, wait_applied=False)
+            await gateway.wait_until(lambda c=connection, m=push.msgid: m in of(gateway, c))  # type: ignore[misc]
+            gateway.acknowledge((push.msgid, A))
+            await delivery.recorder().wait_recorded()
             assert of(gateway, connection) == [push.msgid]
 
 
-async def test_acknowledgements_that_the_older_gateway_still_has_stop_the_resend(house: House) -> None:
-    async with house.running(), house.gateway() as older, house.gateway() as newer:
-        old = [push.msgid for push in await asked(house, 2)]
+async def test_late_acknowledgements_of_the_older_gateway_prevent_a_resend(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as older, delivery.gateway() as newer:
+        old = [push.msgid for push in await asked(delivery, 2)]
         older.connect((1, A))
-        await older.gets(*((1, msgid) for msgid in old))
+        await older.expect(*((1, msgid) for msgid in old))
         newer.connect((2, A))
-        await older.until(lambda: bool(older.closes))
-        new = await house.send(A)
-        assert newer.got == []
-        older.ack((old[0], A))
-        older.say(disconnected=[1])
-        await newer.gets((2, old[1]), (2, new))
-        live = await house.send(A)
-        await newer.gets((2, old[1]), (2, new), (2, live))
+        await older.wait_until(lambda: bool(older.closes))
+        new = await delivery.send(A)
+        assert newer.received == []
+        older.acknowledge((old[0], A))
+        older.request(disconnected=[1])
+        await newer.expect((2, old[1]), (2, new))
+        live = await delivery.send(A)
+        await newer.expect((2, old[1]), (2, new), (2, live))
 
 
-async def test_an_older_gateway_that_dies_or_hangs_holds_nobody_up(house: House) -> None:
-    async with house.running(), house.gateway() as hangs, house.gateway() as newer:
-        msgid = await house.send(A)
+async def test_a_device_waits_for_its_older_gateway_until_that_ends_or_the_deadline(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as hangs, delivery.gateway() as newer:
+        msgid = await delivery.send(A)
         hangs.connect((1, A))
-        await hangs.gets((1, msgid))
+        await hangs.expect((1, msgid))
         newer.connect((2, A))
-        await hangs.until(lambda: bool(hangs.closes))
-        await house.move(TAKEOVER_MS / 1000 - 0.5)
-        assert newer.got == []
-        await house.move(1)
-        await newer.gets((2, msgid))
-        async with house.gateway() as dies:
+        await hangs.wait_until(lambda: bool(hangs.closes))
+        await delivery.advance(TAKEOVER_MS / 1000 - 0.5)
+        assert newer.received == []
+        await delivery.advance(1)
+        await newer.expect((2, msgid))
+        async with delivery.gateway() as dies:
             dies.connect((3, A))
-            await dies.gets_at_least(0)
-            await newer.until(lambda: bool(newer.closes))
-            await newer.leave()
-            await dies.gets((3, msgid))
+            await dies.wait_count(0)
+            await newer.wait_until(lambda: bool(newer.closes))
+            await newer.end()
+            await dies.expect((3, msgid))
 
 
-async def test_who_moves_on_while_it_waits_is_served_on_the_last_gateway_alone(house: House) -> None:
-    async with house.running(), house.gateway() as one, house.gateway() as two, house.gateway() as three:
-        msgid = await house.send(A)
+async def test_a_device_that_changes_gateways_twice_is_sent_its_backlog_on_the_last_one(
+    delivery: DeliveryHarness,
+) -> None:
+    async with delivery.running(), delivery.gateway() as one, delivery.gateway() as two, delivery.gateway() as three:
+        msgid = await delivery.send(A)
         one.connect((1, A))
-        await one.gets((1, msgid))
+        await one.expect((1, msgid))
         two.connect((2, A))
-        await one.until(lambda: bool(one.closes))
+        await one.wait_until(lambda: bool(one.closes))
         three.connect((3, A))
-        await two.until(lambda: bool(two.closes))
-        two.say(disconnected=[2])
-        await idle()
-        assert (two.got, three.got) == ([], [])
-        one.say(disconnected=[1])
-        await three.gets((3, msgid))
-        assert two.got == []
+        await two.wait_until(lambda: bool(two.closes))
+        two.request(disconnected=[2])
+        await run_ready_tasks()
+        assert (two.received, three.received) == ([], [])
+        one.request(disconnected=[1])
+        await three.expect((3, msgid))
+        assert two.received == []
 
 
-async def test_a_report_is_confirmed_once_the_log_has_it(house: House) -> None:
-    async with house.running(), house.gateway() as gateway:
-        msgid = await house.send(A)
-        gateway.ack((msgid, A))
-        gateway.say(sequence=41)
-        await gateway.until(lambda: any(response.recorded == 41 for response in gateway.responses))
-        assert await house.outcomes(RECEIVED) == [Row(msgid, A, RECEIVED)]
-        gateway.ack((msgid, A))
-        gateway.say(sequence=42)
-        await gateway.until(lambda: any(response.recorded == 42 for response in gateway.responses))
-        assert await house.outcomes(RECEIVED) == [Row(msgid, A, RECEIVED)]
+async def test_a_report_is_confirmed_once_it_is_in_the_log(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        msgid = await delivery.send(A)
+        gateway.acknowledge((msgid, A))
+        gateway.request(sequence=41)
+        await gateway.wait_until(lambda: any(response.recorded == 41 for response in gateway.responses))
+        assert await delivery.outcomes(RECEIVED) == [OutcomeRow(msgid, A, RECEIVED)]
+        gateway.acknowledge((msgid, A))
+        gateway.request(sequence=42)
+        await gateway.wait_until(lambda: any(response.recorded == 42 for response in gateway.responses))
+        assert await delivery.outcomes(RECEIVED) == [OutcomeRow(msgid, A, RECEIVED)]
 
 
-async def test_who_has_a_message_may_say_so_after_it_was_cancelled_or_expired(house: House) -> None:
-    async with house.running(), house.gateway() as gateway:
-        await house.register(A, B)
+async def test_late_acknowledgements_of_cancelled_and_expired_pushes_count(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, B)
         gateway.connect((1, A))
-        cancelled, expired = await house.send(), await house.send(A, period_s=60)
-        await gateway.gets((1, cancelled), (1, expired))
-        await house.cancel(cancelled)
-        await house.move(61, steps=61)
-        await house.until_facts("finished", 1)
-    async with house.running(), house.gateway() as gateway:
-        gateway.ack((cancelled, A), (expired, A), (expired, B))
-        gateway.ack((cancelled, A), (expired, A))
-        gateway.say(sequence=1)
-        await gateway.until(lambda: any(response.recorded for response in gateway.responses))
-        assert sorted(await house.outcomes(RECEIVED)) == [Row(cancelled, A, RECEIVED), Row(expired, A, RECEIVED)]
-    assert (await house.verify()).equal
+        cancelled, expired = await delivery.send(), await delivery.send(A, period_s=60)
+        await gateway.expect((1, cancelled), (1, expired))
+        await delivery.cancel(cancelled)
+        await delivery.advance(61, steps=61)
+        await delivery.wait_facts("finished", 1)
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.acknowledge((cancelled, A), (expired, A), (expired, B))
+        gateway.acknowledge((cancelled, A), (expired, A))
+        gateway.request(sequence=1)
+        await gateway.wait_until(lambda: any(response.recorded for response in gateway.responses))
+        assert sorted(await delivery.outcomes(RECEIVED)) == [
+            OutcomeRow(cancelled, A, RECEIVED),
+            OutcomeRow(expired, A, RECEIVED),
+        ]
+    assert (await delivery.verify()).equal
 
 
-async def asked(house: House, count: int) -> list[SendPush]:
+async def asked(delivery: DeliveryHarness, count: int) -> list[SendPush]:
     """So many pushes to A alone."""
-    pushes = [house.push(A) for _ in range(count)]
-    await house.command(*pushes)
+    pushes = [delivery.push(A) for _ in range(count)]
+    await delivery.command(*pushes)
     return pushes
 
 
-def of(gateway: Gateway, connection: int) -> list[int]:
-    return [got.msgid for got in gateway.got if got.connection == connection]
+def of(gateway: GatewayClient, connection: int) -> list[int]:
+    return [got.msgid for got in gateway.received if got.connection == connection]

@@ -16,7 +16,8 @@ from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from tests.roles.delivery.conftest import APP, FAILED, RECEIVED, SENT, START_MS, At, Row, idle, rows
+from testkit.delivery_records import APP, FAILED, RECEIVED, SENT, START_MS, NumberedDevice, OutcomeRow, outcome_rows
+from testkit.event_loop import run_ready_tasks
 
 
 class MoodyLog:
@@ -36,7 +37,7 @@ class MoodyLog:
         await self.open.wait()
         return await self.log.append(new_records)
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[OutcomeRow]:
         partition = Partition(DELIVERIES.name, 0)
         end = (await self.log.ends([partition]))[partition]
         if not end:
@@ -45,7 +46,7 @@ class MoodyLog:
         records = await reader.read()
         while len(records) < end:
             records += await reader.read()
-        return [row for record in records for row in rows(record)]
+        return [row for record in records for row in outcome_rows(record)]
 
 
 @pytest.fixture
@@ -68,20 +69,20 @@ def recorder(log: MoodyLog, clock: ManualClock) -> OutcomeRecorder:
 @contextlib.asynccontextmanager
 async def running(recorder: OutcomeRecorder) -> AsyncIterator["asyncio.Task[None]"]:
     task = asyncio.create_task(recorder.run(asyncio.Event()))
-    await idle(2)
+    await run_ready_tasks(2)
     yield task
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.wait_for(task, 10)
 
 
-async def test_what_was_added_before_the_stop_is_in_the_log_after_it(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_queued_outcomes_are_in_the_log_after_a_stop(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     async with running(recorder):
         recorder.record(0, APP, 7, 1, SENT, START_MS)
-    assert await log.rows() == [Row(7, At(0, 1), SENT)]
+    assert await log.rows() == [OutcomeRow(7, NumberedDevice(0, 1), SENT)]
 
 
-async def test_a_stop_in_the_middle_of_a_write_waits_for_it(
+async def test_a_stop_waits_for_a_write_in_progress(
     log: MoodyLog, recorder: OutcomeRecorder, clock: ManualClock
 ) -> None:
     log.refusals = [UnavailableError("away"), BusyError("full")]
@@ -89,29 +90,31 @@ async def test_a_stop_in_the_middle_of_a_write_waits_for_it(
         recorder.record(0, APP, 7, 1, SENT, START_MS)
         await log.asked.wait()
         task.cancel()
-        await idle()
+        await run_ready_tasks()
         recorder.record(0, APP, 8, 1, SENT, START_MS)
         for _ in range(2):
             clock.move(0.5)
-            await idle()
+            await run_ready_tasks()
         await asyncio.wait([task], timeout=10)
-    assert await log.rows() == [Row(7, At(0, 1), SENT), Row(8, At(0, 1), SENT)]
+    assert await log.rows() == [OutcomeRow(7, NumberedDevice(0, 1), SENT), OutcomeRow(8, NumberedDevice(0, 1), SENT)]
 
 
-async def test_whoever_flushes_waits_for_what_is_in_progress_already(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_a_flush_waits_for_the_flush_in_progress(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     log.open.clear()
     recorder.record(0, APP, 7, 1, SENT, START_MS)
     first = asyncio.create_task(recorder.flush())
     await log.asked.wait()
     second = asyncio.create_task(recorder.flush())
-    await idle()
+    await run_ready_tasks()
     assert not second.done()
     log.open.set()
     await asyncio.wait_for(asyncio.gather(first, second), 10)
     assert len(await log.rows()) == 1
 
 
-async def test_a_device_is_done_with_a_message_once(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_a_second_final_outcome_of_a_message_on_a_device_is_not_recorded(
+    log: MoodyLog, recorder: OutcomeRecorder
+) -> None:
     log.open.clear()
     recorder.record_final(0, APP, 7, 1, RECEIVED, START_MS)
     flush = asyncio.create_task(recorder.flush())
@@ -122,23 +125,28 @@ async def test_a_device_is_done_with_a_message_once(log: MoodyLog, recorder: Out
     log.open.set()
     await flush
     await recorder.flush()
-    assert await log.rows() == [Row(7, At(0, 1), RECEIVED), Row(7, At(0, 2), FAILED, "other device")]
+    assert await log.rows() == [
+        OutcomeRow(7, NumberedDevice(0, 1), RECEIVED),
+        OutcomeRow(7, NumberedDevice(0, 2), FAILED, "other device"),
+    ]
     assert not recorder.has_unwritten_final(0, 7, 1)
 
 
-async def test_who_brings_too_much_waits_until_there_is_room(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_callers_wait_while_the_queue_is_at_capacity(log: MoodyLog, recorder: OutcomeRecorder) -> None:
     recorder.record_many(0, APP, 7, range(MAX_ROWS - 1), SENT, START_MS)
     await asyncio.wait_for(recorder.wait_capacity(), 1)
     recorder.record(0, APP, 7, MAX_ROWS, SENT, START_MS)
     waiting = asyncio.create_task(recorder.wait_capacity())
-    await idle()
+    await run_ready_tasks()
     assert not waiting.done()
     await recorder.flush()
     await asyncio.wait_for(waiting, 1)
     assert len(await log.rows()) == MAX_ROWS
 
 
-async def test_more_reasons_than_a_column_can_name_become_other(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_reasons_beyond_the_limit_of_the_column_are_recorded_as_other(
+    log: MoodyLog, recorder: OutcomeRecorder
+) -> None:
     for number in range(300):
         recorder.record(0, APP, 7, number, FAILED, START_MS, f"reason {number} " + "x" * 500)
     await recorder.flush()

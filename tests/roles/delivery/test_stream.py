@@ -12,7 +12,7 @@ from services.runtime.errors import BusyError
 RPC_LIMIT = 32 * 1024 * 1024
 
 
-async def test_a_batch_fits_into_a_call_however_many_and_large_its_messages_are() -> None:
+async def test_a_batch_stays_below_the_size_limit_for_many_and_large_messages() -> None:
     stream = GatewayStream()
     for msgid in range(3000):
         stream.send(Message(content="x" * 20_000), 1, array("Q", [1]), array("Q", [msgid]))
@@ -31,7 +31,7 @@ async def test_a_batch_fits_into_a_call_however_many_and_large_its_messages_are(
     assert msgids == list(range(3000))
 
 
-async def test_each_connection_keeps_its_id_when_a_message_is_split() -> None:
+async def test_connections_keep_their_message_ids_when_a_send_is_split() -> None:
     stream = GatewayStream()
     stream.send(Message(), 1, array("Q", range(50_000)), array("Q", range(100_000, 150_000)))
     pairs: list[tuple[int, int]] = []
@@ -43,7 +43,7 @@ async def test_each_connection_keeps_its_id_when_a_message_is_split() -> None:
     assert pairs == list(zip(range(50_000), range(100_000, 150_000), strict=True))
 
 
-async def test_a_gateway_that_does_not_keep_up_is_cut_off_and_costs_no_more_memory(
+async def test_a_queue_over_its_byte_budget_is_cleared_and_fails_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "MAX_QUEUED_BYTES", 10_000)
@@ -55,7 +55,7 @@ async def test_a_gateway_that_does_not_keep_up_is_cut_off_and_costs_no_more_memo
         await stream.next_response()
 
 
-async def test_after_the_end_nothing_is_taken() -> None:
+async def test_an_ended_stream_has_no_next_response() -> None:
     stream = GatewayStream()
     stream.close(1, "replaced")
     stream.end()

@@ -37,18 +37,10 @@ from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.delivery_records import FAILED, PARTITIONS, SENT, NumberedDevice, OutcomeRow
+from testkit.delivery_role import DeliveryHarness
 from testkit.dying_role import add_servicers
-from tests.roles.delivery.conftest import (
-    BOUND_S,
-    FAILED,
-    PARTITIONS,
-    SENT,
-    At,
-    House,
-    Row,
-    idle,
-    started,
-)
+from testkit.event_loop import TIMEOUT_S, run_ready_tasks, running_services
 
 GOOD = [f"{n:02x}" * 32 for n in range(6)]
 DEAD = "dead" + "0" * 60
@@ -83,15 +75,15 @@ class Apple:
         return [received.token for received in self.simulator.received]
 
     async def accepts(self, count: int) -> None:
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await self.simulator.wait_for(count)
 
 
 class Shop:
-    """A house with a registry, an iOS app and its devices."""
+    """A delivery with a registry, an iOS app and its devices."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, delivery: DeliveryHarness) -> None:
+        self.delivery = delivery
         self.appkey = ""
         self.registry = LocalServer()
         self.show: Callable[[], None] = lambda: None
@@ -99,8 +91,8 @@ class Shop:
     @contextlib.asynccontextmanager
     async def running(self, registry_hidden: bool = False, apple_inside: bool = True) -> AsyncIterator[Apple]:
         self.registry = LocalServer()
-        context = self.house.role_context()
-        settings = RegistrySettings(data_dir=str(self.house.directory), partitions=PARTITIONS)
+        context = self.delivery.role_context()
+        settings = RegistrySettings(data_dir=str(self.delivery.directory), partitions=PARTITIONS)
         registry = build_registry(settings, context)
 
         def show() -> None:
@@ -110,12 +102,12 @@ class Shop:
         if not registry_hidden:
             self.show()
         async with (
-            started([context.apps, *registry.services]),
-            self.house.running(registry=self.registry.channel()),
+            running_services([context.apps, *registry.services]),
+            self.delivery.running(registry=self.registry.channel()),
         ):
-            inside = [service for service in self.house.role.services if isinstance(service, ApnsSimulator)]
+            inside = [service for service in self.delivery.role.services if isinstance(service, ApnsSimulator)]
             assert len(inside) == apple_inside
-            yield Apple(inside[0] if inside else ApnsSimulator(self.house.clock))
+            yield Apple(inside[0] if inside else ApnsSimulator(self.delivery.clock))
 
     async def open(self) -> None:
         request = CreateAppRequest(platform=PLATFORM_IOS, name="Weather", package="com.example.weather")
@@ -124,35 +116,37 @@ class Shop:
     @property
     def in_flight(self) -> bool:
         """Whether anything is being sent to Apple or will be tried again."""
-        return any(not service.is_idle for service in self.house.role.services if isinstance(service, IosDelivery))
+        return any(not service.is_idle for service in self.delivery.role.services if isinstance(service, IosDelivery))
 
     @property
     def stub(self) -> Any:
         return RegistryServiceStub(self.registry.channel())
 
-    async def register(self, *tokens: str) -> list[At]:
+    async def register(self, *tokens: str) -> list[NumberedDevice]:
         await self.tell(*(self.command(token, register=RegisterDevice(platform=PLATFORM_IOS)) for token in tokens))
         return [await self.at(token) for token in tokens]
 
-    async def at(self, token: str) -> At:
+    async def at(self, token: str) -> NumberedDevice:
         (device,) = (await self.stub.GetDevices(GetDevicesRequest(appkey=self.appkey, tokens=[token]))).devices
-        return At(device.partition, device.number)
+        return NumberedDevice(device.partition, device.number)
 
     def command(self, token: str, **what: Any) -> DeviceCommand:
-        meta = Meta(event_id=event_id(), time_ms=self.house.clock.now_ms(), writer="edge")
+        meta = Meta(event_id=event_id(), time_ms=self.delivery.clock.now_ms(), writer="edge")
         return DeviceCommand(meta=meta, appkey=self.appkey, token=token, **what)
 
     async def settle(self) -> None:
         """Return once the registry and targeting have applied every device command there is."""
         partitions = [Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)]
-        ends = await self.house.log.ends(partitions)
+        ends = await self.delivery.log.ends(partitions)
         await self.peers.wait_applied(
             Position(topic=topic, partition=number, offset=end - 1) for (topic, number), end in ends.items() if end
         )
 
     @property
     def peers(self) -> Peers:
-        return Peers({"registry": [self.registry.channel()], "targeting": [self.house.targeting.channel()]}, TOPICS)
+        return Peers(
+            {"registry": [self.registry.channel()], "targeting": [self.delivery.targeting_server.channel()]}, TOPICS
+        )
 
     async def tell(self, *commands: DeviceCommand) -> None:
         new_records = []
@@ -162,30 +156,32 @@ class Shop:
                 DEVICE_COMMANDS.name, partition_of(key, PARTITIONS), key, command.SerializeToString()
             )
             new_records.append(new_record)
-        await self.house.log.append(new_records)
+        await self.delivery.log.append(new_records)
         await self.settle()
 
-    async def opens(self, token: str, at: At) -> None:
+    async def opens(self, token: str, at: NumberedDevice) -> None:
         """The user opens the app on the device; returns when the registry knows."""
         event = SessionEvent(
             appkey=self.appkey,
             token=token,
             number=at.number,
             kind=SessionEventKind.SESSION_EVENT_KIND_APP_OPENED,
-            time_ms=self.house.clock.now_ms(),
+            time_ms=self.delivery.clock.now_ms(),
         )
         fact = SessionFact(meta=Meta(event_id=event_id()), batch=SessionBatch(events=[event]))
-        (offset,) = await self.house.log.append([NewRecord(SESSIONS.name, at.partition, b"", fact.SerializeToString())])
+        (offset,) = await self.delivery.log.append(
+            [NewRecord(SESSIONS.name, at.partition, b"", fact.SerializeToString())]
+        )
         await self.peers.wait_applied([Position(topic=SESSIONS.name, partition=at.partition, offset=offset)])
 
-    async def send(self, *devices: At, **changes: Any) -> int:
+    async def send(self, *devices: NumberedDevice, **changes: Any) -> int:
         message = Message(is_notif=True, content="hello", ios=IosStyle(badge=3))
         given = {"appkey": self.appkey, "platform": PLATFORM_IOS, "message": message}
-        return await self.house.send(*devices, **{**given, **changes})
+        return await self.delivery.send(*devices, **{**given, **changes})
 
     async def begun(self) -> None:
         """Return once something is under way; it must not end before time passes."""
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not self.in_flight:
                 await asyncio.sleep(0)
 
@@ -193,14 +189,14 @@ class Shop:
         for _ in range(seconds):
             if holds():
                 return
-            await self.house.move(1)
+            await self.delivery.advance(1)
         assert holds()
 
 
 @pytest.fixture
-async def shop(house: House) -> Shop:
-    house.settings = msgspec.structs.replace(house.settings, apns_url=None)
-    shop = Shop(house)
+async def shop(delivery: DeliveryHarness) -> Shop:
+    delivery.settings = msgspec.structs.replace(delivery.settings, apns_url=None)
+    shop = Shop(delivery)
     async with shop.running():
         await shop.open()
     return shop
@@ -210,23 +206,25 @@ async def test_what_apple_accepts_is_done(shop: Shop) -> None:
     async with shop.running() as apple:
         devices = await shop.register(*GOOD)
         msgid = await shop.send()
-        await shop.house.recorded(*(Row(msgid, at, SENT) for at in devices))
+        await shop.delivery.expect_outcomes(*(OutcomeRow(msgid, at, SENT) for at in devices))
         assert sorted(apple.tokens) == GOOD
         received = apple.simulator.received[0]
         assert received.headers["apns-topic"] == "com.example.weather"
         assert received.headers["apns-collapse-id"] == str(msgid)
         assert received.body == {"aps": {"alert": "hello", "badge": 3}}
-        async with asyncio.timeout(BOUND_S):
-            while shop.house.fold().state.started:
+        async with asyncio.timeout(TIMEOUT_S):
+            while shop.delivery.store().state.started:
                 await asyncio.sleep(0)
-    assert (await shop.house.verify()).equal
+    assert (await shop.delivery.verify()).equal
 
 
 async def test_each_entry_of_a_list_has_its_own_id(shop: Shop) -> None:
     async with shop.running() as apple:
         one, other = await shop.register(*GOOD[:2])
         first = await shop.send(one, other, one, id_count=3)
-        await shop.house.recorded(Row(first, one, SENT), Row(first + 1, other, SENT), Row(first + 2, one, SENT))
+        await shop.delivery.expect_outcomes(
+            OutcomeRow(first, one, SENT), OutcomeRow(first + 1, other, SENT), OutcomeRow(first + 2, one, SENT)
+        )
         assert len(apple.tokens) == 3
 
 
@@ -246,21 +244,21 @@ async def test_a_badge_that_counts_up_does_so_on_each_device_until_its_app_is_op
         await shop.send(one, message=COUNTING)
         await apple.accepts(6)
         assert badges(apple, GOOD[0]) == [1, 2, 3, 7, 8]
-        await shop.house.recorder().wait_recorded()
-        before = shop.house.take_snapshot()
-    shop.house.put_snapshot(before)
+        await shop.delivery.recorder().wait_recorded()
+        before = shop.delivery.read_snapshot()
+    shop.delivery.write_snapshot(before)
     async with shop.running() as apple:
         await shop.send(one, other, message=COUNTING)
         await apple.accepts(2)
         assert (badges(apple, GOOD[0]), badges(apple, GOOD[1])) == ([9], [2])
-        shop.house.clock.move(1)
+        shop.delivery.clock.move(1)
         await shop.opens(GOOD[0], one)
-        shop.house.clock.move(1)
+        shop.delivery.clock.move(1)
         await shop.send(one, other, message=COUNTING)
         await shop.send(one, message=COUNTING)
         await apple.accepts(5)
         assert (badges(apple, GOOD[0]), badges(apple, GOOD[1])) == ([9, 1, 2], [2, 3])
-    assert (await shop.house.verify()).equal
+    assert (await shop.delivery.verify()).equal
 
 
 def badges(apple: Apple, token: str) -> list[int]:
@@ -279,17 +277,19 @@ async def test_a_message_that_is_no_notification_goes_in_the_background(shop: Sh
 async def test_dead_tokens_are_recorded_and_taken_out_of_the_registry(shop: Shop) -> None:
     async with shop.running() as apple:
         dead, bad, good = await shop.register(DEAD, BAD, GOOD[0])
-        shop.house.clock.move(5)
+        shop.delivery.clock.move(5)
         msgid = await shop.send()
-        await shop.house.recorded(Row(msgid, dead, FAILED, "Unregistered"), Row(msgid, bad, FAILED, "BadDeviceToken"))
-        await shop.house.recorded(Row(msgid, good, SENT))
+        await shop.delivery.expect_outcomes(
+            OutcomeRow(msgid, dead, FAILED, "Unregistered"), OutcomeRow(msgid, bad, FAILED, "BadDeviceToken")
+        )
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, good, SENT))
         await shop.settle()
         again = await shop.send(dead, bad)
-        await shop.house.recorded(
-            Row(msgid, dead, FAILED, "Unregistered"),
-            Row(msgid, bad, FAILED, "BadDeviceToken"),
-            Row(again, dead, FAILED, "removed"),
-            Row(again, bad, FAILED, "removed"),
+        await shop.delivery.expect_outcomes(
+            OutcomeRow(msgid, dead, FAILED, "Unregistered"),
+            OutcomeRow(msgid, bad, FAILED, "BadDeviceToken"),
+            OutcomeRow(again, dead, FAILED, "removed"),
+            OutcomeRow(again, bad, FAILED, "removed"),
         )
         assert apple.asked == 3
 
@@ -298,10 +298,10 @@ async def test_a_token_that_came_back_since_apple_saw_it_die_stays(shop: Shop) -
     async with shop.running():
         (device,) = await shop.register(DEAD)
         msgid = await shop.send(device)
-        await shop.house.recorded(Row(msgid, device, FAILED, "Unregistered"))
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, FAILED, "Unregistered"))
         partition = Partition(DEVICE_COMMANDS.name, device.partition)
-        *_, removal = [DeviceCommand.FromString(r.value) for r in await shop.house.records(partition)]
-        assert removal.remove == RemoveDevice(reason="Unregistered", registered_before_ms=shop.house.clock.now_ms())
+        *_, removal = [DeviceCommand.FromString(r.value) for r in await shop.delivery.records(partition)]
+        assert removal.remove == RemoveDevice(reason="Unregistered", registered_before_ms=shop.delivery.clock.now_ms())
         assert await shop.at(DEAD) == device
 
 
@@ -323,14 +323,14 @@ async def test_what_may_pass_is_tried_again_ever_more_slowly(shop: Shop, status:
         tried_at = []
         for attempt in range(1, 5):
             await shop.pass_time_until(lambda attempt=attempt: apple.asked == attempt)  # type: ignore[misc]
-            tried_at.append(shop.house.clock.now_ms())
-            await idle()
-        await shop.house.recorded(Row(msgid, device, SENT))
+            tried_at.append(shop.delivery.clock.now_ms())
+            await run_ready_tasks()
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
         gaps = [later - earlier for earlier, later in itertools.pairwise(tried_at)]
         assert gaps[0] >= 1000
         assert gaps[1] >= 2000
         assert gaps[2] >= 4000
-        assert await shop.house.outcomes(FAILED) == []
+        assert await shop.delivery.outcomes(FAILED) == []
 
 
 async def test_what_apple_refuses_for_good_is_not_tried_again(shop: Shop) -> None:
@@ -338,8 +338,8 @@ async def test_what_apple_refuses_for_good_is_not_tried_again(shop: Shop) -> Non
         (device,) = await shop.register(GOOD[0])
         apple.refusals = [(413, "PayloadTooLarge")]
         msgid = await shop.send(device)
-        await shop.house.recorded(Row(msgid, device, FAILED, "PayloadTooLarge"))
-        await shop.house.move(60, steps=60)
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, FAILED, "PayloadTooLarge"))
+        await shop.delivery.advance(60, steps=60)
         assert apple.asked == 1
 
 
@@ -350,27 +350,27 @@ async def test_trying_again_ends_when_the_push_expires_or_is_cancelled(shop: Sho
         expiring = await shop.send(one, period_s=10)
         cancelled = await shop.send(other)
         await shop.pass_time_until(lambda: apple.asked >= 4)
-        await shop.house.cancel(cancelled, shop.appkey)
-        await shop.house.move(10, steps=10)
-        await shop.house.until_facts("finished", 1)
+        await shop.delivery.cancel(cancelled, shop.appkey)
+        await shop.delivery.advance(10, steps=10)
+        await shop.delivery.wait_facts("finished", 1)
         await shop.pass_time_until(lambda: not shop.in_flight)
         asked = apple.asked
         apple.refusals.clear()
-        await shop.house.move(1000, steps=100)
+        await shop.delivery.advance(1000, steps=100)
         assert (apple.asked, apple.tokens) == (asked, [])
-        assert await shop.house.facts(expiring) == [("started", one.partition), ("finished", one.partition)]
+        assert await shop.delivery.facts(expiring) == [("started", one.partition), ("finished", one.partition)]
 
 
 async def test_what_was_left_at_the_stop_is_sent_after_the_next_start(shop: Shop) -> None:
     async with shop.running() as apple:
         one, other = await shop.register(*GOOD[:2])
         sent = await shop.send(one)
-        await shop.house.recorded(Row(sent, one, SENT))
+        await shop.delivery.expect_outcomes(OutcomeRow(sent, one, SENT))
         apple.refusals = [(503, "Shutdown")]
         left = await shop.send(other)
-        await asyncio.wait_for(apple.refused.wait(), BOUND_S)
+        await asyncio.wait_for(apple.refused.wait(), TIMEOUT_S)
     async with shop.running() as apple:
-        await shop.house.recorded(Row(sent, one, SENT), Row(left, other, SENT))
+        await shop.delivery.expect_outcomes(OutcomeRow(sent, one, SENT), OutcomeRow(left, other, SENT))
         assert apple.tokens == [GOOD[1]]
 
 
@@ -379,11 +379,11 @@ async def test_while_the_registry_is_away_pushes_wait(shop: Shop) -> None:
         (device,) = await shop.register(GOOD[0])
     async with shop.running(registry_hidden=True) as apple:
         msgid = await shop.send(device)
-        await shop.house.move(3, steps=3)
+        await shop.delivery.advance(3, steps=3)
         assert apple.asked == 0
         shop.show()
         await shop.pass_time_until(lambda: apple.asked == 1)
-        await shop.house.recorded(Row(msgid, device, SENT))
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
 
 
 async def test_while_apple_does_not_accept_the_key_one_push_at_a_time_tries(shop: Shop) -> None:
@@ -391,71 +391,77 @@ async def test_while_apple_does_not_accept_the_key_one_push_at_a_time_tries(shop
         devices = await shop.register(*GOOD)
         apple.refusals = [(403, "InvalidProviderToken")] * 4
         msgid = await shop.send()
-        await asyncio.wait_for(until_asked(apple, 1), BOUND_S)
+        await asyncio.wait_for(until_asked(apple, 1), TIMEOUT_S)
         tries = []
         for attempt in range(1, 5):
             await shop.pass_time_until(lambda attempt=attempt: apple.asked >= attempt)  # type: ignore[misc]
-            tries.append(shop.house.clock.now_ms())
+            tries.append(shop.delivery.clock.now_ms())
             assert apple.asked == attempt
         assert [later - earlier for earlier, later in itertools.pairwise(tries)] == [5000, 10_000, 20_000]
         await shop.pass_time_until(lambda: len(apple.tokens) == len(GOOD))
-        await shop.house.recorded(*(Row(msgid, at, SENT) for at in devices))
+        await shop.delivery.expect_outcomes(*(OutcomeRow(msgid, at, SENT) for at in devices))
         assert apple.asked == 4 + len(GOOD)
 
 
-async def test_an_app_with_a_key_of_its_own_sends_to_apple_and_one_without_waits(house: House, tmp_path: Path) -> None:
-    key, simulator = pem(), ApnsSimulator(house.clock)
+async def test_an_app_with_a_key_of_its_own_sends_to_apple_and_one_without_waits(
+    delivery: DeliveryHarness, tmp_path: Path
+) -> None:
+    key, simulator = pem(), ApnsSimulator(delivery.clock)
     simulator.keys.register(TEAM_ID, KEY_ID, public_key(key))
-    async with started([simulator]):
+    async with running_services([simulator]):
         authority = tmp_path / "authority.pem"
         authority.write_text(simulator.authority)
-        house.settings = msgspec.structs.replace(house.settings, apns_url=simulator.url, apns_authority=str(authority))
-        shop = Shop(house)
+        delivery.settings = msgspec.structs.replace(
+            delivery.settings, apns_url=simulator.url, apns_authority=str(authority)
+        )
+        shop = Shop(delivery)
         async with shop.running(apple_inside=False):
             await shop.open()
             (device,) = await shop.register(GOOD[0])
             msgid = await shop.send(device)
-            await house.move(3, steps=3)
+            await delivery.advance(3, steps=3)
             assert not simulator.received
             change = ApnsKeyChange(pem=key, key_id=KEY_ID, team_id=TEAM_ID)
             await shop.stub.UpdateApp(UpdateAppRequest(appkey=shop.appkey, apns=change))
             await shop.pass_time_until(lambda: len(simulator.received) == 1)
-            await house.recorded(Row(msgid, device, SENT))
+            await delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
 
 
 async def test_an_expired_provider_token_is_renewed_and_the_push_goes_at_once(shop: Shop) -> None:
     async with shop.running() as apple:
         (device,) = await shop.register(GOOD[0])
         apple.refusals = [(403, "ExpiredProviderToken")]
-        began_ms = shop.house.clock.now_ms()
+        began_ms = shop.delivery.clock.now_ms()
         msgid = await shop.send(device)
-        await shop.house.recorded(Row(msgid, device, SENT))
-        assert shop.house.clock.now_ms() == began_ms
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
+        assert shop.delivery.clock.now_ms() == began_ms
 
 
 async def test_a_provider_token_that_stays_expired_stops_the_app_for_a_while(shop: Shop) -> None:
     async with shop.running() as apple:
         (device,) = await shop.register(GOOD[0])
         apple.refusals = [(403, "ExpiredProviderToken")] * 2
-        began_ms = shop.house.clock.now_ms()
+        began_ms = shop.delivery.clock.now_ms()
         msgid = await shop.send(device)
         await shop.pass_time_until(lambda: apple.asked == 3)
-        assert shop.house.clock.now_ms() > began_ms
-        await shop.house.recorded(Row(msgid, device, SENT))
+        assert shop.delivery.clock.now_ms() > began_ms
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
 
 
 async def test_too_many_pushes_to_one_device_delay_it_alone(shop: Shop) -> None:
     async with shop.running() as apple:
         one, other = await shop.register(prefix_of(429, "TooManyRequests", once=True) + GOOD[0][6:], GOOD[1])
         first = await shop.send(one)
-        await asyncio.wait_for(until_asked(apple, 1), BOUND_S)
+        await asyncio.wait_for(until_asked(apple, 1), TIMEOUT_S)
         second = await shop.send(one)
         third = await shop.send(other)
-        await shop.house.recorded(Row(third, other, SENT))
-        await idle()
+        await shop.delivery.expect_outcomes(OutcomeRow(third, other, SENT))
+        await run_ready_tasks()
         assert apple.asked == 2
         await shop.pass_time_until(lambda: apple.asked == 4)
-        await shop.house.recorded(Row(first, one, SENT), Row(second, one, SENT), Row(third, other, SENT))
+        await shop.delivery.expect_outcomes(
+            OutcomeRow(first, one, SENT), OutcomeRow(second, one, SENT), OutcomeRow(third, other, SENT)
+        )
 
 
 async def test_what_nobody_knows_is_recorded_as_that_in_the_end(shop: Shop) -> None:
@@ -464,7 +470,7 @@ async def test_what_nobody_knows_is_recorded_as_that_in_the_end(shop: Shop) -> N
         msgid = await shop.send(device, period_s=2000)
         await shop.begun()
         await shop.pass_time_until(lambda: not shop.in_flight)
-        await shop.house.recorded(Row(msgid, device, FAILED, "unknown: reset: INTERNAL_ERROR"))
+        await shop.delivery.expect_outcomes(OutcomeRow(msgid, device, FAILED, "unknown: reset: INTERNAL_ERROR"))
 
 
 async def test_a_silent_device_holds_up_no_other(shop: Shop) -> None:
@@ -475,8 +481,8 @@ async def test_a_silent_device_holds_up_no_other(shop: Shop) -> None:
         others = await shop.register(*GOOD[1:])
         await apple.accepts(1)
         msgid = await shop.send(*others)
-        await shop.house.recorded(
-            *(Row(msgid, at, SENT) for at in others), Row(msgid - 1, await shop.at(GOOD[0]), SENT)
+        await shop.delivery.expect_outcomes(
+            *(OutcomeRow(msgid, at, SENT) for at in others), OutcomeRow(msgid - 1, await shop.at(GOOD[0]), SENT)
         )
         assert silent
 
@@ -485,7 +491,7 @@ async def test_a_token_of_the_other_environment_is_found_there_once(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign, bad = prefix_of(400, "BadDeviceToken") + GOOD[0][6:], BAD
-    sandbox = ApnsSimulator(shop.house.clock)
+    sandbox = ApnsSimulator(shop.delivery.clock)
     monkeypatch.setattr("services.apns_simulator.script.BY_PREFIX", {})
     in_production = delivery_main._places
 
@@ -501,11 +507,13 @@ async def test_a_token_of_the_other_environment_is_found_there_once(
 
     monkeypatch.setattr(delivery_main, "_places", places)
     monkeypatch.setattr(delivery_main, "_simulator_credentials", both)
-    async with started([sandbox]), shop.running() as apple:
+    async with running_services([sandbox]), shop.running() as apple:
         apple.unknown = {foreign}
         one, other = await shop.register(foreign, bad)
         msgid = await shop.send()
-        await shop.house.recorded(Row(msgid, one, SENT), Row(msgid, other, FAILED, "BadDeviceToken"))
+        await shop.delivery.expect_outcomes(
+            OutcomeRow(msgid, one, SENT), OutcomeRow(msgid, other, FAILED, "BadDeviceToken")
+        )
         assert [received.token for received in sandbox.received] == [foreign]
         assert (apple.asked, apple.tokens, sandbox.refused) == (2, [], {"BadDeviceToken": 1})
 
@@ -513,8 +521,8 @@ async def test_a_token_of_the_other_environment_is_found_there_once(
 async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_again_and_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least once, a repeat with the same collapse id, and one outcome for each device."""
-    certificate, clock = SelfSigned.make("127.0.0.1"), shop.house.clock
+    """NumberedDevice least once, a repeat with the same collapse id, and one outcome for each device."""
+    certificate, clock = SelfSigned.make("127.0.0.1"), shop.delivery.clock
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = Place(f"https://127.0.0.1:{port}", certificate.certificate_pem)
@@ -529,20 +537,20 @@ async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_
             behaviour = Behaviour(streams=20, latency_ms=1, goodbye_every=17 + life % 7)
             simulator = ApnsSimulator(clock, port=port, behaviour=behaviour, certificate=certificate)
             lives.append(simulator)
-            async with started([simulator]):
-                async with asyncio.timeout(BOUND_S):
+            async with running_services([simulator]):
+                async with asyncio.timeout(TIMEOUT_S):
                     while len(simulator.received) < 23 and shop.in_flight:
-                        await shop.house.move(1)
+                        await shop.delivery.advance(1)
                 for connection in list(simulator.connections):
                     connection.cut()
-            await shop.house.move(1)
+            await shop.delivery.advance(1)
             if not shop.in_flight:
                 break
-        await shop.house.recorded(*(Row(msgid, at, SENT) for at in devices))
+        await shop.delivery.expect_outcomes(*(OutcomeRow(msgid, at, SENT) for at in devices))
     received = [push for simulator in lives for push in simulator.received]
     assert {push.token for push in received} == set(tokens)
     assert {push.headers["apns-collapse-id"] for push in received} == {str(msgid)}
-    assert len(await shop.house.outcomes(SENT)) == len(tokens)
+    assert len(await shop.delivery.outcomes(SENT)) == len(tokens)
     assert len(lives) > 5
 
 
@@ -558,6 +566,6 @@ async def test_a_paced_push_goes_to_apple_at_its_speed(shop: Shop) -> None:
         await apple.accepts(1)
         for seconds in (1, 2):
             await shop.pass_time_until(lambda seconds=seconds: len(apple.tokens) >= 1 + 2 * seconds)  # type: ignore[misc]
-            assert len(apple.tokens) <= 2 + (shop.house.clock.now_ms() - 1_800_000_000_000) // 500
+            assert len(apple.tokens) <= 2 + (shop.delivery.clock.now_ms() - 1_800_000_000_000) // 500
         await shop.pass_time_until(lambda: len(apple.tokens) == 6)
-        assert shop.house.clock.now_ms() >= 1_800_000_000_000 + 2500
+        assert shop.delivery.clock.now_ms() >= 1_800_000_000_000 + 2500

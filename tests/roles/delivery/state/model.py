@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from tests.roles.delivery.conftest import At
+from testkit.delivery_records import NumberedDevice
 
-IdsAt = dict[At, list[int]]
+IdsAt = dict[NumberedDevice, list[int]]
 
 
 @dataclass
@@ -20,7 +20,7 @@ class PushModel:
     open: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
     started: set[int] = field(default_factory=set)
-    done: set[tuple[At, int]] = field(default_factory=set)
+    done: set[tuple[NumberedDevice, int]] = field(default_factory=set)
     cancelled: bool = False
 
     @property
@@ -37,7 +37,7 @@ class PushModel:
             self.open.add(partition)
             self.close_if_done(partition)
 
-    def settle(self, at: At, msgid: int) -> None:
+    def settle(self, at: NumberedDevice, msgid: int) -> None:
         if at.partition in self.open | self.late and msgid in self.targets.get(at, ()):
             self.done.add((at, msgid))
             self.close_if_done(at.partition)
@@ -53,7 +53,7 @@ class PushModel:
             self.open.discard(partition)
             self.late.discard(partition)
 
-    def pending(self, at: At) -> list[int]:
+    def pending(self, at: NumberedDevice) -> list[int]:
         if at.partition not in self.open or self.cancelled:
             return []
         return sorted(msgid for msgid in self.targets.get(at, ()) if (at, msgid) not in self.done)
@@ -65,6 +65,6 @@ class Model:
     def __init__(self) -> None:
         self.pushes: dict[int, PushModel] = {}
 
-    def pending(self, appkey: str, at: At) -> list[int]:
+    def pending(self, appkey: str, at: NumberedDevice) -> list[int]:
         pushes = sorted(self.pushes.values(), key=lambda push: push.order)
         return [msgid for push in pushes if push.appkey == appkey for msgid in push.pending(at)]

@@ -10,7 +10,7 @@ from services.delivery.state.badges import Badges
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES
 from services.runtime.log.port import Record
-from tests.roles.delivery.conftest import APP, OTHER_APP, SENT
+from testkit.delivery_records import APP, OTHER_APP, SENT
 
 Sent = tuple[int, int | None]
 """Device number, badge."""
@@ -45,7 +45,7 @@ def test_the_last_badge_counts_until_the_app_is_used(sent: list[list[Sent]], ask
     assert again.last((APP, 3), asked, active) == expected
 
 
-def test_badges_stay_with_their_rows_over_the_records_of_a_large_batch() -> None:
+def test_badges_stay_with_their_rows_when_a_batch_is_split_into_records() -> None:
     badges = Badges()
     sent: list[Sent] = [(number, number if number % 3 == 0 else None) for number in range(70_000)]
     records = outcomes(sent, 5)
@@ -57,13 +57,13 @@ def test_badges_stay_with_their_rows_over_the_records_of_a_large_batch() -> None
     ]
 
 
-def test_outcomes_without_badges_have_no_column_for_them() -> None:
+def test_outcomes_without_badges_have_no_badge_column() -> None:
     (record,) = outcomes([(1, None), (2, None)], 5)
     assert record.badges == b""
 
 
 @pytest.mark.parametrize("column", ["msgids", "numbers", "kinds", "times_ms", "badges"])
-def test_outcomes_whose_columns_do_not_fit_are_refused_whole(column: str) -> None:
+def test_outcomes_with_columns_of_different_lengths_are_rejected_as_a_whole(column: str) -> None:
     (record,) = outcomes([(1, 5), (2, 6)], 5)
     short = getattr(record, column)
     setattr(record, column, short[: len(short) // 2])

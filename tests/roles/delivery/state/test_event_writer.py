@@ -13,7 +13,8 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
-from tests.roles.delivery.conftest import APP, START_MS, idle
+from testkit.delivery_records import APP, START_MS
+from testkit.event_loop import run_ready_tasks
 
 
 class SlowLog:
@@ -45,16 +46,16 @@ def start(msgid: int) -> NewFact:
     return NewFact(0, b"", PushFact(msgid=msgid, appkey=APP, partition=0, started=started))
 
 
-async def test_what_the_log_answers_late_is_never_passed_over() -> None:
+async def test_offsets_never_skip_a_fact_whose_append_is_answered_late() -> None:
     log, state = SlowLog(), DeliveryState([0])
     events = EventWriter(log, state, ManualClock(START_MS))  # type: ignore[arg-type]
     for msgid in (1, 2):
         events.apply(*asked(msgid))
     writes = [asyncio.create_task(events.write(PUSHES, [start(msgid)])) for msgid in (1, 2)]
-    await idle()
+    await run_ready_tasks()
     while log.waiting:
         log.answer(-1)
-        await idle()
+        await run_ready_tasks()
         held = events.offsets.get(Partition(PUSHES.name, 0), 0)
         assert held == 2 - len(state.requested)
     await asyncio.gather(*writes)

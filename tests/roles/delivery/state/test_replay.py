@@ -19,7 +19,7 @@ from services.delivery.store import DeliveryStore
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.delivery.conftest import APP, PARTITIONS, RECEIVED, START_MS, At, listed
+from testkit.delivery_records import APP, PARTITIONS, RECEIVED, START_MS, NumberedDevice, listed_audience
 from tests.roles.delivery.state.test_state_model import outcomes
 
 GAP_MS = 20
@@ -62,7 +62,7 @@ class History:
         fact = PushFact(meta=meta, msgid=msgid, appkey=APP, partition=partition, **kind)  # type: ignore[arg-type]
         self.add(PUSHES.name, partition, fact)
 
-    def receive(self, msgid: int, at: At, time_ms: int) -> None:
+    def receive(self, msgid: int, at: NumberedDevice, time_ms: int) -> None:
         fact = outcomes(APP, [(msgid, at.number, RECEIVED)])
         fact.meta.time_ms = time_ms
         self.add(DELIVERIES.name, at.partition, fact)  # type: ignore[arg-type]
@@ -90,19 +90,19 @@ async def rebuilt(
     return fold
 
 
-async def test_short_lived_pushes_of_a_long_history_do_not_fill_the_memory(log: SqliteLog, tmp_path: Path) -> None:
+async def test_the_memory_of_a_replay_does_not_grow_with_pushes_that_are_over(log: SqliteLog, tmp_path: Path) -> None:
     """20,000 pushes, each received after a second: what is in memory is a matter of seconds, not of the whole log."""
     history = History(log)
     count, life_ms = 20_000, 1000
     for number in range(count + life_ms // GAP_MS):
-        now_ms, at = START_MS + number * GAP_MS, At(number % PARTITIONS, 0)
+        now_ms, at = START_MS + number * GAP_MS, NumberedDevice(number % PARTITIONS, 0)
         if number < count:
-            order = history.ask(1000 + number, now_ms, listed(at))
+            order = history.ask(1000 + number, now_ms, listed_audience(at))
             started = PushStarted(audience=BitMap([0]).serialize(), count=1, expires_ms=now_ms + 3_600_000)
             history.say(1000 + number, at.partition, now_ms + 5, order, started=started)
         if number >= life_ms // GAP_MS:
             before = number - life_ms // GAP_MS
-            history.receive(1000 + before, At(before % PARTITIONS, 0), now_ms + 6)
+            history.receive(1000 + before, NumberedDevice(before % PARTITIONS, 0), now_ms + 6)
     await history.write()
     peak = 0
 
@@ -117,7 +117,7 @@ async def test_short_lived_pushes_of_a_long_history_do_not_fill_the_memory(log: 
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_any_life_is_folded_to_the_same_state(log: SqliteLog, tmp_path: Path, seed: int) -> None:
+async def test_a_replay_of_any_history_gives_the_live_state(log: SqliteLog, tmp_path: Path, seed: int) -> None:
     """Pushes that are received, cancelled and over in any order, from doors whose clocks are seconds off."""
     chance = random.Random(seed)
     history = History(log)
@@ -126,9 +126,9 @@ async def test_any_life_is_folded_to_the_same_state(log: SqliteLog, tmp_path: Pa
     for msgid in range(1000, 1200):
         now_ms += chance.randrange(3000)
         skewed_ms = now_ms + chance.randrange(-20_000, 20_000)
-        devices = [At(partition, number) for partition in range(PARTITIONS) for number in range(3)]
+        devices = [NumberedDevice(partition, number) for partition in range(PARTITIONS) for number in range(3)]
         everyone = chance.random() < 0.5
-        audience = Audience(everyone=Everyone()) if everyone else listed(*devices)
+        audience = Audience(everyone=Everyone()) if everyone else listed_audience(*devices)
         order = history.ask(msgid, skewed_ms, audience)
         bitmap = BitMap(range(3)).serialize()
         for partition in range(PARTITIONS):
@@ -149,7 +149,7 @@ def _happen(chance: random.Random, history: History, now_ms: int, open_: set[tup
     msgid, partition = chance.choice(sorted(open_))
     match chance.choice(["received", "received", "received", "cancel", "finished"]):
         case "received":
-            history.receive(msgid, At(partition, chance.randrange(3)), now_ms)
+            history.receive(msgid, NumberedDevice(partition, chance.randrange(3)), now_ms)
         case "cancel":
             cancel = CancelPush(msgid=msgid, appkey=APP)
             order = history.add(PUSH_COMMANDS.name, 0, PushCommand(meta=Meta(time_ms=now_ms), cancel=cancel))

@@ -28,14 +28,14 @@ from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import LATE_MS, DeliveryState
 from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.runtime.log.port import Record
+from testkit.delivery_records import START_MS, NumberedDevice, listed_audience
 from testkit.examples import examples
-from tests.roles.delivery.conftest import START_MS, At, listed
 from tests.roles.delivery.state.model import Model, PushModel
 
 ANDROID, IOS = "1000000001", "1000000002"
-PARTITIONS = (0, 2)
+OWNED = (0, 2)
 FOREIGN = 1
-DEVICES = [At(partition, number) for partition in (*PARTITIONS, FOREIGN) for number in range(3)]
+DEVICES = [NumberedDevice(partition, number) for partition in (*OWNED, FOREIGN) for number in range(3)]
 KINDS = [kind for kind in OutcomeKind.values() if kind]
 
 
@@ -44,7 +44,7 @@ class Folding(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = DeliveryState(PARTITIONS)
+        self.state = DeliveryState(OWNED)
         self.model = Model()
         self.records: list[tuple[Record, object]] = []
         self.ends: dict[tuple[str, int], int] = {}
@@ -65,23 +65,23 @@ class Folding(RuleBasedStateMachine):
         listing=st.lists(st.sampled_from(DEVICES), min_size=1, max_size=6),
         own_ids=st.booleans(),
     )
-    def ask_for_a_list(self, app: str, listing: list[At], own_ids: bool) -> None:
+    def ask_for_a_list(self, app: str, listing: list[NumberedDevice], own_ids: bool) -> None:
         msgid = next(self.msgids)
-        ids: dict[At, list[int]] = {}
+        ids: dict[NumberedDevice, list[int]] = {}
         for index, at in enumerate(listing):
             entry = msgid + (index if own_ids else 0)
-            if at.partition in PARTITIONS and entry not in ids.setdefault(at, []):
+            if at.partition in OWNED and entry not in ids.setdefault(at, []):
                 ids[at].append(entry)
-        order = self.ask(app, msgid, listed(*listing, own_ids=own_ids), len(listing) if own_ids else 1)
+        order = self.ask(app, msgid, listed_audience(*listing, own_ids=own_ids), len(listing) if own_ids else 1)
         here = {at.partition for at, entries in ids.items() if entries}
         self.model.pushes[msgid] = PushModel(order, msgid, app, ids, here)
 
     @rule(app=st.sampled_from([ANDROID, IOS]), matching=st.sets(st.sampled_from(DEVICES)))
-    def ask_for_a_broadcast(self, app: str, matching: set[At]) -> None:
+    def ask_for_a_broadcast(self, app: str, matching: set[NumberedDevice]) -> None:
         msgid = next(self.msgids)
         order = self.ask(app, msgid, Audience(everyone=Everyone()), 1)
-        ids = {at: [msgid] for at in matching if at.partition in PARTITIONS}
-        self.model.pushes[msgid] = PushModel(order, msgid, app, ids, set(PARTITIONS))
+        ids = {at: [msgid] for at in matching if at.partition in OWNED}
+        self.model.pushes[msgid] = PushModel(order, msgid, app, ids, set(OWNED))
 
     def ask(self, app: str, msgid: int, audience: Audience, id_count: int) -> int:
         send = SendPush(
@@ -113,7 +113,7 @@ class Folding(RuleBasedStateMachine):
             push.cancelled = True
 
     @precondition(lambda self: self.model.pushes)
-    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    @rule(data=st.data(), partition=st.sampled_from(OWNED))
     def start(self, data: st.DataObject, partition: int) -> None:
         push = data.draw(st.sampled_from(list(self.model.pushes.values())))
         audience = BitMap(at.number for at in push.targets if at.partition == partition)
@@ -123,7 +123,7 @@ class Folding(RuleBasedStateMachine):
             push.start(partition)
 
     @precondition(lambda self: self.model.pushes)
-    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS), cancelled=st.booleans())
+    @rule(data=st.data(), partition=st.sampled_from(OWNED), cancelled=st.booleans())
     def end(self, data: st.DataObject, partition: int, cancelled: bool) -> None:
         push = data.draw(st.sampled_from(list(self.model.pushes.values())))
         if partition not in push.started:
@@ -147,7 +147,7 @@ class Folding(RuleBasedStateMachine):
             push.late.clear()
 
     @precondition(lambda self: self.model.pushes)
-    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS), app=st.sampled_from([ANDROID, IOS]))
+    @rule(data=st.data(), partition=st.sampled_from(OWNED), app=st.sampled_from([ANDROID, IOS]))
     def record(self, data: st.DataObject, partition: int, app: str) -> None:
         one = st.tuples(
             st.sampled_from(list(self.model.pushes.values())),
@@ -163,7 +163,7 @@ class Folding(RuleBasedStateMachine):
         for msgid, number, kind, push in rows:
             is_end = kind in FINAL_OUTCOMES or (kind == OutcomeKind.OUTCOME_KIND_SENT and app == IOS)
             if push.appkey == app and is_end:
-                push.settle(At(partition, number), msgid)
+                push.settle(NumberedDevice(partition, number), msgid)
 
     @invariant()
     def every_device_has_the_same_to_get(self) -> None:
@@ -196,16 +196,16 @@ class Folding(RuleBasedStateMachine):
     @rule(data=st.data())
     def fold_in_another_order(self, data: st.DataObject) -> None:
         """Commands first; of each partition the audiences before the outcomes; else as it may come."""
-        rebuilt = DeliveryState(PARTITIONS)
+        rebuilt = DeliveryState(OWNED)
         lines = [
             [pair for pair in self.records if pair[0].topic == "pushes" and pair[0].partition == partition]
             + [pair for pair in self.records if pair[0].topic == "deliveries" and pair[0].partition == partition]
-            for partition in PARTITIONS
+            for partition in OWNED
         ]
         if data.draw(st.booleans()):
             lines = [
                 [pair for pair in self.records if pair[0].topic != "push-commands" and pair[0].partition == partition]
-                for partition in PARTITIONS
+                for partition in OWNED
             ]
         for record, _ in self.records:
             if record.topic == "push-commands":
@@ -228,7 +228,7 @@ class Folding(RuleBasedStateMachine):
         assert self.snapshot is not None
         start, taken, rest = self.snapshot
         self.snapshot = None
-        loaded = DeliveryState(PARTITIONS)
+        loaded = DeliveryState(OWNED)
         serialization.load(loaded, [*taken, *rest])
         self.fold_since(start, loaded)
         assert serialization.digest(loaded) == serialization.digest(self.state)
@@ -275,7 +275,7 @@ def outcomes(app: str, rows: Sequence[tuple[int, int, int]]) -> DeliveryFact:
 
 
 def loaded_from(state: DeliveryState) -> DeliveryState:
-    loaded = DeliveryState(PARTITIONS)
+    loaded = DeliveryState(OWNED)
     serialization.load(loaded, list(serialization.dump(state)))
     return loaded
 
