@@ -14,7 +14,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import check_migrated, migrate
 from analytics.store.retention import keep
 from services.runtime.log.port import Log
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 
 
@@ -46,7 +46,7 @@ class Store:
     async def run(self, ready: asyncio.Event) -> None:
         with ready_after(self._patience_s, ready):
             try:
-                await until_available("the analytics store does not answer", self._open)
+                await retry_until_available("the analytics store does not answer", self._open)
                 self.opened.set()
                 ready.set()
                 await asyncio.Event().wait()
@@ -103,7 +103,7 @@ def open_ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse
         log,
         clickhouse,
         offsets,
-        DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
+        DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
         sources(settings.partitions, settings.shard, settings.shards),
         instance=f"{settings.shard}/{settings.shards}",
         stores_commands=settings.shard == 0,

@@ -16,7 +16,7 @@ from services.runtime.errors import InputError
 from services.runtime.log.port import Log, Partition
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import PREFIX
-from services.runtime.projection.replay import Verdict, to_fold
+from services.runtime.projection.replay import ReplayComparison, to_fold
 
 PAST = "_past"
 """Suffix of the database that holds the state of an earlier moment."""
@@ -76,7 +76,7 @@ async def verify(
     ends: Mapping[Partition, int],
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
-) -> Verdict:
+) -> ReplayComparison:
     """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it.
 
     InputError: several instances fill the store, so this one cannot bring it to the ends.
@@ -97,7 +97,7 @@ async def verify(
             await beside.drop()
         finally:
             await beside.close()
-        return Verdict(live, rebuilt)
+        return ReplayComparison(live, rebuilt)
     finally:
         await clickhouse.close()
 
@@ -112,7 +112,7 @@ async def _filled(
     since_ms: int,
 ) -> str:
     await migrate(clickhouse)
-    await open_ingestion(settings, log, clickhouse, offsets).fold_until(ends, on_batch)
+    await open_ingestion(settings, log, clickhouse, offsets).apply_until(ends, on_batch)
     return await digest(clickhouse, since_ms)
 
 

@@ -160,12 +160,12 @@ async def ingested(
     for new_records in tracked("records", history.new_records(), history.parts):
         for at in range(0, len(new_records), 30):
             await log.append(new_records[at : at + 30])
-    dead_letters = DeadLetters(directory / "parked.jsonl", "analytics")
+    dead_letters = DeadLetters(directory / "dead-letters.jsonl", "analytics")
     ingestion = Ingestion(log, clickhouse, directory / "offsets.db", dead_letters, sources(PARTITIONS))
     ends = await log.ends(sources(PARTITIONS))
     started = time.perf_counter()
     running = asyncio.create_task(ingestion.run(asyncio.Event()))
-    waiting = asyncio.create_task(ingestion.progress.wait((p, end - 1) for p, end in ends.items() if end))
+    waiting = asyncio.create_task(ingestion.applied.wait((p, end - 1) for p, end in ends.items() if end))
     await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         running.result()

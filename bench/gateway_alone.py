@@ -39,7 +39,7 @@ from protos.registry.v1.apps_pb2 import App, AppFact, Platform
 from services.delivery.main import build as build_delivery
 from services.delivery.settings import DeliverySettings
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, TOPICS
 from services.gateway.main import build
@@ -165,7 +165,7 @@ async def main(directory: Path, real: bool) -> None:
     peers = Peers(
         {"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]}, TOPICS
     )
-    context = RoleContext(log, SystemClock(), peers, Keyring(MASTER), AppDirectory(log))
+    context = RoleContext(log, SystemClock(), peers, MasterKey(MASTER), AppDirectory(log))
     services: list[Service] = [context.apps]
     if real:
         role = build_delivery(_delivery_settings(directory), context)

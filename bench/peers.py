@@ -12,7 +12,7 @@ from typing import Protocol
 from bench.gateway_alone import APPKEY, EXPIRES_MS, FIRST_MSGID, MASTER, MESSAGE
 from bench.programs import Built, Program, free_port
 from bench.protocols import NATS_CONNECT, Publisher, masked, mqtt, mqtt_connect, mqtt_text, nats, upgraded
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.gateway.connection import HEADROOM
 from services.gateway.push_frames import PushFrames
 from services.runtime.rpc.transport import Tls
@@ -96,7 +96,7 @@ class Gateway:
         }
         self.program = Program([sys.executable, "-m", "bench.gateway_alone", str(directory), delivery], 0, env)
         self.port = self.program.hear()[0]
-        self._keys = Keyring(MASTER)
+        self._keys = MasterKey(MASTER)
 
     def hello(self, number: int) -> bytes:
         """The upgrade and hello, with a key that proves the device's number."""

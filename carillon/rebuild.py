@@ -116,8 +116,8 @@ async def _ends(log: Log, settings: Settings) -> dict[Partition, int]:
 def _stopped(role: RoleDefinition[Any], settings: Settings) -> contextlib.AbstractContextManager[None]:
     """Hold the lock that the running role holds, because a rebuild replaces its state."""
     if settings.kafka_bootstrap is None:
-        return data_directory.held(settings.data)
-    return data_directory.held(settings.state_dir(role.name), "running.lock")
+        return data_directory.lock_directory(settings.data)
+    return data_directory.lock_directory(settings.state_dir(role.name), "running.lock")
 
 
 def _check_empty(directory: Path) -> None:

@@ -35,7 +35,7 @@ def serve(role: str) -> None:
         if definition.serve is not None:
             definition.serve(env)
         else:
-            with data_directory.held(settings.state_dir(role), "running.lock"):
+            with data_directory.lock_directory(settings.state_dir(role), "running.lock"):
                 uvloop.run(_serve(definition, settings, env))
 
 
@@ -49,7 +49,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             for add_to in built.servicers:
                 add_to(server)
             listeners = [RpcListener(f"{definition.name} calls", server)]
-        await run([operations, *built.services], on_ready=lambda: set_ready(operations), doors=listeners)
+        await run([operations, *built.services], on_ready=lambda: set_ready(operations), listeners=listeners)
 
 
 def _own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ def up() -> None:
         settings = load(Settings, env)
         role_settings = {role: load(role_definition(role).settings, env) for role in ROLES}
         configure(settings.log_level)
-        with data_directory.held(settings.data):
+        with data_directory.lock_directory(settings.data):
             uvloop.run(_up(settings, role_settings))
 
 

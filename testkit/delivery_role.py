@@ -18,7 +18,7 @@ from services.delivery.settings import DeliverySettings
 from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
 from services.domain.apps import AppDirectory
 from services.domain.ids import MessageIds, event_id
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
@@ -108,7 +108,7 @@ class DeliveryHarness:
             "delivery": [self.server.channel()],
             "registry": [registry or LocalServer().channel()],
         }
-        return RoleContext(self.log, self.clock, Peers(channels, TOPICS), Keyring(bytes(32)), AppDirectory(self.log))
+        return RoleContext(self.log, self.clock, Peers(channels, TOPICS), MasterKey(bytes(32)), AppDirectory(self.log))
 
     @contextlib.asynccontextmanager
     async def gateway(self, channel: Channel | None = None) -> AsyncIterator[GatewayClient]:
@@ -246,7 +246,7 @@ class DeliveryHarness:
                 count -= sum(decode(record).WhichOneof("fact") == kind for record in await reader.read())
         await reader.close()
 
-    async def verify(self) -> replay.Verdict:
+    async def verify(self) -> replay.ReplayComparison:
         """Compare the saved state with one rebuilt from the log."""
         partitions = open_state(self.settings, self.directory / "none", self.log).partitions
         ends = await self.log.ends(partitions)

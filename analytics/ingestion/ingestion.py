@@ -25,14 +25,14 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, token
 from services.domain.topics import DEVICES, PUSH_COMMANDS, SESSIONS
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log, Partition, Record, check_log
+from services.runtime.log.port import Log, Partition, Record, check_offsets
 from services.runtime.log.topics import Topic, owned
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED, INSERTED, LAG
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.positions import Progress
+from services.runtime.projection.positions import AppliedPositions
 
 _NO_ANSWER = "the log or the analytics store does not answer"
 _NOT_NOTED = "how far analytics came cannot be noted"
@@ -68,7 +68,7 @@ class Ingestion:
     ) -> None:
         """`state` is the file that keeps the offsets; `instance` names this reader among those of the same store,
         of which one `stores_commands`: push commands."""
-        self.progress = Progress()
+        self.applied = AppliedPositions()
         self._log = log
         self._clickhouse = clickhouse
         self._state = state
@@ -84,7 +84,7 @@ class Ingestion:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=ROLE_NAME)
         self._offsets: Offsets
         self._identity = ""
-        self.progress.advance(self._next)
+        self.applied.advance(self._next)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Heal what the last run left half done, then follow for ever.
@@ -94,10 +94,10 @@ class Ingestion:
         self._offsets = await self._on_thread(Offsets, self._state)
         watching: asyncio.Task[None] | None = None
         try:
-            await until_available(_NO_ANSWER, self._recover)
+            await retry_until_available(_NO_ANSWER, self._recover)
             watching = asyncio.create_task(self._watch(ready))
             devices = [partition for partition in self._next if partition.topic == DEVICES.name]
-            await until_available(_NO_ANSWER, lambda: self._know_devices(devices))
+            await retry_until_available(_NO_ANSWER, lambda: self._know_devices(devices))
             await self._follow()
         finally:
             if watching:
@@ -112,7 +112,7 @@ class Ingestion:
         self._hurry.set()
         try:
             async with asyncio.timeout(self._pace.catch_up_s):
-                await self.progress.wait((partition, end - 1) for partition, end in ends.items() if end)
+                await self.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
         except TimeoutError:
             return self._behind(ends)
         else:
@@ -134,7 +134,7 @@ class Ingestion:
             if self._next[commands] < end and (behind := await self.catch_up()):
                 raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
 
-    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+    async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """Replay: take everything up to the ends and stop; see replay.Fold."""
         self._offsets = await self._on_thread(Offsets, self._state)
         try:
@@ -166,7 +166,7 @@ class Ingestion:
         self._translation = await self._knowing(await self._on_thread(self._offsets.next_offsets))
         batch = await self._on_thread(self._offsets.pending)
         seen = {partition: range_.next for partition, range_ in batch.items()}
-        await check_log(self._log, ROLE_NAME, await self._on_thread(self._offsets.next_offsets) | seen)
+        await check_offsets(self._log, ROLE_NAME, await self._on_thread(self._offsets.next_offsets) | seen)
         if batch:
             logger.info("analytics takes a batch again", partitions=len(batch))
             await self._insert_all(batch, await self._read_again(batch))
@@ -212,7 +212,7 @@ class Ingestion:
         return records
 
     async def _follow(self) -> None:
-        reader = await until_available(_NO_ANSWER, lambda: self._log.open(self._next))
+        reader = await retry_until_available(_NO_ANSWER, lambda: self._log.open(self._next))
         gathering = Gathering(reader, self._pace, self._hurry)
         following = asyncio.create_task(gathering.batch())
         try:
@@ -229,7 +229,7 @@ class Ingestion:
         records = self._not_taken(records)
         if unknown := await self._on_thread(self._translation.unknown, records):
             partitions = [p for p in self._next if p.topic == DEVICES.name and p.number in unknown]
-            await until_available(_NO_ANSWER, lambda: self._know_devices(partitions))
+            await retry_until_available(_NO_ANSWER, lambda: self._know_devices(partitions))
             records = self._not_taken(records)
         if records:
             await self._ingest(records)
@@ -240,25 +240,25 @@ class Ingestion:
     async def _ingest(self, records: Sequence[Record]) -> None:
         batch = _ranges(records)
         reached(Point.RANGE_GATHERED)
-        await until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
+        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
         reached(Point.RANGE_NOTED)
         await self._insert_all(batch, records)
         reached(Point.RANGE_INSERTED)
-        await until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
+        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
         reached(Point.RANGE_ENDED)
         self._advance({partition: range_.next for partition, range_ in batch.items()})
         for record in records:
             APPLIED.labels(ROLE_NAME, record.topic).inc()
 
     async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
-        tables = await self._on_thread(self._translation.tables, records, self._dead_letters.park)
+        tables = await self._on_thread(self._translation.tables, records, self._dead_letters.add)
         await asyncio.gather(
             *(self._insert(table, rows, token(self._identity, table, batch)) for table, rows in tables.items())
         )
 
     async def _insert(self, table: str, rows: pa.Table, token_: str) -> None:
         message = f"rows for {table} cannot be inserted"
-        await until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
+        await retry_until_available(message, lambda: self._clickhouse.insert(table, rows, token_))
         INSERTED.labels(table).inc(rows.num_rows)
 
     async def _watch(self, ready: asyncio.Event) -> None:
@@ -266,7 +266,7 @@ class Ingestion:
         goal = await self._ends()
         try:
             async with asyncio.timeout(self._pace.ready_s):
-                await self.progress.wait((partition, end - 1) for partition, end in goal.items() if end)
+                await self.applied.wait((partition, end - 1) for partition, end in goal.items() if end)
         except TimeoutError:
             logger.warning("analytics starts behind the log", records=self._behind(goal))
         ready.set()
@@ -275,7 +275,7 @@ class Ingestion:
             self._measure(await self._ends())
 
     async def _ends(self) -> dict[Partition, int]:
-        return await until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
+        return await retry_until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
 
     def _measure(self, ends: Mapping[Partition, int]) -> None:
         for topic in SOURCES:
@@ -289,7 +289,7 @@ class Ingestion:
     def _advance(self, offsets: Mapping[Partition, int]) -> None:
         read = {partition: offset for partition, offset in offsets.items() if partition in self._next}
         self._next.update(read)
-        self.progress.advance(read)
+        self.applied.advance(read)
 
     async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -10,17 +10,17 @@ from edge.core.push import Pushes
 from edge.core.tasks import Tasks
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
-from services.domain.targets import Targets
 from services.runtime.process.settings import Settings
 
 
 def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: MessageIds) -> DoorApp:
     """`min_lead_s`: how far ahead a timed message must lie, seconds."""
     writer = CommandWriter("edge", context.log, context.peers, context.clock, settings.partitions)
-    targets = Targets(context.peers, settings.partitions)
+    targets = AudienceResolver(context.peers, settings.partitions)
     pushes = Pushes(writer, targets, ids, context.clock)
     first_answers = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     broadcasts = Broadcasts(context.log, writer, context.peers)

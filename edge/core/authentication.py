@@ -11,7 +11,7 @@ from edge.core.signature import AppRef, Gate
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.runtime.errors import InputError, SignError
 
 
@@ -31,7 +31,7 @@ class Admitted(NamedTuple):
 class Entry:
     """Lets in the requests that an app of the door's platform has signed."""
 
-    def __init__(self, door: str, platform: "Platform.ValueType", apps: AppDirectory, keys: Keyring) -> None:
+    def __init__(self, door: str, platform: "Platform.ValueType", apps: AppDirectory, keys: MasterKey) -> None:
         self._platform = platform
         self._apps = apps
         self._gate = Gate(apps, keys)

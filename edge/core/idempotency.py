@@ -35,7 +35,7 @@ from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
-from services.runtime.rpc.peers import SETTLE_S, Peers
+from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
@@ -101,7 +101,7 @@ class Idempotency:
     async def _find(self, key: bytes) -> GetClaimResponse | None:
         instance = self._instances[partition_of(key, self._partitions) % len(self._instances)]
         try:
-            found: GetClaimResponse = await instance.GetClaim(GetClaimRequest(key=key), timeout=SETTLE_S)
+            found: GetClaimResponse = await instance.GetClaim(GetClaimRequest(key=key), timeout=WAIT_APPLIED_S)
         except NotFoundError:
             return None
         return found

@@ -11,9 +11,9 @@ from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
+from services.domain.audience_resolver import AudienceResolver, ResolvedAudience
 from services.domain.command_writer import CommandWriter, push_command, task_command
 from services.domain.ids import MessageIds
-from services.domain.targets import Resolved, Targets
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process.clock import Clock
@@ -69,7 +69,7 @@ class Prepared(NamedTuple):
 class Pushes:
     """Resolves pushes and gives them ids, then writes them to the log as they are or as a timed task."""
 
-    def __init__(self, writer: CommandWriter, targets: Targets, ids: MessageIds, clock: Clock) -> None:
+    def __init__(self, writer: CommandWriter, targets: AudienceResolver, ids: MessageIds, clock: Clock) -> None:
         self._writer = writer
         self._targets = targets
         self._ids = ids
@@ -80,7 +80,7 @@ class Pushes:
     ) -> Prepared:
         """Look the targets up, or leave them for `due_ms`, and take ids. Nothing is written."""
         if due_ms is not None:
-            resolved = [Resolved(push.audience, _id_count(push.audience)) for push in pushes]
+            resolved = [ResolvedAudience(push.audience, _id_count(push.audience)) for push in pushes]
         elif len(pushes) == 1:
             resolved = [await self._targets.resolve(pushes[0].app.appkey, pushes[0].audience)]
         else:
@@ -92,7 +92,7 @@ class Pushes:
                 receipts.append(Receipt(0, found.unknown))
                 continue
             commands.append(self._command(push, found, "" if commands else request_json, task_key))
-            receipts.append(Receipt(commands[-1].msgid, found.unknown, found.not_found, found.reached))
+            receipts.append(Receipt(commands[-1].msgid, found.unknown, found.not_found, found.device_counts))
         return Prepared(commands, receipts, origin, due_ms, task_key)
 
     async def commit(self, prepared: Prepared) -> None:
@@ -116,7 +116,7 @@ class Pushes:
             raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
         await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
-    def _command(self, push: Push, found: Resolved, request_json: str, task_key: str) -> SendPush:
+    def _command(self, push: Push, found: ResolvedAudience, request_json: str, task_key: str) -> SendPush:
         return SendPush(
             msgid=self._ids.take(found.id_count),
             id_count=found.id_count,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from protos.registry.v1.apps_pb2 import PLATFORM_UNSPECIFIED, Platform
 from services.domain.apps import AppDirectory
 from services.domain.ids import new_secret
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.runtime.errors import SignError
 
 
@@ -31,7 +31,7 @@ def sign_text(text: str, secrets: Sequence[str]) -> str:
 class Gate:
     """Checks signs. An app that does not exist costs what a wrong sign costs, and is answered alike."""
 
-    def __init__(self, apps: AppDirectory, keys: Keyring) -> None:
+    def __init__(self, apps: AppDirectory, keys: MasterKey) -> None:
         self._apps = apps
         self._keys = keys
         self._opened: dict[bytes, str] = {}

@@ -8,16 +8,16 @@ from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
-from services.domain.targets import Targets
 from services.runtime.process.settings import Settings
 
 
 def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> DoorApp:
     writer = CommandWriter("edge", context.log, context.peers, context.clock, settings.partitions)
-    targets = Targets(context.peers, settings.partitions)
+    targets = AudienceResolver(context.peers, settings.partitions)
     pushes = Pushes(writer, targets, ids, context.clock)
     entry = Entry("ios", PLATFORM_IOS, context.apps, context.keys)
     app = door_app("ios")

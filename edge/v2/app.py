@@ -14,17 +14,17 @@ from edge.v2.device.invalid_tokens import InvalidTokens
 from edge.v2.push.handlers import DeviceEndpoint, PushEndpoint
 from edge.v2.tags.string_tags import StringTags
 from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoint
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
-from services.domain.targets import Targets
 from services.runtime.process.settings import Settings
 
 
 def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> DoorApp:
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter("edge", context.log, peers, clock, partitions)
-    targets = Targets(peers, partitions)
+    targets = AudienceResolver(peers, partitions)
     first_answers = Idempotency(Pushes(writer, targets, ids, clock), peers, clock, partitions)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)

@@ -62,7 +62,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     reports = ReportIntake(state, fanout, recorder, clock)
     servicer = DeliveryServicer(state, fanout, reports, recorder, clock, snapshots.restored)
     phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
-    positions = PositionsServicer(pushes.progress)
+    positions = PositionsServicer(pushes.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[
@@ -87,7 +87,7 @@ def _add_own(servicer: DeliveryServicer, phones: VirtualPhonesServicer, server: 
 
 
 def _dead_letters(settings: DeliverySettings) -> DeadLetters:
-    return DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
+    return DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
 
 
 def _places(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Environment, Place]:

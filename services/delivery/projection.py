@@ -17,14 +17,14 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import PENDING, PUSHES_STARTED
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.positions import Progress
+from services.runtime.projection.positions import AppliedPositions
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 _BATCH = 1000
@@ -51,8 +51,8 @@ class PushProjection:
         clock: Clock,
         dead_letters: DeadLetters,
     ) -> None:
-        self.progress = Progress()
-        self.progress.advance({_COMMANDS: 0})
+        self.applied = AppliedPositions()
+        self.applied.advance({_COMMANDS: 0})
         self._log = log
         self._events = events
         self._state = state
@@ -65,13 +65,17 @@ class PushProjection:
 
     async def run(self, ready: asyncio.Event) -> None:
         start = self._events.offsets.get(_COMMANDS, 0)
-        end = (await until_available(NO_ANSWER, lambda: self._log.ends([_COMMANDS]), role=self.name))[_COMMANDS]
-        reader = await until_available(NO_ANSWER, lambda: self._log.open({_COMMANDS: start}), role=self.name)
+        end = (await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([_COMMANDS]), role=self.name))[
+            _COMMANDS
+        ]
+        reader = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.open({_COMMANDS: start}), role=self.name
+        )
         try:
             while True:
                 await self._decide()
-                self.progress.advance({_COMMANDS: self._events.offsets.get(_COMMANDS, 0)})
-                if self.progress.has(_COMMANDS, end - 1):
+                self.applied.advance({_COMMANDS: self._events.offsets.get(_COMMANDS, 0)})
+                if self.applied.has(_COMMANDS, end - 1):
                     ready.set()
                 for record in await self._read(reader):
                     self._apply(record)
@@ -84,14 +88,14 @@ class PushProjection:
             try:
                 return await reader.read(max_records=_BATCH)
             except UnavailableError as error:
-                logger.warning(NO_ANSWER, role=self.name, error=str(error))
+                logger.warning(LOG_UNAVAILABLE, role=self.name, error=str(error))
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
     def _apply(self, record: Record) -> None:
         try:
             self._events.apply(record, decode(record))
         except (DecodeError, ValueError) as error:
-            self._dead_letters.park(record, error)
+            self._dead_letters.add(record, error)
             self._events.skip(record)
 
     async def _decide(self) -> None:

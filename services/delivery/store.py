@@ -10,12 +10,12 @@ from services.delivery.state import serialization
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import NO_ANSWER, Log, Partition, check_log
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, check_offsets
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.merge import Dated, Merge
+from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
@@ -40,7 +40,7 @@ class DeliveryStore:
     @property
     def partitions(self) -> frozenset[Partition]:
         """The partitions of the log that the state is folded from."""
-        return self._follower.folded
+        return self._follower.sources
 
     def offsets(self) -> dict[Partition, int]:
         return dict(self._follower.reached)
@@ -68,7 +68,7 @@ class MergedFollower:
         offsets: Mapping[Partition, int],
     ) -> None:
         self.reached = dict(offsets)
-        self.folded = frozenset(
+        self.sources = frozenset(
             [Partition(PUSH_COMMANDS.name, 0), *(Partition(t.name, n) for t in (PUSHES, DELIVERIES) for n in owned)]
         )
         self._state = state
@@ -78,10 +78,12 @@ class MergedFollower:
     async def offsets(self) -> dict[Partition, int]:
         return dict(self.reached)
 
-    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+    async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """See replay.Fold."""
-        await check_log(self._log, "delivery", self.reached)
-        merge = Merge(self._log, self.reached, {partition: ends[partition] for partition in self.folded}, _LEAD_MS)
+        await check_offsets(self._log, "delivery", self.reached)
+        merge = MergedReader(
+            self._log, self.reached, {partition: ends[partition] for partition in self.sources}, _LEAD_MS
+        )
         try:
             async for batch in merge.batches():
                 await asyncio.to_thread(self._fold, batch)
@@ -89,12 +91,12 @@ class MergedFollower:
         finally:
             await merge.close()
 
-    def _fold(self, batch: Sequence[Dated]) -> None:
+    def _fold(self, batch: Sequence[TimedRecord]) -> None:
         for record, message, _ in batch:
             try:
                 self._state.apply(record, message)
             except ValueError as error:
-                self._dead_letters.park(record, error)
+                self._dead_letters.add(record, error)
             self.reached[Partition(record.topic, record.partition)] = record.offset + 1
 
 
@@ -113,9 +115,11 @@ class Snapshots:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="delivery-snapshot")
 
     async def run(self, ready: asyncio.Event) -> None:
-        ends = await until_available(NO_ANSWER, lambda: self._log.ends(self._store.partitions), role=self.name)
+        ends = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=self.name
+        )
         for follower in self._store.followers:
-            await follower.fold_until(ends, lambda count: None)
+            await follower.apply_until(ends, lambda count: None)
         self._events.offsets |= self._store.offsets()
         self.restored.set()
         ready.set()

@@ -7,13 +7,13 @@ from typing import assert_never
 from google.protobuf.message import DecodeError
 
 from protos.registry.v1.apps_pb2 import App, AppFact
-from services.domain.revocations import NONE_REVOKED, RevokedNumbers
+from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
 from services.runtime.process.logs import logger
-from services.runtime.process.retries import until_available
-from services.runtime.projection.positions import Progress
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.positions import AppliedPositions
 
 _PARTITION = Partition(APPS.name, 0)
 _REFRESH_S = 2.0
@@ -27,9 +27,9 @@ class AppDirectory:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._apps: dict[str, App] = {}
-        self._revoked: dict[tuple[str, int], RevokedNumbers] = {}
+        self._revoked: dict[tuple[str, int], RevokedKeys] = {}
         self._listeners: list[Callable[[str], None]] = []
-        self.progress = Progress()
+        self.applied = AppliedPositions()
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Task[None] | None = None
 
@@ -40,7 +40,7 @@ class AppDirectory:
         """Every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
 
-    def revoked(self, appkey: str, partition: int) -> RevokedNumbers:
+    def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """The numbers of the app's devices in the partition whose keys are refused."""
         return self._revoked.get((appkey, partition), NONE_REVOKED)
 
@@ -69,17 +69,19 @@ class AppDirectory:
             async with asyncio.timeout(_REFRESH_S):
                 end = (await self._log.ends([_PARTITION]))[_PARTITION]
                 if end:
-                    await self.progress.wait([(_PARTITION, end - 1)])
+                    await self.applied.wait([(_PARTITION, end - 1)])
         except (TimeoutError, UnavailableError) as error:
             logger.warning("the apps may not be up to date", error=str(error))
 
     async def run(self, ready: asyncio.Event) -> None:
-        end = (await until_available(NO_ANSWER, lambda: self._log.ends([_PARTITION]), role=self.name))[_PARTITION]
-        self.progress.advance({_PARTITION: 0})
-        reader = await until_available(NO_ANSWER, lambda: self._log.open({_PARTITION: 0}), role=self.name)
+        end = (await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([_PARTITION]), role=self.name))[
+            _PARTITION
+        ]
+        self.applied.advance({_PARTITION: 0})
+        reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open({_PARTITION: 0}), role=self.name)
         try:
             while not ready.is_set():
-                if end == 0 or self.progress.has(_PARTITION, end - 1):
+                if end == 0 or self.applied.has(_PARTITION, end - 1):
                     ready.set()
                 else:
                     await self._fold(reader)
@@ -89,10 +91,10 @@ class AppDirectory:
             await reader.close()
 
     async def _fold(self, reader: Reader) -> None:
-        records = await until_available(NO_ANSWER, reader.read, role=self.name)
+        records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)
         for record in records:
             self._apply(record)
-        self.progress.advance({_PARTITION: records[-1].offset + 1})
+        self.applied.advance({_PARTITION: records[-1].offset + 1})
 
     def _apply(self, record: Record) -> None:
         try:
@@ -106,7 +108,7 @@ class AppDirectory:
                 self._apps[fact.app.appkey] = fact.app
             case "revocations":
                 record = fact.revocations
-                self._revoked[record.appkey, record.partition] = RevokedNumbers.of(record)
+                self._revoked[record.appkey, record.partition] = RevokedKeys.of(record)
                 for listener in self._listeners:
                     listener(record.appkey)
             case "changed" | None:

@@ -12,14 +12,14 @@ REVOKED = "revoked"
 
 
 @dataclass(frozen=True, slots=True)
-class RevokedNumbers:
+class RevokedKeys:
     """All numbers below `below`, and some from there on. Device numbers are given out once, so they stay revoked."""
 
     below: int = 0
     others: BitMap = field(default_factory=BitMap)
 
     @classmethod
-    def of(cls, record: Revocations) -> "RevokedNumbers":
+    def of(cls, record: Revocations) -> "RevokedKeys":
         """ValueError: its numbers are no bitmap."""
         return cls(record.below, BitMap.deserialize(record.numbers) if record.numbers else BitMap())
 
@@ -31,7 +31,7 @@ class RevokedNumbers:
         yield from self.others
 
 
-NONE_REVOKED = RevokedNumbers()
+NONE_REVOKED = RevokedKeys()
 
 
 def revocations_key(record: Revocations) -> bytes:

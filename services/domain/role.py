@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.runtime.log.port import Log, Partition
 from services.runtime.process.clock import Clock
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings
 from services.runtime.projection import replay
-from services.runtime.projection.replay import State, Verdict
+from services.runtime.projection.replay import ReplayComparison, State
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Server
 
@@ -29,7 +29,7 @@ class RoleContext:
     log: Log
     clock: Clock
     peers: Peers
-    keys: Keyring
+    keys: MasterKey
     apps: AppDirectory
 
 
@@ -58,7 +58,7 @@ class ReplaySupport(Generic[S]):
     """
 
     rebuild: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[str]]
-    verify: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[Verdict]]
+    verify: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[ReplayComparison]]
     fill: Callable[[S, Path, Log, Ends, OnCount, OnCount], Awaitable[str]]
     reads_device_records: bool = False
     reads_app_changes: bool = False
@@ -91,7 +91,7 @@ def state_replay(
         directory = settings.state_dir(role)
         return await replay.rebuild(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
 
-    async def verify(settings: S, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> Verdict:
+    async def verify(settings: S, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> ReplayComparison:
         directory = settings.state_dir(role)
         return await replay.verify(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
@@ -13,7 +13,7 @@ from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import Settings, addresses
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Tls, connect
@@ -59,13 +59,13 @@ async def _reached_log(settings: Settings) -> Log:
     """The log, as soon as Kafka answers: the cluster may start together with the roles, or later."""
     if settings.kafka_bootstrap is None:
         return await open_log(settings)
-    return await until_available("the log cannot be reached yet", lambda: open_log(settings))
+    return await retry_until_available("the log cannot be reached yet", lambda: open_log(settings))
 
 
 @asynccontextmanager
 async def role_context(settings: Settings, peers: Peers) -> AsyncIterator[RoleContext]:
     """Everything a role is built with; the apps are known on entry. Closed in reverse on exit."""
-    keys = Keyring.load(settings.key_file)
+    keys = MasterKey.load(settings.key_file)
     log = await _reached_log(settings)
     apps = AppDirectory(log)
     following = asyncio.create_task(apps.run(known := asyncio.Event()))

@@ -5,23 +5,23 @@ from pyroaring import BitMap
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.revocations import REVOKED, RevokedNumbers
+from services.domain.revocations import REVOKED, RevokedKeys
 
 
-def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedNumbers) -> Revocations | None:
+def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKeys) -> Revocations | None:
     """The device's number is added; None when it is revoked already, or nobody has the token."""
     if device is None or device.number in revoked:
         return None
     others = BitMap(revoked.others)
     others.add(device.number)
-    return _record(command, device.partition, RevokedNumbers(revoked.below, others))
+    return _record(command, device.partition, RevokedKeys(revoked.below, others))
 
 
-def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedNumbers, next_number: int) -> Revocations | None:
+def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:
     """Everything below the next free number; None when that is so already."""
     if all(number in revoked for number in range(revoked.below, next_number)):
         return None
-    return _record(command, partition, RevokedNumbers(next_number))
+    return _record(command, partition, RevokedKeys(next_number))
 
 
 def removed(device: Device, revocations: Revocations) -> Device:
@@ -33,7 +33,7 @@ def removed(device: Device, revocations: Revocations) -> Device:
     return changed
 
 
-def _record(command: DeviceCommand, partition: int, revoked: RevokedNumbers) -> Revocations:
+def _record(command: DeviceCommand, partition: int, revoked: RevokedKeys) -> Revocations:
     return Revocations(
         appkey=command.appkey,
         partition=partition,

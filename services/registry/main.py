@@ -29,7 +29,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     revocations = RevocationWorker(projection.device_follower, projection.device_table, context.apps, context.clock)
     lookups = Lookups(projection.devices, projection.aliases)
     servicer = RegistryServicer(context, lookups, settings.partitions, owns_apps=settings.shard == 0)
-    positions = PositionsServicer(*(follower.progress for follower in projection.followers))
+    positions = PositionsServicer(*(follower.applied for follower in projection.followers))
 
     def close_devices() -> None:
         lookups.close()

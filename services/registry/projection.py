@@ -37,7 +37,7 @@ class RegistryProjection:
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
-        self._dead_letters = settings.data / "parked" / f"{ROLE_NAME}.jsonl"
+        self._dead_letters = settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl"
         rules = DeviceRules(
             self.device_table, find_app, settings.partitions, on_revocations, publishes_revocations=True
         )
@@ -63,7 +63,7 @@ class RegistryProjection:
             rules,
             self.devices,
             DeadLetters(self._dead_letters, ROLE_NAME),
-            folds=_partitions(SESSIONS, numbers),
+            applies=_partitions(SESSIONS, numbers),
             decides=_partitions(DEVICE_COMMANDS, numbers),
             own=_partitions(DEVICES, numbers),
         )
@@ -76,7 +76,7 @@ class RegistryProjection:
             AliasRules(AliasTable(self.aliases), settings.shard, settings.shards),
             self.aliases,
             DeadLetters(self._dead_letters, name),
-            folds=[*_partitions(DEVICES, numbers), *_partitions(SESSIONS, numbers)],
+            applies=[*_partitions(DEVICES, numbers), *_partitions(SESSIONS, numbers)],
             decides=_partitions(DEVICES, numbers),
         )
 
@@ -114,8 +114,8 @@ async def decide_device_commands(settings: Settings, directory: Path, log: Log) 
         log,
         DeviceRules(DeviceTable(store), apps.get, settings.partitions),
         store,
-        DeadLetters(directory / "parked.jsonl", ROLE_NAME),
-        folds=(),
+        DeadLetters(directory / "dead-letters.jsonl", ROLE_NAME),
+        applies=(),
         decides=_partitions(DEVICE_COMMANDS, numbers),
         own=_partitions(DEVICES, numbers),
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from services.domain.apps import AppDirectory
 from services.domain.meta import stamp
-from services.domain.revocations import RevokedNumbers
+from services.domain.revocations import RevokedKeys
 from services.registry.decide_revocations import removed
 from services.registry.rules import device_fact, published
 from services.registry.store import DeviceTable
@@ -42,19 +42,19 @@ class RevocationWorker:
     async def run(self, ready: asyncio.Event) -> None:
         """The follower must be ready."""
         self._loop = asyncio.get_running_loop()
-        await self._follower.note(self._left_by_a_crash)
+        await self._follower.write(self._left_by_a_crash)
         ready.set()
         while True:
             self._news.clear()
             self._is_done = False
             while not self._is_done:
-                await self._follower.note(self._some_removals)
+                await self._follower.write(self._some_removals)
             await self._news.wait()
 
     def _left_by_a_crash(self) -> Sequence[Fact]:
         facts = []
         for record in self._devices.revocations():
-            revoked = RevokedNumbers.of(record)
+            revoked = RevokedKeys.of(record)
             if revoked != self._apps.revoked(record.appkey, record.partition):
                 facts.append(published(record))
             for number in revoked.others:

@@ -197,7 +197,7 @@ class RegistryServicer(RegistryServiceServicer):
         last = (await self._writer.append(facts, origin if origin != Origin() else None))[-1]
         try:
             async with asyncio.timeout(_APPLY_S):
-                await self._context.apps.progress.wait([(Partition(last.topic, last.partition), last.offset)])
+                await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         except TimeoutError:
             raise DeadlineError(f"app {app.appkey} is in the log, but not known here yet; list the apps") from None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
-from services.domain.revocations import NONE_REVOKED, REVOKED, RevokedNumbers
+from services.domain.revocations import NONE_REVOKED, REVOKED, RevokedKeys
 from services.runtime.errors import CarillonError
 from services.runtime.projection.store import SqliteStore
 
@@ -84,17 +84,17 @@ class DeviceTable:
 
     def revoke(self, revocations: Revocations) -> None:
         """Write the record over the one known. ValueError: its numbers are no bitmap."""
-        RevokedNumbers.of(revocations)
+        RevokedKeys.of(revocations)
         self._rows.execute(
             "INSERT INTO revocations VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET record = excluded.record",
             (revocations.appkey, revocations.partition, revocations.SerializeToString(deterministic=True)),
         )
 
-    def revoked(self, appkey: str, partition: int) -> RevokedNumbers:
+    def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """The numbers whose keys are refused."""
         query = "SELECT record FROM revocations WHERE appkey = ? AND partition = ?"
         row = self._rows.execute(query, (appkey, partition)).fetchone()
-        return RevokedNumbers.of(Revocations.FromString(row[0])) if row else NONE_REVOKED
+        return RevokedKeys.of(Revocations.FromString(row[0])) if row else NONE_REVOKED
 
     def revocations(self) -> list[Revocations]:
         """The record of each app and partition that has one."""

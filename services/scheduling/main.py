@@ -4,9 +4,9 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.domain.targets import Targets
 from services.runtime.log.port import Log
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.projection.replay import State
@@ -24,11 +24,11 @@ def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> State
 def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
     projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
-    targets = Targets(context.peers, settings.partitions)
+    targets = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     timer = Timer(projection.follower, projection.tasks, targets, writer, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)
-    positions = PositionsServicer(projection.follower.progress)
+    positions = PositionsServicer(projection.follower.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[projection, timer],

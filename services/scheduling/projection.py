@@ -50,8 +50,8 @@ class SchedulingProjection:
             log,
             TaskRules(self.tasks),
             self._store,
-            DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
-            folds=(),
+            DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
+            applies=(),
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
         )

@@ -35,16 +35,16 @@ class SchedulingServicer(SchedulingServiceServicer):
         self._outstanding = Outstanding(follower, committed)
 
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
-        task = await self._follower.ask(self._tasks.find, request.task_key)
+        task = await self._follower.query(self._tasks.find, request.task_key)
         if task is None or task.scheduled.scheduled.at_once or not task.is_of(request.appkeys):
             raise NotFoundError("task_key: there is no such timed task of these apps")
         return GetTaskResponse(task=_answer(task))
 
     async def ListTasks(self, request: ListTasksRequest, context: Context) -> ListTasksResponse:
-        return await self._follower.ask(self._page, request)
+        return await self._follower.query(self._page, request)
 
     async def GetClaim(self, request: GetClaimRequest, context: Context) -> GetClaimResponse:
-        found = await self._follower.ask(self._tasks.find_claim, request.key)
+        found = await self._follower.query(self._tasks.find_claim, request.key)
         if found is None:
             raise NotFoundError("no such claim")
         if found.is_waiting:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from protos.push.v1.push_pb2 import SendPush
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
-from services.domain.targets import Targets
 from services.domain.topics import TASKS
 from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError
 from services.runtime.process.clock import Clock
@@ -36,7 +36,7 @@ class Timer:
     name = "scheduling-timer"
 
     def __init__(
-        self, follower: Follower, tasks: TaskTable, targets: Targets, writer: CommandWriter, clock: Clock
+        self, follower: Follower, tasks: TaskTable, targets: AudienceResolver, writer: CommandWriter, clock: Clock
     ) -> None:
         self._follower = follower
         self._tasks = tasks
@@ -48,7 +48,7 @@ class Timer:
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
         while True:
-            change = self._follower.progress.change
+            change = self._follower.applied.change
             failed = await self._fire()
             await self._until_next(change, failed)
 
@@ -59,7 +59,7 @@ class Timer:
             noted = await self._note_due()
         failed = 0
         after = FIRST
-        while page := await self._follower.ask(self._tasks.fell_due, after, _PAGE):
+        while page := await self._follower.query(self._tasks.fell_due, after, _PAGE):
             done = await asyncio.gather(*(self._send(task) for task in page))
             sent = [task for task, was_sent in zip(page, done, strict=True) if was_sent]
             await self._note_sent(sent)
@@ -69,7 +69,7 @@ class Timer:
 
     async def _until_next(self, change: asyncio.Event, failed: int) -> None:
         """Wait until a task falls due, a failed one is to be tried again, or the tasks change."""
-        due_ms = await self._follower.ask(self._tasks.next_due_ms)
+        due_ms = await self._follower.query(self._tasks.next_due_ms)
         moments = [due_ms] if due_ms is not None else []
         if failed:
             moments.append(self._clock.now_ms() + RETRY_MS)
@@ -95,14 +95,14 @@ class Timer:
                 reached(Point.TASK_DUE)
             return [Fact(TASKS, partition, key.encode(), decide.fell_due(key, now_ms)) for key, partition in due]
 
-        await self._follower.note(choose)
+        await self._follower.write(choose)
         if count:
             reached(Point.TASK_FELL_DUE)
         return count
 
     async def _note_sent(self, tasks: Sequence[StoredTask]) -> None:
         now_ms = self._clock.now_ms()
-        await self._follower.note(
+        await self._follower.write(
             lambda: [
                 Fact(TASKS, task.partition, task.task_key.encode(), decide.sent(task.task_key, now_ms))
                 for task in tasks

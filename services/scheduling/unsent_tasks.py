@@ -27,8 +27,8 @@ class Outstanding:
     async def _watch(self) -> None:
         try:
             while self._waiting:
-                change = self._follower.progress.change
-                left = await self._follower.ask(self._tasks.at_once)
+                change = self._follower.applied.change
+                left = await self._follower.query(self._tasks.at_once)
                 for task_key in self._waiting.keys() - left:
                     self._waiting.pop(task_key).set_result(None)
                 if self._waiting:

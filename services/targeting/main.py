@@ -24,7 +24,7 @@ def open_state(settings: TargetingSettings, directory: Path, log: Log) -> State:
 def build(settings: TargetingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log and answer queries from memory."""
     projection = TargetingProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
-    servicer, positions = TargetingServicer(projection), PositionsServicer(projection.follower.progress)
+    servicer, positions = TargetingServicer(projection), PositionsServicer(projection.follower.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[projection],

@@ -31,8 +31,8 @@ class TargetingProjection:
     def __init__(self, settings: TargetingSettings, directory: Path, log: Log, clock: Clock) -> None:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self.state = TargetingState(numbers, settings.zone(), clock)
-        dead_letters = DeadLetters(settings.data / "parked" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
-        self.follower = Follower(ROLE_NAME, log, self.state, self.state, dead_letters, folds=self.state.folds())
+        dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
+        self.follower = Follower(ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.folds())
         self.followers: Sequence[Follower] = (self.follower,)
         self._snapshots = Snapshots(directory, self.state)
         self._clock = clock
@@ -54,12 +54,12 @@ class TargetingProjection:
         """Run a query on the state between two batches. UnavailableError: the state has not caught up with the log."""
         if self._ready is None or not self._ready.is_set():
             raise UnavailableError("targeting is still reading the log, or is stopping; ask again")
-        return await self.follower.ask(question, *arguments)
+        return await self.follower.query(question, *arguments)
 
     async def run(self, ready: asyncio.Event) -> None:
         self._ready = ready
         disk = ThreadPoolExecutor(1, thread_name_prefix="targeting-snapshot")
-        await self.follower.ask(self._snapshots.restore)
+        await self.follower.query(self._snapshots.restore)
         saving = asyncio.create_task(self._save_regularly(disk))
         try:
             await self.follower.run(ready)
@@ -78,7 +78,7 @@ class TargetingProjection:
             await self._clock.sleep_until(self._clock.now_ms() + self._snapshot_s * 1000)
             try:
                 for number in self._snapshots.partitions:
-                    if taken := await self.follower.ask(self._snapshots.take, number):
+                    if taken := await self.follower.query(self._snapshots.take, number):
                         await _run_in(disk, self._snapshots.write, number, taken)
             except Exception as error:
                 logger.error("targeting could not save a snapshot; it tries again later", exc_info=error)

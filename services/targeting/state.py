@@ -11,7 +11,7 @@ from pyroaring import BitMap
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionBatch, SessionFact
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
-from services.domain.revocations import RevokedNumbers
+from services.domain.revocations import RevokedKeys
 from services.domain.topics import DEVICES, SESSIONS
 from services.runtime.log.port import Partition, Record
 from services.runtime.process.clock import Clock
@@ -72,7 +72,7 @@ class AppIndex:
 
     def revoke(self, revocations: Revocations) -> None:
         """Forget the devices whose keys were revoked; the records that remove them one by one may come much later."""
-        revoked = RevokedNumbers.of(revocations)
+        revoked = RevokedKeys.of(revocations)
         for number in self.reachable & (BitMap(range(revoked.below)) | revoked.others):
             self.remove(number)
 

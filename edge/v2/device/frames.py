@@ -8,10 +8,10 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import device_protocol as protocol
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.ids import new_token
 from services.domain.role import RoleContext
-from services.domain.targets import Targets
 from services.domain.topics import SESSIONS, device_key
 from services.runtime.errors import InputError, NotFoundError, SignError
 from services.runtime.log.topics import partition_of
@@ -29,7 +29,7 @@ class Caller(msgspec.Struct, frozen=True):
 class DeviceDoor:
     """Answers one frame: a welcome, an ok, or the error tree."""
 
-    def __init__(self, context: RoleContext, writer: CommandWriter, targets: Targets, partitions: int) -> None:
+    def __init__(self, context: RoleContext, writer: CommandWriter, targets: AudienceResolver, partitions: int) -> None:
         self._context = context
         self._writer = writer
         self._targets = targets

@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_SANDBOX,
     App,
 )
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.logs import logger
 
@@ -45,7 +45,7 @@ class ApnsCredentials:
     environment: Environment = Environment.PRODUCTION
 
 
-def opened(app: App, keys: Keyring) -> ApnsCredentials | None:
+def opened(app: App, keys: MasterKey) -> ApnsCredentials | None:
     """The app's credentials; None while it has none. CarillonError: they were sealed with another master key."""
     if not app.HasField("apns"):
         return None
@@ -65,7 +65,7 @@ class OpenedCredentials:
     A key that was sealed with another master key is logged and counts as none.
     """
 
-    def __init__(self, keys: Keyring) -> None:
+    def __init__(self, keys: MasterKey) -> None:
         self._keys = keys
         self._known: dict[str, tuple[App, ApnsCredentials | None]] = {}
 
@@ -83,7 +83,7 @@ class OpenedCredentials:
             return None
 
 
-def sealed(app: App, pem: str, keys: Keyring) -> bytes:
+def sealed(app: App, pem: str, keys: MasterKey) -> bytes:
     """The key as the app's record holds it. InputError, without a word of what was given, when it is none."""
     return keys.seal(_checked(pem), _context(app))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from services.runtime.errors import ConflictError, InputError
 from services.runtime.log.topics import Topics
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 
 
 class Partition(NamedTuple):
@@ -47,7 +47,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 RECORD_OVERHEAD_BYTES = 500
 
-NO_ANSWER = "the log does not answer"
+LOG_UNAVAILABLE = "the log does not answer"
 """What every reader says while it asks again."""
 
 
@@ -117,9 +117,9 @@ class Log(Protocol):
         ...
 
 
-async def check_log(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
+async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
     """ConflictError: the state that these offsets belong to has seen records that the log does not hold."""
-    ends = await until_available(NO_ANSWER, lambda: log.ends(offsets), role=role) if offsets else {}
+    ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(offsets), role=role) if offsets else {}
     for partition, next_offset in offsets.items():
         if next_offset > ends[partition]:
             raise ConflictError(

@@ -10,7 +10,7 @@ from services.runtime.errors import CarillonError, ConflictError
 
 
 @contextmanager
-def held(directory: Path, name: str = "carillon.lock") -> Iterator[None]:
+def lock_directory(directory: Path, name: str = "carillon.lock") -> Iterator[None]:
     """Hold the directory; ConflictError when another process does. A killed process holds nothing.
 
     CarillonError: the directory cannot be made or written.

@@ -38,7 +38,7 @@ def configure(level: str) -> None:
     )
     handler = logging.StreamHandler()
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processor=renderer))
-    handler.addFilter(Repeats(_REPETITIVE, time.monotonic))
+    handler.addFilter(RepeatFilter(_REPETITIVE, time.monotonic))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -46,7 +46,7 @@ def configure(level: str) -> None:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-class Repeats(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets the same message of a library through once in ten seconds, and says then how many were left out."""
 
     def __init__(self, library: str, now_s: Callable[[], float]) -> None:

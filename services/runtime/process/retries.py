@@ -12,7 +12,7 @@ _LAST_RETRY_S = 10.0
 Result = TypeVar("Result")
 
 
-async def until_available(message: str, attempt: Callable[[], Awaitable[Result]], **context: str) -> Result:
+async def retry_until_available(message: str, attempt: Callable[[], Awaitable[Result]], **context: str) -> Result:
     """Try until it raises no UnavailableError, after ever longer pauses: nothing is skipped.
 
     Each failure is logged as `message` with the context.

@@ -26,11 +26,11 @@ async def run(
     start_seconds: float = 600,
     stop_seconds: float = 30,
     *,
-    doors: Sequence[Service] = (),
+    listeners: Sequence[Service] = (),
 ) -> None:
     """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the orderly stop.
 
-    `doors` start before all services, whose callers wait until what they need is there, and stop before them too.
+    `listeners` start before all services, whose callers wait until what they need is there, and stop before them too.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ async def run(
         loop.add_signal_handler(number, stopping.set)
     tasks: list[tuple[Service, asyncio.Task[None]]] = []
     try:
-        for service in [*doors, *services]:
+        for service in [*listeners, *services]:
             if stopping.is_set():
                 break
             ready = asyncio.Event()
@@ -50,7 +50,7 @@ async def run(
             on_ready()
         await _first(stopping.wait(), *(task for _, task in tasks))
     finally:
-        opened, behind = tasks[: len(doors)], tasks[len(doors) :]
+        opened, behind = tasks[: len(listeners)], tasks[len(listeners) :]
         for service, task in [*reversed(opened), *reversed(behind)]:
             await _stop(service, task, stop_seconds)
 

@@ -127,10 +127,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         authority, cert, key = self.kafka_tls_authority, self.kafka_tls_cert, self.kafka_tls_key
         if (cert is None) != (key is None):
             raise SettingsError(f"{PREFIX}KAFKA_TLS_CERT and {PREFIX}KAFKA_TLS_KEY go together")
-        with _told(f"{PREFIX}KAFKA_TLS_AUTHORITY is {authority!r}"):
+        with _naming_setting(f"{PREFIX}KAFKA_TLS_AUTHORITY is {authority!r}"):
             context = tls_context(Path(authority) if authority else None)
         if cert is not None and key is not None:
-            with _told(f"{PREFIX}KAFKA_TLS_CERT is {cert!r} and {PREFIX}KAFKA_TLS_KEY {key!r}"):
+            with _naming_setting(f"{PREFIX}KAFKA_TLS_CERT is {cert!r} and {PREFIX}KAFKA_TLS_KEY {key!r}"):
                 add_client_certificate(context, Path(cert), Path(key))
         return context
 
@@ -141,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(f"{PREFIX}KAFKA_SASL_MECHANISM is {given}; use {', '.join(MECHANISMS)}")
         if user is None or file is None:
             raise SettingsError(f"{PREFIX}KAFKA_SASL_USER and {PREFIX}KAFKA_SASL_PASSWORD_FILE are needed with SASL")
-        with _told(f"{PREFIX}KAFKA_SASL_PASSWORD_FILE is {file!r}"):
+        with _naming_setting(f"{PREFIX}KAFKA_SASL_PASSWORD_FILE is {file!r}"):
             return Login(mechanism, user, read_password(Path(file)))
 
 
@@ -185,7 +185,7 @@ def addresses(role: str, env: Mapping[str, str]) -> list[str]:
 
 
 @contextmanager
-def _told(setting: str) -> Iterator[None]:
+def _naming_setting(setting: str) -> Iterator[None]:
     """Says which setting it is whose file is not what it should be."""
     try:
         yield

@@ -23,7 +23,7 @@ class DeadLetters:
         self._limit = limit
         self._count = 0
 
-    def park(self, record: Record, error: Exception) -> None:
+    def add(self, record: Record, error: Exception) -> None:
         self._count += 1
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         line = {**place, "error": str(error), "value": base64.b64encode(record.value).decode()}

@@ -19,17 +19,17 @@ from google.protobuf.message import DecodeError
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import NO_ANSWER, Log, NewRecord, Partition, Reader, Record, check_log
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Reader, Record, check_offsets
 from services.runtime.log.topics import Topic
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED, APPLIED
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.positions import Progress
+from services.runtime.projection.positions import AppliedPositions
 
 _LAST_NOTES_S = 5.0
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class Fact(NamedTuple):
@@ -41,7 +41,7 @@ class Fact(NamedTuple):
     message: Any
 
 
-class Rules(Protocol):
+class Decider(Protocol):
     """What one role does with records, called from one thread."""
 
     def apply(self, record: Record, message: Any) -> None:
@@ -53,8 +53,8 @@ class Rules(Protocol):
         ...
 
 
-class Storage(Protocol):
-    """Where the state and its offsets live. SqliteStore is one; MemoryStorage another."""
+class TransactionalStore(Protocol):
+    """Where the state and its offsets live. SqliteStore is one; MemoryStore another."""
 
     def offsets(self) -> dict[Partition, int]: ...
     def begin(self) -> None: ...
@@ -62,7 +62,7 @@ class Storage(Protocol):
     def rollback(self) -> None: ...
 
 
-class MemoryStorage:
+class MemoryStore:
     """Offsets beside a state in memory, which cannot roll back; for roles that only fold."""
 
     def __init__(self, offsets: Mapping[Partition, int] | None = None) -> None:
@@ -88,11 +88,11 @@ class Follower:
         self,
         role: str,
         log: Log,
-        rules: Rules,
-        storage: Storage,
+        rules: Decider,
+        storage: TransactionalStore,
         dead_letters: DeadLetters,
         *,
-        folds: Sequence[Partition],
+        applies: Sequence[Partition],
         decides: Sequence[Partition] = (),
         own: Sequence[Partition] = (),
     ) -> None:
@@ -102,12 +102,12 @@ class Follower:
         afterwards they are applied as they are made. Drafts to other topics (commands to others) are not applied.
         """
         self.role = self.name = role
-        self.progress = Progress()
+        self.applied = AppliedPositions()
         self._log = log
         self._rules = rules
         self._storage = storage
         self._dead_letters = dead_letters
-        self._folds = frozenset(folds)
+        self._applies = frozenset(applies)
         self._decides = frozenset(decides)
         self._own = list(own)
         self._own_topics = {partition.topic for partition in own}
@@ -116,11 +116,11 @@ class Follower:
         self._turn = asyncio.Lock()
         self._notes: set[asyncio.Task[None]] = set()
 
-    async def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
+    async def query(self, query: Callable[..., Result], *arguments: Any) -> Result:
         """Run a query between batches, in the thread that owns the state."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, question, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, query, *arguments)
 
-    async def note(self, choose: Callable[[], Sequence[Fact]]) -> None:
+    async def write(self, choose: Callable[[], Sequence[Fact]]) -> None:
         """Write down what the role decides by itself, such as that a moment has come. Only once `run` is ready.
 
         `choose` runs between two batches, in the thread that owns the state, so no command is decided between what it
@@ -146,8 +146,8 @@ class Follower:
         await self._catch_up_with_own_facts()
         await self._catch_up_where_fresh()
         starts = await self.offsets()
-        reading = {p: starts.get(p, 0) for p in self._folds | self._decides}
-        self.progress.advance({**self._own_ends, **reading}, self._own_ends)
+        reading = {p: starts.get(p, 0) for p in self._applies | self._decides}
+        self.applied.advance({**self._own_ends, **reading}, self._own_ends)
         goal = await self._ends(reading)
         reader = await self._open(reading)
         try:
@@ -163,38 +163,38 @@ class Follower:
 
     async def offsets(self) -> dict[Partition, int]:
         """The next offset of each partition that the state has seen."""
-        return await self.ask(self._storage.offsets)
+        return await self.query(self._storage.offsets)
 
     @property
-    def folded(self) -> frozenset[Partition]:
+    def sources(self) -> frozenset[Partition]:
         """Everything that the state is folded from: what a replay reads."""
-        return self._folds.union(self._own)
+        return self._applies.union(self._own)
 
-    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+    async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """Replay: fold own facts, then others', up to the ends and no further, deciding nothing.
 
         Tells with each batch by how many offsets it went on, those of records compacted away included.
         """
         await self._check_log()
-        for partitions in (self._own, self._folds):
+        for partitions in (self._own, self._applies):
             await self._fold(await self.offsets(), {p: ends[p] for p in partitions}, on_batch)
 
     async def _check_log(self) -> None:
         offsets = await self.offsets()
-        known = self._folds.union(self._decides, self._own)
-        await check_log(self._log, self.role, {p: offset for p, offset in offsets.items() if p in known})
+        known = self._applies.union(self._decides, self._own)
+        await check_offsets(self._log, self.role, {p: offset for p, offset in offsets.items() if p in known})
 
     def _reached(self, goal: Mapping[Partition, int]) -> bool:
-        return all(end == 0 or self.progress.has(partition, end - 1) for partition, end in goal.items())
+        return all(end == 0 or self.applied.has(partition, end - 1) for partition, end in goal.items())
 
     async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await until_available(NO_ANSWER, lambda: self._log.ends(partitions), role=self.role)
+        return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends(partitions), role=self.role)
 
     async def _open(self, starts: Mapping[Partition, int]) -> Reader:
-        return await until_available(NO_ANSWER, lambda: self._log.open(starts), role=self.role)
+        return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(starts), role=self.role)
 
     async def _read(self, reader: Reader) -> list[Record]:
-        return await until_available(NO_ANSWER, reader.read, role=self.role)
+        return await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.role)
 
     async def _catch_up_with_own_facts(self) -> None:
         if self._own:
@@ -203,11 +203,11 @@ class Follower:
 
     async def _catch_up_where_fresh(self) -> None:
         starts = await self.offsets()
-        fresh = [partition for partition in self._folds & self._decides if partition not in starts]
+        fresh = [partition for partition in self._applies & self._decides if partition not in starts]
         if fresh:
             ends = await self._ends(fresh)
             await self._fold({}, ends)
-            await self.ask(self._fold_batch, [], ends)
+            await self.query(self._fold_batch, [], ends)
 
     async def _fold(
         self,
@@ -225,8 +225,8 @@ class Follower:
                 records = await self._read(reader)
                 offsets = {p: min(next_offset, ends[p]) for p, next_offset in _next_offsets(records).items()}
                 records = [r for r in records if r.offset < ends[Partition(r.topic, r.partition)]]
-                await self.ask(self._fold_batch, records, offsets)
-                self.progress.advance(offsets)
+                await self.query(self._fold_batch, records, offsets)
+                self.applied.advance(offsets)
                 on_batch(sum(next_offset - passed.get(p, 0) for p, next_offset in offsets.items()))
                 passed |= offsets
                 behind = {p: end for p, end in behind.items() if passed.get(p, 0) < end}
@@ -252,7 +252,7 @@ class Follower:
             message = decode(self._log.topics, record)
             self._rules.apply(record, message)
         except (DecodeError, ValueError) as error:
-            self._dead_letters.park(record, error)
+            self._dead_letters.add(record, error)
             return Meta()
         meta: Meta = message.meta
         return meta
@@ -260,13 +260,13 @@ class Follower:
     async def _handle(self, records: list[Record]) -> None:
         reached(Point.FOLLOWER_READ, self.role)
         async with self._turn:
-            await self._conclude(await self.ask(self._apply_batch, records), _next_offsets(records))
+            await self._conclude(await self.query(self._apply_batch, records), _next_offsets(records))
         for topic, count in Counter(record.topic for record in records).items():
             APPLIED.labels(self.role, topic).inc(count)
 
     async def _note(self, choose: Callable[[], Sequence[Fact]]) -> None:
         async with self._turn:
-            new_records = await self.ask(self._apply_noted, choose)
+            new_records = await self.query(self._apply_noted, choose)
             if new_records:
                 await self._conclude(new_records, {})
 
@@ -275,14 +275,14 @@ class Follower:
         try:
             produced = await self._append(new_records)
         except BaseException:
-            await self.ask(self._storage.rollback)
+            await self.query(self._storage.rollback)
             raise
         if new_records:
             reached(Point.FOLLOWER_APPENDED, self.role)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
-        await self.ask(self._storage.commit, {**offsets, **own})
+        await self.query(self._storage.commit, {**offsets, **own})
         reached(Point.FOLLOWER_COMMITTED, self.role)
-        self.progress.advance({**offsets, **own}, produced)
+        self.applied.advance({**offsets, **own}, produced)
 
     async def _append(self, new_records: list[NewRecord]) -> dict[Partition, int]:
         while new_records:
@@ -322,11 +322,11 @@ class Follower:
         source = Partition(record.topic, record.partition)
         try:
             message = decode(self._log.topics, record)
-            if source in self._folds:
+            if source in self._applies:
                 self._rules.apply(record, message)
             facts = self._rules.decide(record, message) if source in self._decides else ()
         except (DecodeError, ValueError) as error:
-            self._dead_letters.park(record, error)
+            self._dead_letters.add(record, error)
             return []
         return [self._stamped(record, message.meta, index, fact) for index, fact in enumerate(facts)]
 

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import NO_ANSWER, Log, Partition, Reader, Record
-from services.runtime.process.retries import until_available
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.process.retries import retry_until_available
 
 _A_LINE = 200
 _A_BATCH = 1000
 
 
-class Dated(NamedTuple):
+class TimedRecord(NamedTuple):
     """A record, what is in it (None where that cannot be understood), and when it was made."""
 
     record: Record
@@ -23,7 +23,7 @@ class Dated(NamedTuple):
     time_ms: int
 
 
-class Merge:
+class MergedReader:
     """Reads partitions up to their ends: in each the order of the log, between them that of the records' times.
 
     Within a partition time never goes back, though a clock was set back. Topics in `ahead_ms` are read as if their
@@ -39,13 +39,13 @@ class Merge:
         ahead_ms: Mapping[str, int],
     ) -> None:
         self._lines = {
-            partition: _Line(log, partition, starts.get(partition, 0), end, ahead_ms.get(partition.topic, 0))
+            partition: _PartitionCursor(log, partition, starts.get(partition, 0), end, ahead_ms.get(partition.topic, 0))
             for partition, end in ends.items()
         }
 
-    async def batches(self) -> AsyncIterator[list[Dated]]:
+    async def batches(self) -> AsyncIterator[list[TimedRecord]]:
         """All records, some at a time."""
-        batch: list[Dated] = []
+        batch: list[TimedRecord] = []
         order = [(line.place, partition) for partition, line in self._lines.items() if await line.fill()]
         heapq.heapify(order)
         while order:
@@ -62,9 +62,9 @@ class Merge:
         if batch:
             yield batch
 
-    async def _causes(self, message: Any) -> list[Dated]:
+    async def _causes(self, message: Any) -> list[TimedRecord]:
         """What has to come before, because the message follows from it."""
-        taken: list[Dated] = []
+        taken: list[TimedRecord] = []
         if message is not None:
             cause = message.meta.cause
             line = self._lines.get(Partition(cause.topic, cause.partition))
@@ -77,11 +77,11 @@ class Merge:
             await line.close()
 
 
-class _Line:
+class _PartitionCursor:
     """One partition; a few of its records wait in memory."""
 
     def __init__(self, log: Log, partition: Partition, start: int, end: int, ahead_ms: int) -> None:
-        self.waiting: deque[Dated] = deque()
+        self.waiting: deque[TimedRecord] = deque()
         self.next = start
         self._log = log
         self._partition = partition
@@ -109,12 +109,12 @@ class _Line:
 
     async def _opened(self) -> Reader:
         start = {self._partition: self._read}
-        return await until_available(NO_ANSWER, lambda: self._log.open(start), topic=self._partition.topic)
+        return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(start), topic=self._partition.topic)
 
     async def _more(self, reader: Reader) -> list[Record]:
-        return await until_available(NO_ANSWER, lambda: reader.read(_A_LINE), topic=self._partition.topic)
+        return await retry_until_available(LOG_UNAVAILABLE, lambda: reader.read(_A_LINE), topic=self._partition.topic)
 
-    def take(self) -> Dated:
+    def take(self) -> TimedRecord:
         dated = self.waiting.popleft()
         self.next = dated.record.offset + 1
         return dated
@@ -123,10 +123,10 @@ class _Line:
         if self._reader is not None:
             await self._reader.close()
 
-    def _dated(self, record: Record) -> Dated:
+    def _dated(self, record: Record) -> TimedRecord:
         try:
             message = decode(self._log.topics, record)
         except DecodeError:
-            return Dated(record, None, self._time_ms)
+            return TimedRecord(record, None, self._time_ms)
         self._time_ms = max(self._time_ms, message.meta.time_ms)
-        return Dated(record, message, self._time_ms)
+        return TimedRecord(record, message, self._time_ms)

@@ -9,7 +9,7 @@ from services.runtime.log.port import Partition
 from services.runtime.rpc.transport import Context
 
 
-class Progress:
+class AppliedPositions:
     """The next offset that a role will apply, for each partition it reads, and the facts it has produced so far."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Progress:
 class PositionsServicer(PositionsServiceServicer):
     """Serves a role's progress; several followers of one role are asked in order, each with what came before."""
 
-    def __init__(self, *progresses: Progress) -> None:
+    def __init__(self, *progresses: AppliedPositions) -> None:
         self._progresses = progresses
 
     async def Await(self, request: AwaitRequest, context: Context) -> AwaitResponse:

@@ -15,13 +15,13 @@ class Fold(Protocol):
     """A part of a state, and the partitions that fold into it. A Follower is one."""
 
     @property
-    def folded(self) -> frozenset[Partition]: ...
+    def sources(self) -> frozenset[Partition]: ...
 
     async def offsets(self) -> dict[Partition, int]:
         """The next offset of each partition that the part has seen."""
         ...
 
-    async def fold_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+    async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """Fold up to the ends and no further; tells with each batch by how many offsets it went on.
 
         ConflictError: the part has seen more than the log holds.
@@ -49,7 +49,7 @@ OpenState = Callable[[Path, Log], State]
 """Opens the state in a directory (empty: nothing folded yet)."""
 
 
-class Verdict(NamedTuple):
+class ReplayComparison(NamedTuple):
     """Digests of the live state and of the one rebuilt, both folded to the same ends of the log."""
 
     live: str
@@ -87,7 +87,7 @@ async def verify(
     ends: Mapping[Partition, int],
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
-) -> Verdict:
+) -> ReplayComparison:
     """Compare a copy of the live state, folded to the ends, with one built from nothing.
 
     The role may be running: where it is past the ends, both are folded as far as it is. A compacted topic that
@@ -98,7 +98,7 @@ async def verify(
         copy_state(directory, copy)
         ends = await _furthest(open_state, copy, log, ends)
         live = await _folded(open_state, copy, log, ends, lambda count: None)
-        return Verdict(live, await _folded(open_state, fresh, log, ends, on_batch, on_total))
+        return ReplayComparison(live, await _folded(open_state, fresh, log, ends, on_batch, on_total))
 
 
 def to_fold(ends: Mapping[Partition, int], folded: Iterable[Partition], offsets: Mapping[Partition, int]) -> int:
@@ -146,9 +146,9 @@ async def _folded(
     on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
     with _opened(open_state, directory, log) as state:
-        on_total(sum([to_fold(ends, follower.folded, await follower.offsets()) for follower in state.followers]))
+        on_total(sum([to_fold(ends, follower.sources, await follower.offsets()) for follower in state.followers]))
         for follower in state.followers:
-            await follower.fold_until(ends, on_batch)
+            await follower.apply_until(ends, on_batch)
         return state.digest()
 
 

@@ -9,7 +9,7 @@ from services.runtime.errors import DeadlineError, UnavailableError
 from services.runtime.log.topics import Topics
 from services.runtime.rpc.transport import Channel
 
-SETTLE_S = 5.0
+WAIT_APPLIED_S = 5.0
 """How long a caller waits at most to read its own writes, seconds."""
 
 
@@ -35,10 +35,10 @@ class Peers:
     async def wait_applied(self, positions: Iterable[Position]) -> None:
         """Return once every role that answers for these records, and for the facts that follow, has applied them.
 
-        DeadlineError after SETTLE_S: the records are in the log, but a role is behind.
+        DeadlineError after WAIT_APPLIED_S: the records are in the log, but a role is behind.
         """
         try:
-            async with asyncio.timeout(SETTLE_S):
+            async with asyncio.timeout(WAIT_APPLIED_S):
                 await self._settle(list(positions), set())
         except (TimeoutError, DeadlineError, UnavailableError) as error:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
@@ -50,7 +50,7 @@ class Peers:
             roles = {role for topic in topics for role in self._topics[topic].answered_by}
             request = AwaitRequest(positions=positions)
             stubs = [stub for role in roles for stub in self._positions[role]]
-            answers = await asyncio.gather(*(stub.Await(request, timeout=SETTLE_S) for stub in stubs))
+            answers = await asyncio.gather(*(stub.Await(request, timeout=WAIT_APPLIED_S) for stub in stubs))
             positions = [p for answer in answers for p in answer.produced if p.topic not in seen]
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.domain.topics import PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.projection.merge import Merge
+from services.runtime.projection.merge import MergedReader
 
 COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 FIRST, SECOND = (Partition(PUSHES.name, number) for number in range(2))
@@ -24,7 +24,7 @@ def fact(number: int, time_ms: int, because_of: int | None = None) -> NewRecord:
 
 async def merged(log: Log, *, starts: dict[Partition, int] | None = None, ahead_ms: int = 0) -> list[Record]:
     ends = await log.ends([COMMANDS, FIRST, SECOND])
-    merge = Merge(log, starts or {}, ends, {PUSH_COMMANDS.name: ahead_ms})
+    merge = MergedReader(log, starts or {}, ends, {PUSH_COMMANDS.name: ahead_ms})
     try:
         return [dated.record async for batch in merge.batches() for dated in batch]
     finally:

@@ -209,7 +209,7 @@ def connection_counts(minute_ms: int, counts: dict[str, int], gateway: str = "g1
 def make(
     log: Log, clickhouse: ClickHouse, directory: Path, pace: Pace = FAST, shard: int = 0, shards: int = 1
 ) -> Ingestion:
-    dead_letters = DeadLetters(directory / "parked.jsonl", "analytics")
+    dead_letters = DeadLetters(directory / "dead-letters.jsonl", "analytics")
     reads = sources(PARTITIONS, shard, shards)
     instance = f"{shard}/{shards}"
     return Ingestion(log, clickhouse, directory / "offsets.db", dead_letters, reads, instance=instance, pace=pace)

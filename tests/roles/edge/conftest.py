@@ -26,7 +26,7 @@ from protos.runtime.v1.log_pb2 import Meta, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, decode, device_key
 from services.runtime.http.listener import HttpListener
@@ -147,7 +147,7 @@ async def opened(tmp_path: Path, backends: Mapping[str, Any]) -> AsyncIterator[I
     servers = {name: LocalServer() for name in (*BACKENDS, "delivery", "analytics")}
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
-    context = RoleContext(log=log, clock=clock, peers=peers, keys=Keyring(bytes(32)), apps=apps)
+    context = RoleContext(log=log, clock=clock, peers=peers, keys=MasterKey(bytes(32)), apps=apps)
     common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)

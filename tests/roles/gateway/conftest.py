@@ -17,7 +17,7 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
 from services.gateway.main import build
@@ -29,7 +29,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
-from services.runtime.projection.positions import PositionsServicer, Progress
+from services.runtime.projection.positions import AppliedPositions, PositionsServicer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer, Server
 from tests.roles.gateway.scripted import BOUND_S, ScriptedDelivery
@@ -73,7 +73,7 @@ class House:
         self.log = SqliteLog(directory / "log.db", TOPICS)
         self.clock = ManualClock(NOON_MS)
         self.apps = AppDirectory(self.log)
-        self.keys = Keyring(bytes(32))
+        self.keys = MasterKey(bytes(32))
         self.delivery = ScriptedDelivery()
         self._registry = LocalServer()
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,7 +85,7 @@ class House:
         await self.create_app(ANDROID, Platform.PLATFORM_ANDROID)
         await self.create_app(IOS, Platform.PLATFORM_IOS)
         targeting, delivery = LocalServer(), LocalServer()
-        add_PositionsServiceServicer_to_server(PositionsServicer(Progress()), cast(Server, targeting))
+        add_PositionsServiceServicer_to_server(PositionsServicer(AppliedPositions()), cast(Server, targeting))
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
         peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)

@@ -30,7 +30,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.domain import ids
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, decode, device_key
 from services.registry.main import build, open_state
@@ -59,7 +59,7 @@ class Running:
         self.settings = settings
         self.log = log
         self.clock = clock
-        self.keys = Keyring(bytes(32))
+        self.keys = MasterKey(bytes(32))
         self.apps = AppDirectory(log)
         servers = servers or [LocalServer()]
         server = servers[settings.shard % len(servers)]
@@ -123,7 +123,7 @@ class Running:
         answer = await self.stub.FindAliases(FindAliasesRequest(appkey=appkey, aliases=[alias]))
         return list(answer.aliases[0].devices)
 
-    async def verify(self) -> replay.Verdict:
+    async def verify(self) -> replay.ReplayComparison:
         """Compare the live state with one rebuilt from the log."""
         return await replay.verify(
             lambda directory, log: open_state(self.settings, directory, log),

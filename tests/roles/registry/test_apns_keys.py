@@ -14,7 +14,7 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, GetAppRequest, UpdateAppRequest
 from services.domain.apns.credentials import ApnsCredentials, Environment, opened
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.topics import APPS
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log.port import Partition
@@ -55,7 +55,7 @@ async def test_only_the_app_itself_with_the_same_master_key_can_open_it(registry
     swapped = App()
     swapped.CopyFrom(app)
     swapped.apns.sealed_pem = app.sealed_secret
-    for stolen, keys in ((other, registry.keys), (swapped, registry.keys), (app, Keyring(bytes(31) + b"x"))):
+    for stolen, keys in ((other, registry.keys), (swapped, registry.keys), (app, MasterKey(bytes(31) + b"x"))):
         with pytest.raises(CarillonError, match="another master key"):
             opened(stolen, keys)
 

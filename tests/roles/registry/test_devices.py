@@ -126,7 +126,7 @@ async def test_a_command_in_a_wrong_partition_and_one_that_is_none_are_parked(re
         ]
     )
     await registry.tell(register(app, "u"))
-    parked = Path(registry.settings.data_dir) / "parked" / "registry.jsonl"
+    parked = Path(registry.settings.data_dir) / "dead-letters" / "registry.jsonl"
     await registry.peers.wait_applied(await registry.write(*(register(app, f"u{index}") for index in range(20))))
     assert len(parked.read_text().splitlines()) == 2
     assert await registry.numbers(app.appkey, ["t"]) == [-1]

@@ -87,7 +87,7 @@ async def test_a_state_that_is_written_meanwhile_can_be_copied(registry: Running
         assert not list(copy.glob("*-wal"))
         state = open_state(registry.settings, copy, registry.log)
         for follower in state.followers:
-            await follower.fold_until(ends, lambda count: None)
+            await follower.apply_until(ends, lambda count: None)
         assert state.digest() == verdict.live
         state.close()
 

@@ -26,7 +26,7 @@ from protos.registry.v1.registry_pb2 import (
     RevokeDeviceKeyRequest,
 )
 from protos.runtime.v1.log_pb2 import Origin
-from services.domain.revocations import RevokedNumbers
+from services.domain.revocations import RevokedKeys
 from services.domain.topics import APPS, DEVICES, TOPICS, decode, device_key
 from services.registry import revocation_worker as revoking
 from services.registry.decide import Place, decide
@@ -73,19 +73,19 @@ def record(below: int = 0, numbers: Sequence[int] = ()) -> Revocations:
 
 def test_a_revoked_device_joins_those_revoked_before() -> None:
     revoke, device = asked(revoke_key=RevokeKey()), Device(appkey=APP.appkey, token="t", partition=3, number=9)
-    assert revoke_one(revoke, device, RevokedNumbers()) == record(numbers=[9])
-    assert revoke_one(revoke, device, RevokedNumbers(4, BitMap([7]))) == record(4, [7, 9])
-    assert revoke_one(revoke, device, RevokedNumbers(10)) is None
-    assert revoke_one(revoke, device, RevokedNumbers(0, BitMap([9]))) is None
-    assert revoke_one(revoke, None, RevokedNumbers()) is None
+    assert revoke_one(revoke, device, RevokedKeys()) == record(numbers=[9])
+    assert revoke_one(revoke, device, RevokedKeys(4, BitMap([7]))) == record(4, [7, 9])
+    assert revoke_one(revoke, device, RevokedKeys(10)) is None
+    assert revoke_one(revoke, device, RevokedKeys(0, BitMap([9]))) is None
+    assert revoke_one(revoke, None, RevokedKeys()) is None
 
 
 def test_all_keys_are_those_of_every_number_given_out() -> None:
-    assert revoke_all(asked(), 3, RevokedNumbers(), 12) == record(12)
-    assert revoke_all(asked(), 3, RevokedNumbers(2, BitMap([7, 9])), 12) == record(12)
-    assert revoke_all(asked(), 3, RevokedNumbers(12), 12) is None
-    assert revoke_all(asked(), 3, RevokedNumbers(10, BitMap([10, 11])), 12) is None
-    assert revoke_all(asked(), 3, RevokedNumbers(), 0) is None
+    assert revoke_all(asked(), 3, RevokedKeys(), 12) == record(12)
+    assert revoke_all(asked(), 3, RevokedKeys(2, BitMap([7, 9])), 12) == record(12)
+    assert revoke_all(asked(), 3, RevokedKeys(12), 12) is None
+    assert revoke_all(asked(), 3, RevokedKeys(10, BitMap([10, 11])), 12) is None
+    assert revoke_all(asked(), 3, RevokedKeys(), 0) is None
 
 
 def test_only_registering_reaches_a_revoked_device_and_makes_it_anew() -> None:

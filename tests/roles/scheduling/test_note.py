@@ -39,7 +39,7 @@ async def test_a_note_whose_caller_went_away_is_still_concluded_before_the_next_
     async with started([state]):
         partition = partition_of(b"t", PARTITIONS)
         fact = Fact(TASKS, partition, b"t", decide.fell_due("t", 5))
-        caller = asyncio.create_task(state.follower.note(lambda: [fact]))
+        caller = asyncio.create_task(state.follower.write(lambda: [fact]))
         await slow.arrived.wait()
         caller.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -47,7 +47,7 @@ async def test_a_note_whose_caller_went_away_is_still_concluded_before_the_next_
         await house.cancel("t", settle=False)
         slow.opened.set()
         async with asyncio.timeout(5):
-            await state.follower.progress.wait([(Partition(TASK_COMMANDS.name, partition), 1)])
+            await state.follower.applied.wait([(Partition(TASK_COMMANDS.name, partition), 1)])
 
         assert [fact.task_key for fact in await house.facts("fell_due")] == ["t"]
         assert await house.facts("cancelled") == []
@@ -59,8 +59,8 @@ async def test_a_note_that_cannot_be_appended_leaves_the_state_as_it_was(house: 
     house.log.when = lambda message: True
     state = SchedulingProjection(house.settings, house.settings.state_dir("scheduling"), house.log)
     async with started([state]):
-        before = await state.follower.ask(state.digest)
+        before = await state.follower.query(state.digest)
         fact = Fact(TASKS, partition_of(b"t", PARTITIONS), b"t", decide.fell_due("t", 5))
         with pytest.raises(KilledError):
-            await state.follower.note(lambda: [fact])
-        assert await state.follower.ask(state.digest) == before
+            await state.follower.write(lambda: [fact])
+        assert await state.follower.query(state.digest) == before

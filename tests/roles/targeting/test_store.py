@@ -170,7 +170,7 @@ async def test_a_number_that_is_not_dense_is_parked_and_stepped_over(town: Town)
     async with town.running() as channel:
         await town.tell(channel, [device_draft(_device(3)), device_draft(_device(2**31))])
         assert await resolve(channel, Filter()) == {(0, 3)}
-    assert (town.directory / "parked" / "targeting.jsonl").read_text().count("not dense") == 1
+    assert (town.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1
     async with town.running() as channel:
         assert await resolve(channel, Filter()) == {(0, 3)}
-    assert (town.directory / "parked" / "targeting.jsonl").read_text().count("not dense") == 1
+    assert (town.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1

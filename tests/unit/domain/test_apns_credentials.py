@@ -4,13 +4,13 @@ from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, ApnsKey, App
 from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials, sealed
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
 
-KEYS = Keyring(bytes(32))
+KEYS = MasterKey(bytes(32))
 
 
-def app(text: str | None, keys: Keyring = KEYS) -> App:
+def app(text: str | None, keys: MasterKey = KEYS) -> App:
     made = App(appkey="1234567890", platform=PLATFORM_IOS, package="com.example.app")
     if text is not None:
         made.apns.CopyFrom(ApnsKey(key_id=KEY_ID, team_id=TEAM_ID, topic="com.example.other"))
@@ -35,7 +35,7 @@ def test_they_follow_the_apps_record_and_are_opened_once() -> None:
 
 def test_what_cannot_be_opened_counts_as_none_and_is_logged_once() -> None:
     text = pem()
-    record = app(text, Keyring(bytes(31) + b"x"))
+    record = app(text, MasterKey(bytes(31) + b"x"))
     credentials_of = OpenedCredentials(KEYS)
     with capture_logs() as logs:
         assert credentials_of(record) is None

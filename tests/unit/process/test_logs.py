@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.runtime.process.logs import Repeats
+from services.runtime.process.logs import RepeatFilter
 
 BOUND_S = 30
 
@@ -140,7 +140,7 @@ def test_a_failed_call_is_logged_without_what_was_asked(way: Any, tmp_path: Any)
 
 def test_a_library_that_repeats_itself_is_heard_now_and_then() -> None:
     now_s = [0.0]
-    repeats = Repeats("aiokafka", lambda: now_s[0])
+    repeats = RepeatFilter("aiokafka", lambda: now_s[0])
 
     def heard(name: str, text: str, *values: object) -> str | None:
         record = logging.LogRecord(name, logging.WARNING, "", 0, text, values, None)

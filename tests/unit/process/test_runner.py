@@ -137,7 +137,7 @@ async def test_a_signal_during_the_start_starts_nothing_more(story: Story) -> No
 
 async def test_doors_open_first_and_close_first(story: Story) -> None:
     services = [Plain("a", story), Plain("b", story)]
-    running = asyncio.create_task(run(services, story.on_ready, doors=[Plain("door", story)]))
+    running = asyncio.create_task(run(services, story.on_ready, listeners=[Plain("door", story)]))
     await asyncio.wait_for(story.ready.wait(), BOUND_S)
     terminate()
     await asyncio.wait_for(running, BOUND_S)
@@ -147,7 +147,7 @@ async def test_doors_open_first_and_close_first(story: Story) -> None:
 async def test_a_door_closes_first_when_the_start_fails(story: Story) -> None:
     services = [Plain("a", story), Stillborn("b", story)]
     with pytest.raises(CarillonError, match="port 8300"):
-        await asyncio.wait_for(run(services, story.on_ready, doors=[Plain("door", story)]), BOUND_S)
+        await asyncio.wait_for(run(services, story.on_ready, listeners=[Plain("door", story)]), BOUND_S)
     assert story.lines == [*started("door", "a"), "start b", *stopped("door", "a")]
 
 

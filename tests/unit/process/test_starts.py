@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from carillon.roles import ROLES, role_definition
 from services.domain.apps import AppDirectory
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.role_context import DEFAULT_ADDRESSES, role_context
 from services.domain.topics import DEVICES, TOPICS
@@ -19,11 +19,11 @@ from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import SystemClock
-from services.runtime.process.retries import until_available
+from services.runtime.process.retries import retry_until_available
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.follower import Fact, Follower, MemoryStorage
+from services.runtime.projection.follower import Fact, Follower, MemoryStore
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
 from testkit.dying_role import MortalLog, add_servicers
@@ -80,7 +80,7 @@ async def test_every_role_asks_again_until_the_log_answers(
     log = HesitantLog(embedded)
     servers = {name: LocalServer() for name in ROLES}
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
-    context = RoleContext(log, SystemClock(), peers, Keyring(bytes(32)), AppDirectory(log))
+    context = RoleContext(log, SystemClock(), peers, MasterKey(bytes(32)), AppDirectory(log))
     env = {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": str(PARTITIONS)}
     definition = role_definition(role)
     built = definition.build(load(definition.settings, env), context)
@@ -108,7 +108,7 @@ async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with capture_logs() as said:
-        assert await until_available("no answer", attempt, role="delivery") == "there"
+        assert await retry_until_available("no answer", attempt, role="delivery") == "there"
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10]
     assert {(entry["event"], entry["error"], entry["role"]) for entry in said} == {("no answer", "away", "delivery")}
 
@@ -142,7 +142,9 @@ async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
     facts = Partition(DEVICES.name, 0)
     await log.append([NewRecord(*facts, b"k", b"")])
     seen = DedupeWindow()
-    follower = Follower("seer", log, seen, MemoryStorage(), DeadLetters(tmp_path / "parked", "seer"), folds=[facts])
+    follower = Follower(
+        "seer", log, seen, MemoryStore(), DeadLetters(tmp_path / "dead-letters", "seer"), applies=[facts]
+    )
     ready = asyncio.Event()
     empty_broker.pause()
     try:
@@ -166,7 +168,7 @@ async def test_what_waiting_does_not_mend_ends_the_start(empty_broker: KafkaBrok
 
 
 class DedupeWindow:
-    """Rules that remember what they folded."""
+    """Decider that remember what they folded."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

@@ -13,8 +13,8 @@ RECORD = Record("devices", 3, 41, b"1000000001/t", b"\xff\x00 canary")
 
 
 def test_a_parked_record_keeps_its_position_and_its_bytes(tmp_path: Path) -> None:
-    file = tmp_path / "parked" / "registry.jsonl"
-    DeadLetters(file, "registry").park(RECORD, ValueError("no envelope"))
+    file = tmp_path / "dead-letters" / "registry.jsonl"
+    DeadLetters(file, "registry").add(RECORD, ValueError("no envelope"))
     (line,) = map(json.loads, file.read_text().splitlines())
     assert base64.b64decode(line.pop("value")) == RECORD.value
     assert line == {"topic": "devices", "partition": 3, "offset": 41, "error": "no envelope"}
@@ -22,15 +22,15 @@ def test_a_parked_record_keeps_its_position_and_its_bytes(tmp_path: Path) -> Non
 
 def test_what_was_parked_in_earlier_runs_stays(tmp_path: Path) -> None:
     for _ in range(3):
-        DeadLetters(tmp_path / "p.jsonl", "registry", limit=2).park(RECORD, ValueError("no envelope"))
+        DeadLetters(tmp_path / "p.jsonl", "registry", limit=2).add(RECORD, ValueError("no envelope"))
     assert len((tmp_path / "p.jsonl").read_text().splitlines()) == 3
 
 
 def test_the_limit_stops_the_reader_after_the_record_is_safe(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     dead_letters = DeadLetters(file, "registry", limit=2)
-    dead_letters.park(RECORD, ValueError("first"))
+    dead_letters.add(RECORD, ValueError("first"))
     with pytest.raises(TooManyDeadLettersError, match=rf"^registry stopped: 2 records .* {file}\.") as raised:
-        dead_letters.park(RECORD, ValueError("second"))
+        dead_letters.add(RECORD, ValueError("second"))
     assert "\n" not in str(raised.value)
     assert [json.loads(line)["error"] for line in file.read_text().splitlines()] == ["first", "second"]

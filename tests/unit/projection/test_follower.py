@@ -100,9 +100,9 @@ class Role:
     def __init__(self, log: Log, directory: Path) -> None:
         self.store = SqliteStore(directory / "tally.sqlite", DDL)
         self.rules = Tally(self.store)
-        dead_letters = DeadLetters(directory / "parked.jsonl", "tally")
+        dead_letters = DeadLetters(directory / "dead-letters.jsonl", "tally")
         self.follower = Follower(
-            "tally", log, self.rules, self.store, dead_letters, folds=[], decides=COMMANDS, own=FACTS
+            "tally", log, self.rules, self.store, dead_letters, applies=[], decides=COMMANDS, own=FACTS
         )
         self.ready = asyncio.Event()
         self.task = asyncio.create_task(self.follower.run(self.ready))
@@ -140,7 +140,7 @@ async def write(log: Log, *tokens: str) -> list[Position]:
 
 
 async def settled(role: Role, positions: Sequence[Position]) -> list[Position]:
-    servicer = PositionsServicer(role.follower.progress)
+    servicer = PositionsServicer(role.follower.applied)
     request = AwaitRequest(positions=positions)
     context: Any = None
     return list((await asyncio.wait_for(servicer.Await(request, context), BOUND_S)).produced)
@@ -257,15 +257,15 @@ async def test_a_replay_folds_to_the_ends_and_no_further(log: BrittleLog, tmp_pa
     await role.stop()
     store = SqliteStore(tmp_path / "two" / "tally.sqlite", DDL)
     rules = Tally(store)
-    dead_letters = DeadLetters(tmp_path / "parked.jsonl", "tally")
-    follower = Follower("tally", log, rules, store, dead_letters, folds=[], decides=COMMANDS, own=FACTS)
+    dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "tally")
+    follower = Follower("tally", log, rules, store, dead_letters, applies=[], decides=COMMANDS, own=FACTS)
     counts: list[int] = []
     ends = {FACTS[0]: 7, FACTS[1]: 0, FACTS[2]: 10}
-    await follower.fold_until(ends, counts.append)
+    await follower.apply_until(ends, counts.append)
     assert sum(counts) == 17
     assert set(tally(store)) == {f"t{index}" for index in range(0, 21, 3)} | {f"t{index}" for index in range(2, 30, 3)}
     assert store.offsets() == {FACTS[0]: 7, FACTS[2]: 10, COMMANDS[0]: 7, COMMANDS[2]: 10}
-    await follower.fold_until(dict.fromkeys(FACTS, 10), counts.append)
+    await follower.apply_until(dict.fromkeys(FACTS, 10), counts.append)
     assert sum(counts) == 30
     store.close()
 
@@ -285,10 +285,10 @@ async def test_a_state_that_has_seen_more_than_the_log_holds_is_refused(
     store.close()
     await Role(log, tmp_path).died_of(ConflictError)
     store = SqliteStore(tmp_path / "tally.sqlite", DDL)
-    dead_letters = DeadLetters(tmp_path / "parked.jsonl", "tally")
-    follower = Follower("tally", log, Tally(store), store, dead_letters, folds=[], decides=COMMANDS, own=FACTS)
+    dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "tally")
+    follower = Follower("tally", log, Tally(store), store, dead_letters, applies=[], decides=COMMANDS, own=FACTS)
     with pytest.raises(ConflictError, match=f"seen 6 records of {seen.topic}/{seen.number}, but .* ends at 5"):
-        await follower.fold_until(await log.ends(FACTS), lambda count: None)
+        await follower.apply_until(await log.ends(FACTS), lambda count: None)
     store.close()
 
 
@@ -306,9 +306,9 @@ async def test_own_facts_are_replayed_before_those_of_others(log: BrittleLog, tm
     rules = Order(store)
     sessions = Partition(SESSIONS.name, 0)
     follower = Follower(
-        "tally", log, rules, store, DeadLetters(tmp_path / "p", "tally"), folds=[sessions], own=FACTS[:1]
+        "tally", log, rules, store, DeadLetters(tmp_path / "p", "tally"), applies=[sessions], own=FACTS[:1]
     )
-    await follower.fold_until({sessions: 4, FACTS[0]: 4}, lambda count: None)
+    await follower.apply_until({sessions: 4, FACTS[0]: 4}, lambda count: None)
     assert rules.applied == [(topic, offset) for topic in (DEVICES.name, SESSIONS.name) for offset in range(4)]
     store.close()
 
@@ -325,8 +325,8 @@ async def test_a_fresh_state_does_not_decide_on_the_past(log: BrittleLog, tmp_pa
     async def run_once() -> Echo:
         store = SqliteStore(tmp_path / "echo.sqlite", DDL)
         rules = Echo()
-        dead_letters = DeadLetters(tmp_path / "parked.jsonl", "echo")
-        follower = Follower("echo", log, rules, store, dead_letters, folds=FACTS, decides=FACTS)
+        dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "echo")
+        follower = Follower("echo", log, rules, store, dead_letters, applies=FACTS, decides=FACTS)
         ready = asyncio.Event()
         task = asyncio.create_task(follower.run(ready))
         await asyncio.wait_for(ready.wait(), BOUND_S)

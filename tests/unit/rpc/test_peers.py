@@ -10,7 +10,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.domain.topics import TOPICS
 from services.runtime.errors import DeadlineError
 from services.runtime.log.port import Partition
-from services.runtime.projection.positions import PositionsServicer, Progress
+from services.runtime.projection.positions import AppliedPositions, PositionsServicer
 from services.runtime.rpc import peers
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import Channel, LocalServer, Server
@@ -20,16 +20,16 @@ WRITTEN = Position(topic="device-commands", partition=2, offset=10)
 COMMANDS, DEVICES = Partition("device-commands", 2), Partition("devices", 2)
 
 
-def channel(*progresses: Progress) -> Channel:
+def channel(*progresses: AppliedPositions) -> Channel:
     """To an instance of a role that serves this progress."""
     server = LocalServer()
     add_PositionsServiceServicer_to_server(PositionsServicer(*progresses), cast(Server, server))
     return server.channel()
 
 
-def reading(*topics: str, partitions: tuple[int, ...] = (0, 1, 2, 3)) -> Progress:
+def reading(*topics: str, partitions: tuple[int, ...] = (0, 1, 2, 3)) -> AppliedPositions:
     """The progress of a role that has applied nothing yet."""
-    progress = Progress()
+    progress = AppliedPositions()
     progress.advance({Partition(topic, number): 0 for topic in topics for number in partitions})
     return progress
 
@@ -70,7 +70,7 @@ async def test_what_is_there_already_is_not_waited_for() -> None:
 
 
 async def test_a_role_that_is_behind_ends_the_wait_with_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "SETTLE_S", 0.05)
+    monkeypatch.setattr(peers, "WAIT_APPLIED_S", 0.05)
     behind = Peers({"registry": [channel(reading("device-commands"))], "targeting": []}, TOPICS)
     with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
         await behind.wait_applied([WRITTEN])
@@ -127,7 +127,7 @@ async def test_a_wait_sees_an_advance_that_comes_between_looking_and_waiting() -
 
 
 def test_what_was_produced_is_told_by_partition_number() -> None:
-    progress = Progress()
+    progress = AppliedPositions()
     progress.advance({}, {DEVICES: 6, Partition("devices", 3): 2, Partition("tasks", 2): 0})
     assert progress.produced("devices", 2) == 6
     assert progress.produced("devices", 0) == 0

@@ -205,7 +205,7 @@ async def test_undecodable_records_are_parked(log: SqliteLog, clickhouse: ClickH
     ]
     await ingest(log, clickhouse, tmp_path, new_records)
 
-    assert len((tmp_path / "parked.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "dead-letters.jsonl").read_text().splitlines()) == 3
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 0
     assert await value(clickhouse, "SELECT count() FROM pushes") == 1
 

@@ -58,7 +58,7 @@ async def ingestions(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> 
                             log,
                             clickhouse,
                             tmp_path / f"offsets-{shard}.db",
-                            DeadLetters(tmp_path / "parked", "analytics"),
+                            DeadLetters(tmp_path / "dead-letters", "analytics"),
                         ),
                         sources(PARTITIONS, shard, SHARDS),
                         instance=f"{shard}/{SHARDS}",

@@ -241,7 +241,7 @@ async def test_an_audience_that_is_none_is_parked(log: SqliteLog, clickhouse: Cl
     broken = fact._replace(value=fact.value.replace(b"\x3a\x30\x00\x00", b"\x3a\x31\x00\x00"))
     assert broken != fact
     await ingest(log, clickhouse, tmp_path, [broken, send(1000)])
-    assert len((tmp_path / "parked.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "dead-letters.jsonl").read_text().splitlines()) == 1
     assert await value(clickhouse, "SELECT count() FROM pushes") == 1
 
 

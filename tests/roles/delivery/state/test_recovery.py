@@ -271,7 +271,7 @@ async def test_an_unreadable_command_becomes_a_dead_letter_and_the_next_is_decid
         await delivery.command(no_audience, torn)
         msgid = await delivery.send(A)
         await gateway.expect((1, msgid))
-        parked = (delivery.directory / "parked" / "delivery.jsonl").read_text().splitlines()
+        parked = (delivery.directory / "dead-letters" / "delivery.jsonl").read_text().splitlines()
         assert len(parked) == 3
     assert (await delivery.verify()).equal
 

@@ -86,7 +86,7 @@ async def rebuilt(
     fold = open_state(settings, directory / "delivery", log)
     ends: Mapping[Partition, int] = await log.ends(fold.partitions)
     for follower in fold.followers:
-        await follower.fold_until(ends, lambda count: watch(fold))
+        await follower.apply_until(ends, lambda count: watch(fold))
     return fold
 
 

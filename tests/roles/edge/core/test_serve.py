@@ -17,7 +17,7 @@ import pytest
 import edge.serve
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
@@ -38,7 +38,7 @@ def free_ports(count: int) -> list[int]:
 
 async def with_app(directory: Path) -> App:
     """An app in the log of a data directory."""
-    keys = Keyring.load(Settings(data_dir=str(directory)).key_file)
+    keys = MasterKey.load(Settings(data_dir=str(directory)).key_file)
     app = App(appkey="1234567890", platform=PLATFORM_ANDROID, default_period_s=60)
     app.sealed_secret = keys.seal(SECRET, app.appkey)
     (directory / "log").mkdir()

@@ -15,7 +15,7 @@ from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import event_id
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import TASK_COMMANDS, TOPICS
 from services.runtime.log.port import NewRecord
@@ -37,7 +37,7 @@ async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
     log = SqliteLog(tmp_path / "events.db", TOPICS)
     servers = [LocalServer() for _ in range(SHARDS)]
     peers = Peers({"scheduling": [server.channel() for server in servers], "registry": []}, TOPICS)
-    context = RoleContext(log, ManualClock(NOW_MS), peers, Keyring(bytes(32)), AppDirectory(log))
+    context = RoleContext(log, ManualClock(NOW_MS), peers, MasterKey(bytes(32)), AppDirectory(log))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)
         for shard, server in enumerate(servers):

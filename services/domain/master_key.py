@@ -23,7 +23,7 @@ _NONCE = 12
 _MAC = 16
 
 
-class Keyring:
+class MasterKey:
     """Seals secrets and makes device keys. Every role that opens doors or owns secrets has the same one."""
 
     def __init__(self, master: bytes) -> None:
@@ -33,7 +33,7 @@ class Keyring:
         self._device = _derive(master, b"carillon device keys")
 
     @classmethod
-    def load(cls, path: Path) -> "Keyring":
+    def load(cls, path: Path) -> "MasterKey":
         """Read the master key, or make it if the file is not there. CarillonError: it holds something else."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

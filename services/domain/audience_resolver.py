@@ -19,18 +19,18 @@ _WAITING_BYTES = 64 * 1024 * 1024
 _ENTRY_BYTES = 200
 
 
-class Resolved(NamedTuple):
+class ResolvedAudience(NamedTuple):
     """An audience as the log takes it, how many ids its push needs, and what named nobody: places in the token list,
-    aliases. `reached` counts the devices of each alias, in order, one that was given again left out."""
+    aliases. `device_counts` counts the devices of each alias, in order, one that was given again left out."""
 
     audience: Audience
     id_count: int = 1
     unknown: Sequence[int] = ()
     not_found: Sequence[str] = ()
-    reached: Sequence[int] = ()
+    device_counts: Sequence[int] = ()
 
 
-class Targets:
+class AudienceResolver:
     """Asks the instances of the registry that own what is asked for."""
 
     def __init__(self, peers: Peers, partitions: int) -> None:
@@ -39,7 +39,7 @@ class Targets:
         self._budget = ByteBudget(_WAITING_BYTES)
         self._lanes: dict[tuple[str, str, int], Batcher[str, Any]] = {}
 
-    async def resolve(self, appkey: str, audience: Audience) -> Resolved:
+    async def resolve(self, appkey: str, audience: Audience) -> ResolvedAudience:
         """Tokens and aliases become devices; any other audience stays as it is.
 
         Each entry of a token list has its own message id, a repeated token too. Aliases share one id, and a device
@@ -51,13 +51,13 @@ class Targets:
             case "aliases":
                 return await self._of_aliases(appkey, audience.aliases)
             case _:
-                return Resolved(audience)
+                return ResolvedAudience(audience)
 
     async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
         """The number plus one of each token's device, 0 for unknown or removed ones."""
         return await self._numbers(appkey, tokens, self._hashes(appkey, tokens, self._partitions))
 
-    async def _of_tokens(self, appkey: str, tokens: list[str]) -> Resolved:
+    async def _of_tokens(self, appkey: str, tokens: list[str]) -> ResolvedAudience:
         partitions = self._hashes(appkey, tokens, self._partitions)
         numbers = await self._numbers(appkey, tokens, partitions)
         known = [
@@ -66,16 +66,18 @@ class Targets:
             if plus_one
         ]
         unknown = [place for place, plus_one in enumerate(numbers) if not plus_one]
-        return Resolved(_columns(known), len(tokens), unknown)
+        return ResolvedAudience(_columns(known), len(tokens), unknown)
 
-    async def _of_aliases(self, appkey: str, aliases: Aliases) -> Resolved:
+    async def _of_aliases(self, appkey: str, aliases: Aliases) -> ResolvedAudience:
         names = list(dict.fromkeys(aliases.aliases))
         instances = self._hashes(appkey, names, len(self._registries))
         answers: list[AliasDevices] = await self._ask("aliases", appkey, names, instances)
         chosen = [answer.devices if aliases.all_devices else answer.devices[:1] for answer in answers]
         devices = {(device.partition, device.number, 0) for of_alias in chosen for device in of_alias}
         not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
-        return Resolved(_columns(sorted(devices)), not_found=not_found, reached=[len(of_alias) for of_alias in chosen])
+        return ResolvedAudience(
+            _columns(sorted(devices)), not_found=not_found, device_counts=[len(of_alias) for of_alias in chosen]
+        )
 
     async def _numbers(self, appkey: str, tokens: Sequence[str], partitions: Sequence[int]) -> list[int]:
         count = len(self._registries)
@@ -121,7 +123,7 @@ class Targets:
 
 
 def _columns(targets: Sequence[tuple[int, int, int]]) -> Audience:
-    """Targets as partition, device number and id offset."""
+    """AudienceResolver as partition, device number and id offset."""
     partitions, numbers, id_offsets = zip(*targets, strict=True) if targets else ((), (), ())
     return Audience(
         devices=Devices(

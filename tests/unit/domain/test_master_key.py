@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 from services.runtime.errors import CarillonError
 
-KEYS = Keyring(bytes(range(32)))
-OTHERS = Keyring(bytes(32))
+KEYS = MasterKey(bytes(range(32)))
+OTHERS = MasterKey(bytes(32))
 APPKEYS = st.from_regex(r"[1-9][0-9]{9}", fullmatch=True)
 TOKENS = st.text(min_size=1, max_size=80) | st.from_regex(r"[0-9a-f]{32}", fullmatch=True)
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -44,7 +44,7 @@ def test_a_seal_shows_nothing_and_is_never_the_same() -> None:
     ],
     ids=["other context", "other master key", "cut", "nonce alone", "half a nonce", "nothing"],
 )
-def test_what_does_not_fit_is_one_error_without_the_secret(keys: Keyring, context: str, cut: slice) -> None:
+def test_what_does_not_fit_is_one_error_without_the_secret(keys: MasterKey, context: str, cut: slice) -> None:
     sealed = KEYS.seal("secret-canary", "1000000001")
     with pytest.raises(CarillonError) as raised:
         keys.open(sealed[cut], context)
@@ -89,22 +89,22 @@ def test_garbage_is_refused_without_an_error(appkey: str, token: str, key: str) 
 
 def test_the_first_start_makes_a_key_that_only_its_owner_reads(tmp_path: Path) -> None:
     file = tmp_path / "new" / "master.key"
-    Keyring.load(file)
+    MasterKey.load(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert len(file.read_bytes()) == 32
     assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_later_start_finds_the_same_key(tmp_path: Path) -> None:
-    sealed = Keyring.load(tmp_path / "master.key").seal("s", "1")
-    assert Keyring.load(tmp_path / "master.key").open(sealed, "1") == "s"
+    sealed = MasterKey.load(tmp_path / "master.key").seal("s", "1")
+    assert MasterKey.load(tmp_path / "master.key").open(sealed, "1") == "s"
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(33)])
 def test_a_file_that_is_no_key_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "master.key").write_bytes(content)
     with pytest.raises(CarillonError, match=str(tmp_path / "master.key")):
-        Keyring.load(tmp_path / "master.key")
+        MasterKey.load(tmp_path / "master.key")
     assert (tmp_path / "master.key").read_bytes() == content
 
 
@@ -112,10 +112,10 @@ STARTER = """
 import os, sys
 from pathlib import Path
 os.getpid = lambda: 1  # as in containers that share a volume
-from services.domain.keys import Keyring
+from services.domain.master_key import MasterKey
 print(flush=True)
 sys.stdin.readline()
-print(Keyring.load(Path(sys.argv[1])).device_key("1000000001", "t", 7))
+print(MasterKey.load(Path(sys.argv[1])).device_key("1000000001", "t", 7))
 """
 
 
@@ -130,7 +130,7 @@ async def test_processes_that_start_at_once_agree_on_one_key(tmp_path: Path) -> 
             await process.stdout.readline()
         answers = await asyncio.gather(*(process.communicate(b"\n") for process in processes))
     keys = {out.decode().strip() for out, _ in answers}
-    assert keys == {Keyring.load(tmp_path / "master.key").device_key("1000000001", "t", 7)}
+    assert keys == {MasterKey.load(tmp_path / "master.key").device_key("1000000001", "t", 7)}
     assert os.listdir(tmp_path) == ["master.key"]
 
 
