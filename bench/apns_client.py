@@ -35,12 +35,12 @@ _IDS = uuid.UUID(int=0)
 Client = Callable[[int], Awaitable[Counter[int]]]
 
 
-class _Sending:
+class _BenchPush:
     def __init__(self, run: "_Run", push: ApnsPush) -> None:
         self.push = push
         self._run = run
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         return True
 
     def answered(self, result: ApnsResult) -> None:
@@ -70,7 +70,7 @@ class _Run:
         token = device_token(self._prefix, self._next)
         self._next += 1
         push = ApnsPush(token, TOPIC, PAYLOAD, self._next, 1_900_000_000_000, collapse_id="1")
-        self._sender.submit(_Sending(self, push))
+        self._sender.submit(_BenchPush(self, push))
 
 
 def ours(url: str, certificate: str, prefix: str, key: str) -> Client:

@@ -1,4 +1,4 @@
-"""`carillon app set --apns-...`: the key that signs an iOS app's pushes to Apple."""
+"""`carillon app set --apns-...`: the APNs signing key of an iOS app."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,23 +20,23 @@ ENVIRONMENTS = {
     "both": APNS_ENVIRONMENT_BOTH,
 }
 _NAMES = {number: name for name, number in ENVIRONMENTS.items()}
-_NONE = "none"
-_MOST_BYTES = 16 * 1024
+_REMOVE = "none"
+_MAX_FILE_BYTES = 16 * 1024
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def apns_options(command: Command) -> Command:
-    """The options whose values `apns_change` takes."""
-    for option in reversed(
-        (
-            click.option("--apns-key", metavar="FILE", help="iOS: the .p8 file of Apple's key; `none` forgets it."),
-            click.option("--apns-key-id", metavar="ID", help="iOS: that key's id, 10 letters and digits."),
-            click.option("--apns-team", metavar="ID", help="iOS: Apple's id of the team, 10 letters and digits."),
-            click.option("--apns-topic", metavar="BUNDLE", help="iOS: the bundle id. At first the app's package."),
-            click.option("--apns-environment", type=click.Choice(list(ENVIRONMENTS)), help="iOS: at first production."),
-        )
-    ):
+    """Decorate a command with the options whose values `apns_change` accepts."""
+    environments = click.Choice(list(ENVIRONMENTS))
+    options = (
+        click.option("--apns-key", metavar="FILE", help="iOS: the .p8 file of the APNs key; `none` removes the key."),
+        click.option("--apns-key-id", metavar="ID", help="iOS: the key's id, 10 letters and digits."),
+        click.option("--apns-team", metavar="ID", help="iOS: the Apple team's id, 10 letters and digits."),
+        click.option("--apns-topic", metavar="BUNDLE", help="iOS: the bundle id. Default: the app's package."),
+        click.option("--apns-environment", type=environments, help="iOS: Apple's service. Default: production."),
+    )
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -48,13 +48,13 @@ def apns_change(
     apns_topic: str | None,
     apns_environment: str | None,
 ) -> ApnsKeyChange | None:
-    """None: no option was given."""
+    """Build the change from the options; None if no option was given. UsageError: `none` with other options."""
     others = (apns_key_id, apns_team, apns_topic, apns_environment)
     if apns_key is None and others == (None,) * len(others):
         return None
-    if apns_key == _NONE:
+    if apns_key == _REMOVE:
         if any(other is not None for other in others):
-            raise click.UsageError("--apns-key none stands alone: it forgets all that is known of the key")
+            raise click.UsageError("--apns-key none stands alone: it removes all of the key's settings")
         return ApnsKeyChange(remove=True)
     return ApnsKeyChange(
         pem=None if apns_key is None else _read(Path(apns_key)),
@@ -65,11 +65,11 @@ def apns_change(
     )
 
 
-def apns_record(known: App) -> dict[str, Any] | None:
-    """What is known of the app's key, without the key; None where it has none."""
-    if not known.HasField("apns"):
+def apns_record(app: App) -> dict[str, Any] | None:
+    """The app's APNs configuration without the key itself, as JSON; None if it has no key."""
+    if not app.HasField("apns"):
         return None
-    apns = known.apns
+    apns = app.apns
     return {
         "key_id": apns.key_id,
         "team_id": apns.team_id,
@@ -78,9 +78,9 @@ def apns_record(known: App) -> dict[str, Any] | None:
     }
 
 
-def apns_text(known: App) -> str:
-    """The same in words."""
-    apns = apns_record(known)
+def apns_text(app: App) -> str:
+    """The app's APNs configuration as text."""
+    apns = apns_record(app)
     if apns is None:
         return "no key"
     return "key {key_id} of team {team_id} for {topic}, {environment}".format(**apns)
@@ -89,7 +89,7 @@ def apns_text(known: App) -> str:
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode("ascii")
+            return file.read(_MAX_FILE_BYTES).decode("ascii")
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--apns-key") from None
     except UnicodeDecodeError:

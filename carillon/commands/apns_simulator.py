@@ -1,4 +1,4 @@
-"""`carillon apns-simulator`: Apple's push service as a program of its own."""
+"""`carillon apns-simulator`: the simulator of Apple's push service as a separate process."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,26 +8,29 @@ import click
 import msgspec
 import uvloop
 
+from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import SelfSigned
-from services.apns_simulator.rules import Request
-from services.apns_simulator.script import table
-from services.apns_simulator.server import ApnsSimulator, Behaviour
+from services.apns_simulator.requests import Request
+from services.apns_simulator.script import script_table
+from services.apns_simulator.server import ApnsSimulator
 from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.runner import run
 
 _TABLE = f"""\b
-A device token decides what its pushes get, by its first letters. With `c` in place of the first `e` only the first
-push to the token gets it. Every other token is accepted.
+The first characters of a device token select the answer to its pushes. With `c` in place of the first `e`, only the
+first push to the token gets that answer. Pushes to all other tokens are accepted.
 
 \b
-{table()}"""
+{script_table()}"""
 
 
 @click.command("apns-simulator", epilog=_TABLE)
 @click.option("--host", default="127.0.0.1", show_default=True, help="An IP address.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True, help="0: any free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True, help="0: any free port.")
 @click.option(
-    "--authority", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate to trust here, as PEM."
+    "--authority",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the certificate to this PEM file, for clients to trust.",
 )
 @click.option(
     "--key",
@@ -35,17 +38,38 @@ push to the token gets it. Every other token is accepted.
     multiple=True,
     type=(str, str, click.Path(exists=True, dir_okay=False, path_type=Path)),
     metavar="TEAM KEY_ID FILE",
-    help="A team's public key as PEM. Without any, every provider token is taken.",
+    help="A team's public key as PEM. Without any, every provider token is accepted.",
 )
-@click.option("--topic", "topics", multiple=True, help="A bundle id that exists. Without any, all do.")
+@click.option("--topic", "topics", multiple=True, help="An existing bundle id. Without any, all exist.")
 @click.option(
-    "--streams", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="After the first push."
+    "--streams",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    help="Concurrent streams of a connection after its first accepted push.",
 )
-@click.option("--first-streams", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Until then.")
-@click.option("--latency-ms", type=click.IntRange(0, 60_000), default=0, show_default=True)
-@click.option("--window", type=click.IntRange(1, 2**31 - 1), default=65_535, show_default=True, help="Bytes a stream.")
 @click.option(
-    "--goodbye-every", type=click.IntRange(0), default=0, show_default=True, help="GOAWAY after so many; 0: never."
+    "--first-streams",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Concurrent streams before its first accepted push.",
+)
+@click.option("--latency-ms", type=click.IntRange(0, 60_000), default=0, show_default=True, help="Delay of responses.")
+@click.option(
+    "--window",
+    type=click.IntRange(1, 2**31 - 1),
+    default=65_535,
+    show_default=True,
+    help="Initial flow-control window of a stream, in bytes.",
+)
+@click.option(
+    "--goodbye-every",
+    "goaway_every",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Send GOAWAY after so many pushes of a connection; 0: never.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print each push as a line of JSON.")
 def apns_simulator(
@@ -58,18 +82,18 @@ def apns_simulator(
     first_streams: int,
     latency_ms: int,
     window: int,
-    goodbye_every: int,
+    goaway_every: int,
     as_json: bool,
 ) -> None:
-    """Be Apple's push service on this machine, with TLS and HTTP/2, and show what is sent to it."""
+    """Simulate Apple's push service on this machine, with TLS and HTTP/2, and print the pushes it gets."""
     clock = SystemClock()
-    behaviour = Behaviour(streams, first_streams, latency_ms, window, goodbye_every, frozenset(topics))
+    behaviour = Behaviour(streams, first_streams, latency_ms, window, goaway_every, frozenset(topics))
     try:
         simulator = ApnsSimulator(clock, host, port, behaviour, SelfSigned.make(host))
         for team_id, key_id, file in keys:
             simulator.keys.register(team_id, key_id, file.read_text())
     except ValueError as error:
-        raise click.ClickException(f"this cannot be: {error}") from None
+        raise click.ClickException(f"invalid options: {error}") from None
     simulator.on_push = _printer(clock, as_json)
     if authority is not None:
         authority.write_text(simulator.authority)
@@ -93,7 +117,7 @@ def _printer(clock: Clock, as_json: bool) -> Callable[[Request, str, str], None]
 
 
 def _line(request: Request, time_ms: int, status: str, reason: str) -> dict[str, object]:
-    """One push: the authorization is a secret and left out."""
+    """One push as a JSON object, without the authorization header, which is a secret."""
     path = request.header(":path") or ""
     return {
         "time_ms": time_ms,

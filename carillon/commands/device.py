@@ -16,7 +16,7 @@ import click
 import msgspec
 import uvloop
 
-from carillon.commands.ios_device import PhoneSettings, new_tokens, run_phones
+from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
 from carillon.commands.revoke import revoke
 from carillon_device import (
     FINAL,
@@ -112,8 +112,8 @@ def run(
     if platform == "ios":
         _check_options("--platform android", {"--ca": ca, "--state": state})
         tokens = _tokens(token, count)
-        where = url or _default_url(PhoneSettings)
-        run_phones(where, appkey, tokens, _attributes(attributes), wishes, show, opens=opens)
+        where = url or _default_url(VirtualDeviceSettings)
+        run_virtual_devices(where, appkey, tokens, _attributes(attributes), wishes, show, opens=opens)
         return
     _check_options("--platform ios", {"--token": token, "--opens": opens or None})
     where = url or _default_url(DeviceSettings)
@@ -147,7 +147,7 @@ def _tokens(token: str | None, count: int) -> Sequence[str]:
     return [token]
 
 
-def _default_url(settings: type[DeviceSettings] | type[PhoneSettings]) -> str:
+def _default_url(settings: type[DeviceSettings] | type[VirtualDeviceSettings]) -> str:
     try:
         return load(settings, environment()).url()
     except CarillonError as error:

@@ -1,4 +1,4 @@
-"""Virtual iOS devices: they register over HTTP and get what the stand-in for Apple's service took for them."""
+"""Virtual iOS devices: they register over HTTP and receive the pushes accepted for them by the APNs simulator."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ from services.runtime.rpc.transport import Channel
 
 Frame = Mapping[str, Any]
 Show = Callable[[int, Any], None]
+"""Called with a device's index, from 1, and an event to print."""
 
 _TIMEOUT_S = 30
-_AT_ONCE = 50
-"""Devices that register at the same time."""
+_CONCURRENT_REGISTRATIONS = 50
 
 
-class PhoneSettings(Settings, frozen=True, kw_only=True):
-    """Where the v2 door listens."""
+class VirtualDeviceSettings(Settings, frozen=True, kw_only=True):
+    """Where the v2 interface listens."""
 
     v2_port: Port = 8300
 
@@ -35,37 +35,43 @@ class PhoneSettings(Settings, frozen=True, kw_only=True):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.v2_port}/device/v1"
 
 
-class Phone:
-    """One virtual device. `opens`: it says that the app was opened after each push, as a user does who taps on it."""
+class VirtualDevice:
+    """One virtual iOS device. `opens`: it reports an app open after each push, like a user who taps on it."""
 
     def __init__(
-        self, http: httpx.AsyncClient, url: str, who: Mapping[str, str], show: Callable[[Any], None], *, opens: bool
+        self,
+        http: httpx.AsyncClient,
+        url: str,
+        identity: Mapping[str, str],
+        show: Callable[[Any], None],
+        *,
+        opens: bool,
     ) -> None:
         self._http = http
         self._url = url
-        self._who = dict(who)
+        self._identity = dict(identity)
         self._show = show
         self._opens = opens
 
-    async def register(self, attributes: Mapping[str, str], wishes: Sequence[Frame]) -> None:
-        """CarillonError: the door refuses it."""
-        welcome = await self._say({"type": "hello", "device": attributes})
+    async def register(self, attributes: Mapping[str, str], requests: Sequence[Frame]) -> None:
+        """Register, then send the requests. CarillonError: the registration was refused."""
+        welcome = await self._request({"type": "hello", "device": attributes})
         self._show(welcome)
         if welcome["type"] != "welcome":
             raise CarillonError(f"the device was refused: {welcome.get('desc')}")
-        self._who["key"] = welcome["key"]
-        for wish in wishes:
-            self._show({**await self._say(wish), "request": wish["type"]})
+        self._identity["key"] = welcome["key"]
+        for request in requests:
+            self._show({**await self._request(request), "request": request["type"]})
 
-    async def got(self, push: WatchResponse) -> None:
+    async def receive(self, push: WatchResponse) -> None:
         self._show({"type": "push", "payload": json.loads(push.payload), "headers": dict(push.headers)})
-        if self._opens and "key" in self._who:
-            answer = await self._say({"type": "activity", "event": "open"})
+        if self._opens and "key" in self._identity:
+            answer = await self._request({"type": "activity", "event": "open"})
             self._show({**answer, "request": "activity"})
 
-    async def _say(self, frame: Frame) -> dict[str, Any]:
+    async def _request(self, frame: Frame) -> dict[str, Any]:
         try:
-            response = await self._http.post(self._url, json={**frame, **self._who})
+            response = await self._http.post(self._url, json={**frame, **self._identity})
             answer = response.json()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CarillonError(f"no answer from {self._url}: {error or type(error).__name__}") from None
@@ -76,31 +82,33 @@ class Phone:
         return answer
 
 
-def run_phones(
+def run_virtual_devices(
     url: str,
     appkey: str,
     tokens: Sequence[str],
     attributes: Mapping[str, str],
-    wishes: Sequence[Frame],
+    requests: Sequence[Frame],
     show: Show,
     *,
     opens: bool,
 ) -> None:
-    """Run them until a signal comes, as `reach` calls; the door at `url` is POST /device/v1."""
+    """Run the devices until a signal; `url` is that of POST /device/v1. Errors are those of `reach_all`."""
 
     async def live(channels: Sequence[Channel]) -> None:
         async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
-            phones = {
-                token.lower(): Phone(http, url, {"appkey": appkey, "token": token}, _of(show, index), opens=opens)
+            devices = {
+                token.lower(): VirtualDevice(
+                    http, url, {"appkey": appkey, "token": token}, _of(show, index), opens=opens
+                )
                 for index, token in enumerate(tokens, 1)
             }
-            await _until_signal(_live(phones, channels, attributes, wishes))
+            await _until_signal(_live(devices, channels, attributes, requests))
 
     reach_all("delivery", live)
 
 
 def new_tokens(count: int) -> list[str]:
-    """Such as Apple gives: 64 hexadecimal digits."""
+    """Generate random device tokens in Apple's format: 64 hexadecimal digits."""
     return [secrets.token_hex(32) for _ in range(count)]
 
 
@@ -108,47 +116,51 @@ def _of(show: Show, index: int) -> Callable[[Any], None]:
     return lambda event: show(index, event)
 
 
-async def _until_signal(life: Coroutine[Any, Any, None]) -> None:
-    living = asyncio.create_task(life)
+async def _until_signal(running: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(running)
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, living.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
-        await living
+        await task
 
 
 async def _live(
-    phones: Mapping[str, Phone], channels: Sequence[Channel], attributes: Mapping[str, str], wishes: Sequence[Frame]
+    devices: Mapping[str, VirtualDevice],
+    channels: Sequence[Channel],
+    attributes: Mapping[str, str],
+    requests: Sequence[Frame],
 ) -> None:
-    """Watch first, so that no push is missed, then register."""
+    """Watch for pushes before registering, so that none is missed."""
     try:
         async with asyncio.TaskGroup() as tasks:
             watching = [asyncio.Event() for _ in channels]
-            for channel, begun in zip(channels, watching, strict=True):
-                tasks.create_task(_watch(channel, phones, begun))
-            for begun in watching:
-                await begun.wait()
-            slots = asyncio.Semaphore(_AT_ONCE)
-            for phone in phones.values():
-                tasks.create_task(_register(phone, attributes, wishes, slots))
+            for channel, started in zip(channels, watching, strict=True):
+                tasks.create_task(_watch(channel, devices, started))
+            for started in watching:
+                await started.wait()
+            slots = asyncio.Semaphore(_CONCURRENT_REGISTRATIONS)
+            for device in devices.values():
+                tasks.create_task(_register(device, attributes, requests, slots))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
 
 
 async def _register(
-    phone: Phone, attributes: Mapping[str, str], wishes: Sequence[Frame], slots: asyncio.Semaphore
+    device: VirtualDevice, attributes: Mapping[str, str], requests: Sequence[Frame], slots: asyncio.Semaphore
 ) -> None:
     async with slots:
-        await phone.register(attributes, wishes)
+        await device.register(attributes, requests)
 
 
-async def _watch(channel: Channel, phones: Mapping[str, Phone], begun: asyncio.Event) -> None:
-    """The first response says that nothing is missed from now on."""
-    async for push in VirtualPhonesServiceStub(channel).Watch(_asked(list(phones))):
-        if begun.is_set():
-            await phones[push.token.lower()].got(push)
-        begun.set()
+async def _watch(channel: Channel, devices: Mapping[str, VirtualDevice], started: asyncio.Event) -> None:
+    """Hand pushes to their devices. The first response only confirms that the watch has started."""
+    async for push in VirtualPhonesServiceStub(channel).Watch(_watch_request(list(devices))):
+        if started.is_set():
+            await devices[push.token.lower()].receive(push)
+        started.set()
 
 
-async def _asked(tokens: Sequence[str]) -> AsyncIterator[WatchRequest]:
+async def _watch_request(tokens: Sequence[str]) -> AsyncIterator[WatchRequest]:
+    """Send one request and keep the stream open."""
     yield WatchRequest(tokens=tokens)
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""A certificate that vouches for itself, for a server on this machine, and keys like those that Apple makes."""
+"""Self-signed TLS certificates for a local server, and P-256 signing keys in the format of Apple's .p8 files."""
 
 import datetime
 import ipaddress
@@ -12,32 +12,32 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_FROM = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-_UNTIL = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+_NOT_BEFORE = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+_NOT_AFTER = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """PEM text of a certificate and its key."""
+    """A self-signed certificate and its private key, both as PEM text."""
 
     certificate_pem: str
     key_pem: str = field(repr=False)
 
     @classmethod
     def make(cls, host: str) -> "SelfSigned":
-        """For one IP address, and for localhost; it never expires."""
+        """Make one for localhost and one IP address, valid until 2100. ValueError: `host` is no IP address."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Carillon, on this machine only")])
-        places = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))])
+        hosts = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))])
         certificate = (
             x509.CertificateBuilder()
             .subject_name(name)
             .issuer_name(name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(_FROM)
-            .not_valid_after(_UNTIL)
-            .add_extension(places, critical=False)
+            .not_valid_before(_NOT_BEFORE)
+            .not_valid_after(_NOT_AFTER)
+            .add_extension(hosts, critical=False)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
@@ -45,7 +45,7 @@ class SelfSigned:
         return cls(certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key))
 
     def server_context(self, protocols: Sequence[str]) -> ssl.SSLContext:
-        """TLS 1.2 or newer for a server that speaks one of the protocols (ALPN)."""
+        """TLS 1.2 or newer, offering the given ALPN protocols."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(list(protocols))
@@ -57,12 +57,12 @@ class SelfSigned:
 
 
 def new_key() -> str:
-    """PEM text of a private key on the curve P-256, as Apple makes them for teams."""
+    """Generate a private key on the curve P-256, as Apple does for teams; PEM text."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 
 def public_key(key_pem: str) -> str:
-    """PEM text of the public half."""
+    """The public key of a private key; both as PEM text."""
     key = serialization.load_pem_private_key(key_pem.encode(), None)
     return (
         key.public_key()

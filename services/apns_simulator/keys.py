@@ -1,4 +1,4 @@
-"""Apple's side of provider tokens: whose keys it knows, and which tokens it takes."""
+"""Apple's side of provider tokens: registered public keys, and validation of JWTs signed with them."""
 
 import base64
 
@@ -8,10 +8,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-LIFE_MS = 3_600_000
-REST_MS = 20 * 60_000
-_AHEAD_MS = 60_000
-_REMEMBERED = 10
+TOKEN_LIFETIME_MS = 3_600_000
+MIN_TOKEN_CHANGE_MS = 20 * 60_000
+_MAX_CLOCK_SKEW_MS = 60_000
+_TOKENS_PER_TEAM = 10
+_MAX_VERIFIED = 1000
 
 
 class _Header(msgspec.Struct):
@@ -25,23 +26,23 @@ class _Claims(msgspec.Struct):
 
 
 class AppleKeys:
-    """Public keys by (team id, key id). While there is none, every token is taken, and none is needed."""
+    """Public keys by (team id, key id). While no key is registered, every request is accepted, even without a token."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], ec.EllipticCurvePublicKey] = {}
-        self._checked: dict[str, tuple[str, int]] = {}
-        self._seen: dict[str, list[str]] = {}
+        self._verified: dict[str, tuple[str, int]] = {}
+        self._used_tokens: dict[str, list[str]] = {}
         self._changed_ms: dict[str, int] = {}
 
     def register(self, team_id: str, key_id: str, public_pem: str) -> None:
-        """ValueError: the PEM text is no public key on the curve P-256."""
+        """ValueError: the PEM text is no elliptic-curve public key."""
         key = serialization.load_pem_public_key(public_pem.encode())
         if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise ValueError("not an elliptic curve key")  # noqa: TRY004  # like text that is no key at all
+            raise ValueError("not an elliptic curve key")  # noqa: TRY004  # the same error as for invalid PEM text
         self._keys[team_id, key_id] = key
 
     def refusal(self, authorization: str | None, now_ms: int) -> tuple[int, str] | None:
-        """Apple's status and reason for the value of an authorization header, or None: it is good."""
+        """Apple's (status, reason) for an authorization header, or None if the provider token is valid."""
         if not self._keys:
             return None
         if authorization is None:
@@ -50,43 +51,44 @@ class AppleKeys:
         if scheme.lower() != "bearer":
             return 403, "InvalidProviderToken"
         try:
-            team_id, issued_ms = self._checked.get(token) or self._check(token)
+            team_id, issued_ms = self._verified.get(token) or self._verify(token)
         except (ValueError, InvalidSignature):
             return 403, "InvalidProviderToken"
-        if issued_ms > now_ms + _AHEAD_MS:
+        if issued_ms > now_ms + _MAX_CLOCK_SKEW_MS:
             return 403, "InvalidProviderToken"
-        if now_ms - issued_ms > LIFE_MS:
+        if now_ms - issued_ms > TOKEN_LIFETIME_MS:
             return 403, "ExpiredProviderToken"
-        return None if self._is_known(team_id, token, now_ms) else (429, "TooManyProviderTokenUpdates")
+        return None if self._may_use(team_id, token, now_ms) else (429, "TooManyProviderTokenUpdates")
 
-    def _check(self, token: str) -> tuple[str, int]:
+    def _verify(self, token: str) -> tuple[str, int]:
+        """Check the signature; return the team id and the time of issue in ms."""
         signed, _, signature = token.rpartition(".")
-        header, _, claims = signed.partition(".")
-        kid = msgspec.json.decode(_bytes(header), type=_Header)
-        said = msgspec.json.decode(_bytes(claims), type=_Claims)
-        key = self._keys.get((said.iss, kid.kid))
-        raw = _bytes(signature)
-        if key is None or kid.alg != "ES256" or len(raw) != 64:
-            raise ValueError("not a token of a key that is known")
+        encoded_header, _, encoded_claims = signed.partition(".")
+        header = msgspec.json.decode(_decoded(encoded_header), type=_Header)
+        claims = msgspec.json.decode(_decoded(encoded_claims), type=_Claims)
+        key = self._keys.get((claims.iss, header.kid))
+        raw = _decoded(signature)
+        if key is None or header.alg != "ES256" or len(raw) != 64:
+            raise ValueError("not a token of a registered key")
         der = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
         key.verify(der, signed.encode(), ec.ECDSA(hashes.SHA256()))
-        if len(self._checked) >= 1000:
-            self._checked.clear()
-        self._checked[token] = said.iss, said.iat * 1000
-        return self._checked[token]
+        if len(self._verified) >= _MAX_VERIFIED:
+            self._verified.clear()
+        self._verified[token] = claims.iss, claims.iat * 1000
+        return self._verified[token]
 
-    def _is_known(self, team_id: str, token: str, now_ms: int) -> bool:
-        """Whether the team has used it before, or may have a new one by now."""
-        seen = self._seen.setdefault(team_id, [])
-        if token in seen:
+    def _may_use(self, team_id: str, token: str, now_ms: int) -> bool:
+        """Whether the team has used the token before, or last changed tokens MIN_TOKEN_CHANGE_MS ago or earlier."""
+        used = self._used_tokens.setdefault(team_id, [])
+        if token in used:
             return True
-        if now_ms - self._changed_ms.get(team_id, now_ms - REST_MS) < REST_MS:
+        if now_ms - self._changed_ms.get(team_id, now_ms - MIN_TOKEN_CHANGE_MS) < MIN_TOKEN_CHANGE_MS:
             return False
         self._changed_ms[team_id] = now_ms
-        seen.append(token)
-        del seen[:-_REMEMBERED]
+        used.append(token)
+        del used[:-_TOKENS_PER_TEAM]
         return True
 
 
-def _bytes(text: str) -> bytes:
+def _decoded(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

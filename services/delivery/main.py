@@ -7,11 +7,11 @@ from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.apns_simulator.certificate import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator
-from services.apns_simulator.watching import VirtualPhonesServicer
+from services.apns_simulator.watch_servicer import VirtualPhonesServicer
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.presence import Presence
 from services.delivery.android.reports import ReportIntake
-from services.delivery.apns.senders import APPLE, CredentialsOf, Place, Senders
+from services.delivery.apns.sender_pool import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.audiences import Audiences
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
@@ -21,7 +21,7 @@ from services.delivery.projection import PushProjection
 from services.delivery.server import DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.store import DeliveryStore, Snapshots
-from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials
+from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.command_writer import CommandWriter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
@@ -49,8 +49,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions),
         state,
         recorder,
-        lambda: Senders(_places(settings, simulator), clock),
-        OpenedCredentials(context.keys) if settings.apns_url else _simulator_credentials(simulator),
+        lambda: SenderPool(_endpoints(settings, simulator), clock),
+        CredentialsCache(context.keys) if settings.apns_url else _simulator_credentials(simulator),
         peers,
         context.apps,
         clock,
@@ -90,17 +90,17 @@ def _dead_letters(settings: DeliverySettings) -> DeadLetters:
     return DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
 
 
-def _places(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Environment, Place]:
+def _endpoints(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Environment, ApnsEndpoint]:
     if settings.apns_url is None:
-        return dict.fromkeys(APPLE, Place(simulator.url, simulator.authority))
+        return dict.fromkeys(APPLE, ApnsEndpoint(simulator.url, simulator.authority))
     authority = Path(settings.apns_authority).read_text() if settings.apns_authority else None
     return {
-        Environment.PRODUCTION: Place(settings.apns_url, authority),
-        Environment.SANDBOX: Place(settings.apns_sandbox_url, authority),
+        Environment.PRODUCTION: ApnsEndpoint(settings.apns_url, authority),
+        Environment.SANDBOX: ApnsEndpoint(settings.apns_sandbox_url, authority),
     }
 
 
-def _simulator_credentials(simulator: ApnsSimulator) -> CredentialsOf:
+def _simulator_credentials(simulator: ApnsSimulator) -> CredentialsSource:
     """Return credentials with one new key for all apps, and register the key with the simulator."""
     key = new_key()
     simulator.keys.register("SIMULATOR", "SIMULATOR", public_key(key))

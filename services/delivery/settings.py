@@ -2,7 +2,7 @@
 
 import os
 
-from services.delivery.apns.senders import APPLE
+from services.delivery.apns.sender_pool import APPLE
 from services.domain.apns.credentials import Environment
 from services.runtime.process.settings import PREFIX, Settings, SettingsError
 

@@ -4,7 +4,7 @@ import re
 
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_PRODUCTION, PLATFORM_IOS, ApnsKey, App
 from protos.registry.v1.registry_pb2 import ApnsKeyChange
-from services.domain.apns.credentials import ENVIRONMENTS, sealed
+from services.domain.apns.credentials import ENVIRONMENTS, seal_key
 from services.domain.master_key import MasterKey
 from services.runtime.errors import InputError
 
@@ -30,7 +30,7 @@ def change_apns(app: App, change: ApnsKeyChange, keys: MasterKey) -> None:
         apns.team_id = _checked_id("team id", change.team_id)
     _set_use(app, apns, change)
     if change.HasField("pem"):
-        apns.sealed_pem = sealed(app, change.pem, keys)
+        apns.sealed_pem = seal_key(app, change.pem, keys)
 
 
 def _check_first(app: App, change: ApnsKeyChange) -> None:

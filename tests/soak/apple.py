@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from services.apns_simulator.connection import Reply
-from services.apns_simulator.rules import Request
+from services.apns_simulator.requests import Request
 from services.apns_simulator.server import ApnsSimulator
 from services.runtime.process.clock import SystemClock
 from tests.journeys.installation import AppServer
@@ -27,9 +27,9 @@ class ApplePhones(ApnsSimulator):
         self.frames: Counter[tuple[str, int]] = Counter()
         self._ledger = ledger
 
-    def take(self, request: Request) -> Reply:
+    def reply_to(self, request: Request) -> Reply:
         before = self.received[-1] if self.received else None
-        answer = super().take(request)
+        answer = super().reply_to(request)
         if self.received and self.received[-1] is not before:
             received = self.received[-1]
             msgid = int(received.headers["apns-collapse-id"])

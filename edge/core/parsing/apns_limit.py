@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from protos.push.v1.push_pb2 import Message
-from services.domain.apns.payload import MAX_PAYLOAD_BYTES, most_bytes
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES, max_size_bytes
 from services.runtime.errors import InputError
 
 
 def check_payload(message: Message, names: Mapping[str, str]) -> None:
     """InputError names the longest of the fields and the payload's size; `names`: what the request calls content,
     extra, sound and category."""
-    size = most_bytes(message)
+    size = max_size_bytes(message)
     if size > MAX_PAYLOAD_BYTES:
         texts = {"content": message.content, "extra": message.extra}
         if message.is_notif:

@@ -1,255 +1,232 @@
-"""One connection to Apple's push service: TLS, HTTP/2, and a deadline on everything."""
+"""One connection to Apple's push service: TLS, HTTP/2, time-outs, pings and back-pressure."""
 
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
-from services.delivery.apns.push import UNKNOWN, ApnsResult, Sending
-from services.delivery.apns.request import result
-from services.delivery.http2.connection import Answer, ClientConnection, GoneAway, Unanswered
+from services.delivery.apns.in_flight import InFlightRequest, InFlightRequests, Timeouts
+from services.delivery.apns.push import UNKNOWN, ApnsResult, PendingPush
+from services.delivery.apns.request import parse_response
+from services.delivery.http2.connection import ClientConnection
+from services.delivery.http2.events import Event, GoAwayReceived, RequestFailed, Response
 from services.delivery.http2.frames import Code, ProtocolError
 from services.runtime.process.logs import logger
 
-MOST_STREAMS = 1000
-"""Requests at once, however many more the peer would take."""
+MAX_STREAMS = 1000
+"""Concurrent requests, even if the server allows more."""
 
-_UNPROVEN_STATUSES = frozenset((403, 429))
-_NOT_SENT = "the connection ended before it was sent"
+_WRITE_BUFFER_BYTES = 1 << 18
+_STATUSES_BEFORE_PROOF = frozenset((403, 429))
 
-
-class Times(NamedTuple):
-    """Seconds. `connect`: for a connection; `deadline`: for one request; `alone`: for one that others wait for.
-    `quiet`: without a word, then a ping; `pong`: for its answer. `idle`: without a request, then it is closed."""
-
-    connect: float = 5.0
-    deadline: float = 20.0
-    alone: float = 5.0
-    quiet: float = 60.0
-    pong: float = 10.0
-    idle: float = 1800.0
+OnResult = Callable[["ApnsConnection", PendingPush, str, ApnsResult], None]
+"""Called with the connection, the push, the provider token it was sent with, and the result."""
 
 
-class _Flight(NamedTuple):
-    sending: Sending
-    provider_token: str
-    until_s: float
-
-
-OnAnswer = Callable[["Link", Sending, str, ApnsResult], None]
-"""The link, the push, the provider token it went with, the result."""
-
-
-class Link(asyncio.Protocol):
-    """`on_answer` is told every result; `on_return` every push that was certainly not acted upon; `on_change` that
-    there may be room for more, or that the link is over."""
+class ApnsConnection(asyncio.Protocol):
+    """Calls `on_result` with every result, `on_unprocessed` with every push that Apple certainly did not act on, and
+    `on_change` when the capacity may have grown or the connection is closed."""
 
     def __init__(
         self,
-        on_answer: OnAnswer,
-        on_return: Callable[[Sending], None],
-        on_change: Callable[["Link"], None],
-        times: Times,
+        on_result: OnResult,
+        on_unprocessed: Callable[[PendingPush], None],
+        on_change: Callable[["ApnsConnection"], None],
+        timeouts: Timeouts,
     ) -> None:
-        self._on_answer = on_answer
-        self._on_return = on_return
+        self._on_result = on_result
+        self._on_unprocessed = on_unprocessed
         self._on_change = on_change
-        self._times = times
+        self._timeouts = timeouts
         self._http = ClientConnection()
-        self._flights: dict[int, _Flight] = {}
+        self._requests = InFlightRequests()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._heard_s = self._asked_s = self._pinged_s = self._loop.time()
-        self._tick: asyncio.TimerHandle | None = None
-        self._flushing = False
-        self._full = False
+        self._last_received_s = self._last_request_s = self._last_ping_s = self._loop.time()
+        self._next_check: asyncio.TimerHandle | None = None
+        self._flush_scheduled = False
+        self._is_paused = False
         self.is_proven = False
-        """Whether the peer has accepted a provider token here; before that it takes one request at a time."""
+        """Whether Apple has accepted a provider token here; before that, Apple allows one request at a time."""
         self.draining = False
         self.is_idle = False
-        self.is_over = False
+        self.is_closed = False
 
-    async def open(self, host: str, port: int, trust: ssl.SSLContext) -> None:
-        """OSError or TimeoutError: there is no connection."""
-        async with asyncio.timeout(self._times.connect):
-            await self._loop.create_connection(lambda: self, host, port, ssl=trust)
+    async def open(self, host: str, port: int, tls: ssl.SSLContext) -> None:
+        """OSError or TimeoutError: no connection."""
+        async with asyncio.timeout(self._timeouts.connect):
+            await self._loop.create_connection(lambda: self, host, port, ssl=tls)
         transport = self._transport
         if transport is None or transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-            self._end("the server speaks no HTTP/2")
+            self._close("the server speaks no HTTP/2")
             raise ConnectionError("the server speaks no HTTP/2")
 
     @property
-    def free(self) -> int:
-        """How many pushes it takes now."""
-        if self.draining or self.is_over or self._full:
+    def capacity(self) -> int:
+        """Number of pushes that may be sent now."""
+        if self.draining or self.is_closed or self._is_paused:
             return 0
-        most = MOST_STREAMS if self.is_proven else 1
-        return max(0, min(self._http.free, most - self._http.open))
+        max_streams = MAX_STREAMS if self.is_proven else 1
+        return max(0, min(self._http.free_streams, max_streams - self._http.open_streams))
 
     @property
     def in_flight(self) -> int:
-        return len(self._flights)
+        return len(self._requests)
 
-    def send(self, sending: Sending, block: bytes, provider_token: str) -> None:
-        """Only while `free`. What is sent in one turn of the loop is written together."""
-        self._asked_s = self._loop.time()
-        stream = self._http.request(block, sending.push.payload)
-        deadline_s = self._times.deadline if self.is_proven else self._times.alone
-        self._flights[stream] = _Flight(sending, provider_token, self._asked_s + deadline_s)
-        self._flush_soon()
+    def send(self, pending: PendingPush, block: bytes, provider_token: str) -> None:
+        """Only while there is capacity. Requests of one event loop turn are written together."""
+        self._last_request_s = self._loop.time()
+        stream = self._http.request(block, pending.push.payload)
+        timeout_s = self._timeouts.request if self.is_proven else self._timeouts.probe
+        self._requests.add(stream, InFlightRequest(pending, provider_token, self._last_request_s + timeout_s))
+        self._schedule_flush()
 
     def drain(self) -> None:
-        """Take no more; close when everything is answered."""
+        """Accept no more requests; close when all in-flight ones are answered."""
         self.draining = True
-        if not self._flights:
-            self._end("closed")
+        if not self._requests:
+            self._close("closed")
 
     def close(self) -> None:
-        self._end("closed")
+        self._close("closed")
 
     # --- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(1 << 18)
-        self._heard_s = self._asked_s = self._loop.time()
+        self._transport.set_write_buffer_limits(_WRITE_BUFFER_BYTES)
+        self._last_received_s = self._last_request_s = self._loop.time()
         self._flush()
-        self._check()
+        self._check_timeouts()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"connection lost: {exc or 'closed by the server'}")
+        self._close(f"connection lost: {exc or 'closed by the server'}")
 
     def pause_writing(self) -> None:
-        """What is heard is answered with more writing, so nothing is heard either."""
-        self._full = True
+        """Also pause reading, because frames received cause more writes."""
+        self._is_paused = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._full = False
+        self._is_paused = False
         if self._transport is not None:
             self._transport.resume_reading()
         self._on_change(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.is_over:
+        if self.is_closed:
             return
-        self._heard_s = self._loop.time()
+        self._last_received_s = self._loop.time()
         try:
             events = self._http.receive(data)
         except ProtocolError as error:
             logger.warning("a push service breaks HTTP/2", error=str(error))
-            self._end(f"connection lost: {error}")
+            self._close(f"connection lost: {error}")
             return
         for event in events:
             self._handle(event)
-        self._flush_soon()
-        if self.draining and not self._flights:
-            self._end("closed")
+        self._schedule_flush()
+        if self.draining and not self._requests:
+            self._close("closed")
         self._on_change(self)
 
-    # --- what was heard
+    # --- results
 
-    def _handle(self, event: Answer | Unanswered | GoneAway) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
-            case Answer(stream, status, body):
-                if flight := self._flights.pop(stream, None):
-                    self._answered(flight, result(status, body))
-            case Unanswered(stream, reason, processed):
-                if flight := self._flights.pop(stream, None):
-                    self._unanswered(flight, reason, processed)
-            case GoneAway(code, text):
-                logger.info("a push service ends a connection", code=code, text=text)
+            case Response(stream, status, body):
+                if request := self._requests.pop(stream):
+                    self._answered(request, parse_response(status, body))
+            case RequestFailed(stream, reason, processed):
+                if request := self._requests.pop(stream):
+                    self._failed(request, reason, processed)
+            case GoAwayReceived(code, text):
+                logger.info("a push service closes a connection", code=code, text=text)
                 self.draining = True
 
-    def _answered(self, flight: _Flight, answer: ApnsResult) -> None:
-        if answer.status < 500 and answer.status not in _UNPROVEN_STATUSES:
+    def _answered(self, request: InFlightRequest, result: ApnsResult) -> None:
+        if result.status < 500 and result.status not in _STATUSES_BEFORE_PROOF:
             self.is_proven = True
-        self._on_answer(self, flight.sending, flight.provider_token, answer)
+        self._on_result(self, request.pending, request.provider_token, result)
 
-    def _unanswered(self, flight: _Flight, reason: str, processed: bool) -> None:
+    def _failed(self, request: InFlightRequest, reason: str, processed: bool) -> None:
         if processed:
-            self._on_answer(self, flight.sending, flight.provider_token, ApnsResult(UNKNOWN, reason))
+            self._on_result(self, request.pending, request.provider_token, ApnsResult(UNKNOWN, reason))
         else:
-            self._on_return(flight.sending)
+            self._on_unprocessed(request.pending)
 
-    # --- time
+    # --- time-outs
 
-    def _check(self) -> None:
-        """Runs a few times within a deadline, as long as the link lives."""
-        if self.is_over:
+    def _check_timeouts(self) -> None:
+        """Runs a few times per time-out for as long as the connection is open."""
+        if self.is_closed:
             return
         now_s = self._loop.time()
-        self._give_up_late_ones(now_s)
-        if self._http.pings_out:
-            if now_s - self._pinged_s > self._times.pong:
-                self._end("connection lost: no answer to a ping", abort=True)
+        self._cancel_overdue(now_s)
+        if self._http.unanswered_pings:
+            if now_s - self._last_ping_s > self._timeouts.pong:
+                self._close("connection lost: no answer to a ping", abort=True)
                 return
-        elif now_s - self._heard_s > self._times.quiet:
-            self._http.ping()
-            self._pinged_s = now_s
+        elif now_s - self._last_received_s > self._timeouts.silence:
+            self._ping(now_s)
             self._flush()
-        if now_s - self._asked_s > self._times.idle:
+        if now_s - self._last_request_s > self._timeouts.idle:
             self.is_idle = True
             self.drain()
-        if not self.is_over:
-            self._tick = self._loop.call_later(min(1.0, self._times.deadline / 4, self._times.quiet / 4), self._check)
+        if not self.is_closed:
+            interval_s = min(1.0, self._timeouts.request / 4, self._timeouts.silence / 4)
+            self._next_check = self._loop.call_later(interval_s, self._check_timeouts)
 
-    def _give_up_late_ones(self, now_s: float) -> None:
-        """Requests stand in the order of their deadlines, as those that go alone have no others beside them."""
-        late = []
-        for stream, flight in self._flights.items():
-            if flight.until_s > now_s:
-                break
-            late.append(stream)
-        for stream in late:
+    def _cancel_overdue(self, now_s: float) -> None:
+        """Give up overdue requests, and ping if nothing at all was received for half a time-out."""
+        overdue = self._requests.take_overdue(now_s)
+        for stream, request in overdue:
             sent = self._http.is_sent(stream)
             self._http.cancel(stream)
             self.draining |= not sent
-            self._unanswered(self._flights.pop(stream), "no answer in time", sent)
-        if late:
-            self._ping_if_silent(now_s)
+            self._failed(request, "no answer in time", sent)
+        if overdue:
+            if not self._http.unanswered_pings and now_s - self._last_received_s >= self._timeouts.request / 2:
+                self._ping(now_s)
             self._flush()
             self._on_change(self)
 
-    def _ping_if_silent(self, now_s: float) -> None:
-        """Requests are not answered: is anybody there?"""
-        if not self._http.pings_out and now_s - self._heard_s >= self._times.deadline / 2:
-            self._http.ping()
-            self._pinged_s = now_s
+    def _ping(self, now_s: float) -> None:
+        self._http.ping()
+        self._last_ping_s = now_s
 
-    # --- writing
+    # --- writing and closing
 
-    def _flush_soon(self) -> None:
-        if not self._flushing and self._http.out:
-            self._flushing = True
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled and self._http.out:
+            self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flushing = False
+        self._flush_scheduled = False
         if self._http.out and self._transport is not None and not self._transport.is_closing():
             self._transport.write(bytes(self._http.out))
             self._http.out.clear()
 
-    def _end(self, reason: str, abort: bool = False) -> None:
-        """Close, once; whoever waits for an answer is told that there will be none."""
-        if self.is_over:
+    def _close(self, reason: str, abort: bool = False) -> None:
+        """Close once; in-flight requests fail with the reason."""
+        if self.is_closed:
             return
-        self.is_over = True
-        if self._tick is not None:
-            self._tick.cancel()
-        self._hang_up(abort)
-        flights, self._flights = self._flights, {}
-        for stream, flight in flights.items():
-            self._unanswered(flight, reason, self._http.is_sent(stream))
+        self.is_closed = True
+        if self._next_check is not None:
+            self._next_check.cancel()
+        self._close_transport(abort)
+        for stream, request in self._requests.take_all():
+            self._failed(request, reason, self._http.is_sent(stream))
         self._on_change(self)
 
-    def _hang_up(self, abort: bool) -> None:
+    def _close_transport(self, abort: bool) -> None:
         if self._transport is None:
             return
         if abort:
             self._transport.abort()
         elif not self._transport.is_closing():
-            self._http.say_goodbye(Code.NO_ERROR)
+            self._http.send_goaway(Code.NO_ERROR)
             self._flush()
             self._transport.close()

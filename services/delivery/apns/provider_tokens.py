@@ -1,4 +1,4 @@
-"""Provider tokens: what proves to Apple that a push comes from the app's team (JWT with ES256, RFC 7515 and 7518)."""
+"""Provider tokens: JWTs that authenticate the app's team to Apple (ES256, RFC 7515 and RFC 7518)."""
 
 import base64
 import json
@@ -14,34 +14,36 @@ from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.errors import CarillonError
 from services.runtime.process.clock import Clock
 
-STEP_MS = 30 * 60_000
-"""A new token this often. Apple takes one for an hour."""
+ISSUE_INTERVAL_MS = 30 * 60_000
+"""Time between scheduled tokens. Apple accepts a token for one hour."""
 
-REST_MS = 20 * 60_000
-"""Apple wants no new token sooner."""
+MIN_CHANGE_MS = 20 * 60_000
+"""Apple refuses a team's new token sooner than this after the previous one."""
 
-_LAG_MS = 5 * 60_000
-"""A token's age at its first use, so that a clock that is a little fast does no harm."""
+_BACKDATING_MS = 5 * 60_000
+"""Minimum age of a scheduled token at first use, so that a slightly fast clock does no harm."""
 
-_OLD_MS = 55 * 60_000
+_MAX_REUSE_AGE_MS = 55 * 60_000
 
 
-class KeyFaultError(CarillonError):
-    """The key is no PEM text of a private key on the curve P-256."""
+class InvalidKeyError(CarillonError):
+    """The key is not the PEM text of a private key on the curve P-256."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
+    """`issued_ms`: the `iat` claim; `used_since_ms`: when this process began to use it."""
+
     text: str
     issued_ms: int
-    since_ms: int
+    used_since_ms: int
 
 
 class ProviderToken:
     """The current token of one team and key.
 
-    Its time of issue is a function of the time of day and its signature is deterministic, so every process with the
-    key, and one that starts again, has the same token: Apple counts new ones.
+    Scheduled times of issue depend on the time of day only, and signatures are deterministic. So all processes with the
+    key, and restarted ones, use the same token: Apple limits how often a team's token changes.
     """
 
     def __init__(self, credentials: ApnsCredentials, clock: Clock) -> None:
@@ -50,41 +52,43 @@ class ProviderToken:
         self._team_id = credentials.team_id
         self._clock = clock
         self._token: _Token | None = None
-        self._older: _Token | None = None
-        self._renewed_ms = -REST_MS
-        self._not_before_ms = 0
+        self._previous: _Token | None = None
+        self._renewed_ms = -MIN_CHANGE_MS
+        self._held_until_ms = 0
 
     def text(self) -> str:
-        """The token to use now."""
+        """Return the token to use now; issues a new one when it is due."""
         now_ms = self._clock.now_ms()
-        step_ms = now_ms - _LAG_MS - (now_ms - _LAG_MS) % STEP_MS
+        scheduled_ms = now_ms - _BACKDATING_MS - (now_ms - _BACKDATING_MS) % ISSUE_INTERVAL_MS
         token = self._token
         if token is None or (
-            step_ms > token.issued_ms and now_ms - token.since_ms >= REST_MS and now_ms >= self._not_before_ms
+            scheduled_ms > token.issued_ms
+            and now_ms - token.used_since_ms >= MIN_CHANGE_MS
+            and now_ms >= self._held_until_ms
         ):
-            token = self._issue(step_ms, now_ms)
+            token = self._issue(scheduled_ms, now_ms)
         return token.text
 
     def renew(self, refused: str) -> bool:
-        """Apple says that this token has expired: whether there is another now. False: it is too soon for one."""
+        """Replace a token that Apple calls expired; False if it is too soon for a new one."""
         now_ms = self._clock.now_ms()
         if self._token is None or self._token.text != refused:
             return True
-        if now_ms - self._renewed_ms < REST_MS or now_ms < self._not_before_ms:
+        if now_ms - self._renewed_ms < MIN_CHANGE_MS or now_ms < self._held_until_ms:
             return False
         self._renewed_ms = now_ms
         self._issue(now_ms, now_ms)
         return True
 
     def hold(self) -> None:
-        """Apple has seen too many tokens: take the older one, while it is good, and issue none for a while."""
+        """Issue no token for MIN_CHANGE_MS, and return to the previous one while it is valid."""
         now_ms = self._clock.now_ms()
-        self._not_before_ms = now_ms + REST_MS
-        if self._older is not None and now_ms - self._older.issued_ms < _OLD_MS:
-            self._token, self._older = self._older, None
+        self._held_until_ms = now_ms + MIN_CHANGE_MS
+        if self._previous is not None and now_ms - self._previous.issued_ms < _MAX_REUSE_AGE_MS:
+            self._token, self._previous = self._previous, None
 
     def _issue(self, issued_ms: int, now_ms: int) -> _Token:
-        self._older = self._token
+        self._previous = self._token
         claims: dict[str, str | int] = {"iss": self._team_id, "iat": issued_ms // 1000}
         signed = f"{_encoded(self._header)}.{_encoded(claims)}"
         self._token = _Token(f"{signed}.{_base64(_signature(self._key, signed.encode()))}", issued_ms, now_ms)
@@ -92,13 +96,13 @@ class ProviderToken:
 
 
 def signing_key(pem: str) -> ec.EllipticCurvePrivateKey:
-    """The key in the PEM text of a .p8 file; KeyFaultError without a word of what it holds."""
+    """Parse the PEM text of a .p8 file. InvalidKeyError, whose text never quotes the key."""
     try:
         key = serialization.load_pem_private_key(pem.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise KeyFaultError("the APNs key is no private key in PEM form") from None
+        raise InvalidKeyError("the APNs key is no private key in PEM form") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise KeyFaultError("the APNs key is not on the curve P-256")
+        raise InvalidKeyError("the APNs key is not on the curve P-256")
     return key
 
 

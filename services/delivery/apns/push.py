@@ -1,4 +1,4 @@
-"""What goes to Apple's push service and what it answers."""
+"""A push to Apple's service, its result, and the interface between a push's owner and the sender."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -8,7 +8,7 @@ UNKNOWN = 0
 
 @dataclass(frozen=True, slots=True)
 class ApnsPush:
-    """One push to one device. `topic` is the app's bundle id; a background push has priority 5."""
+    """One push to one device. `topic` is the app's bundle id; Apple requires priority 5 for background pushes."""
 
     token: str
     topic: str
@@ -22,9 +22,10 @@ class ApnsPush:
 
 @dataclass(frozen=True, slots=True)
 class ApnsResult:
-    """Apple's answer: 200, or another status with Apple's reason; `timestamp_ms` with 410: dead since then.
+    """Apple's response: 200, or another status with Apple's reason.
 
-    Status UNKNOWN: there was no answer, so whether Apple took the push is unknown; `reason` says what happened.
+    `timestamp_ms` comes with status 410: the time since which the token is invalid. Status UNKNOWN means that there
+    was no response, so Apple may or may not have accepted the push; `reason` then says what happened.
     """
 
     status: int
@@ -32,22 +33,22 @@ class ApnsResult:
     timestamp_ms: int | None = None
 
     @property
-    def unknown(self) -> bool:
+    def is_unknown(self) -> bool:
         return self.status == UNKNOWN
 
 
-class Sending(Protocol):
-    """A push on its way. It is `answered` or `skipped`, once."""
+class PendingPush(Protocol):
+    """A push submitted to a sender, which calls either `answered` or `skipped`, once."""
 
     @property
     def push(self) -> ApnsPush: ...
 
-    def wanted(self) -> bool:
-        """Asked right before it is sent."""
+    def is_wanted(self) -> bool:
+        """Whether to send the push; called right before it is sent."""
         ...
 
     def answered(self, result: ApnsResult) -> None: ...
 
     def skipped(self) -> None:
-        """It was not wanted any more."""
+        """The push was not sent because it was no longer wanted."""
         ...

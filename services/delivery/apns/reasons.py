@@ -1,4 +1,4 @@
-"""Apple's reasons and what follows from each, by Apple's documentation of responses."""
+"""Handling of Apple's responses: the action for each (status, reason), by Apple's documentation."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -7,102 +7,104 @@ from services.delivery.apns.push import ApnsResult
 
 
 class Action(Enum):
-    """What is done about an answer; RECORDS are the end of the push to this device."""
+    """What the sender of the app, and the connection, do about a response."""
 
     ACCEPT = auto()
-    """Apple took it."""
+    """Record the push as sent."""
 
     FAIL = auto()
-    """It cannot go well: our fault, or the app server's."""
+    """Record the push as failed: it is invalid, and a retry would fail too."""
 
     REMOVE = auto()
-    """The device does not have the app any more: out of the registry, unless it registered since."""
+    """Record the push as failed and remove the token from the registry, unless it registered again since."""
 
     TRY_OTHER_ENVIRONMENT = auto()
-    """Unknown here: once to Apple's other service where the app uses both, else like REMOVE."""
+    """Resend once to Apple's sandbox if the app uses both environments, else like REMOVE."""
 
     STOP_APP = auto()
-    """The app's key is not accepted: its pushes wait, and one now and then tries."""
+    """Apple does not accept the app's key: open the app's circuit and retry."""
 
     RENEW_TOKEN = auto()
-    """A new provider token, and again at once; the second time like STOP_APP."""
+    """Resend at once with a new provider token; the second time, retry after a back-off."""
 
     HOLD_TOKEN = auto()
-    """Too many new provider tokens: none for a while, another connection after a rest."""
+    """Apple has seen too many provider tokens: issue none for a while, replace the connection after a back-off."""
 
     DELAY_DEVICE = auto()
-    """Too much to one device: it alone waits."""
+    """Too many pushes to one device: delay all pushes to that device."""
 
     BACK_OFF = auto()
-    """Apple's trouble: the connection rests, the push comes again later."""
+    """Apple has a fault: the connection backs off; retry."""
 
     RECONNECT = auto()
-    """Apple ends the connection: another one, and the push comes again."""
+    """Apple closes the connection: drain it, and retry on another one."""
 
     REPEAT = auto()
-    """Nobody knows whether Apple took it: again, with the same collapse id."""
+    """It is unknown whether Apple accepted the push: retry with the same collapse id."""
 
 
-class Verdict(NamedTuple):
+class Handling(NamedTuple):
+    """`alarm`: whether an operator has to act."""
+
     action: Action
     alarm: bool = False
-    """Whether an operator has to do something."""
 
 
-_FAULT = Verdict(Action.FAIL, alarm=True)
-_BAD_KEY = Verdict(Action.STOP_APP, alarm=True)
+_INVALID = Handling(Action.FAIL, alarm=True)
+_BAD_KEY = Handling(Action.STOP_APP, alarm=True)
 
-REASONS: dict[tuple[int, str], Verdict] = {
-    (400, "BadCollapseId"): _FAULT,
-    (400, "BadDeviceToken"): Verdict(Action.TRY_OTHER_ENVIRONMENT),
-    (400, "BadExpirationDate"): _FAULT,
-    (400, "BadMessageId"): _FAULT,
-    (400, "BadPriority"): _FAULT,
-    (400, "BadTopic"): _FAULT,
-    (400, "DeviceTokenNotForTopic"): _FAULT,
-    (400, "DuplicateHeaders"): _FAULT,
-    (400, "IdleTimeout"): Verdict(Action.RECONNECT),
-    (400, "InvalidPushType"): _FAULT,
-    (400, "MissingDeviceToken"): _FAULT,
-    (400, "MissingTopic"): _FAULT,
-    (400, "PayloadEmpty"): _FAULT,
-    (400, "TopicDisallowed"): _FAULT,
+HANDLINGS: dict[tuple[int, str], Handling] = {
+    (400, "BadCollapseId"): _INVALID,
+    (400, "BadDeviceToken"): Handling(Action.TRY_OTHER_ENVIRONMENT),
+    (400, "BadExpirationDate"): _INVALID,
+    (400, "BadMessageId"): _INVALID,
+    (400, "BadPriority"): _INVALID,
+    (400, "BadTopic"): _INVALID,
+    (400, "DeviceTokenNotForTopic"): _INVALID,
+    (400, "DuplicateHeaders"): _INVALID,
+    (400, "IdleTimeout"): Handling(Action.RECONNECT),
+    (400, "InvalidPushType"): _INVALID,
+    (400, "MissingDeviceToken"): _INVALID,
+    (400, "MissingTopic"): _INVALID,
+    (400, "PayloadEmpty"): _INVALID,
+    (400, "TopicDisallowed"): _INVALID,
     (403, "BadCertificate"): _BAD_KEY,
     (403, "BadCertificateEnvironment"): _BAD_KEY,
     (403, "BadEnvironmentKeyIdInToken"): _BAD_KEY,
     (403, "BadEnvironmentKeyInToken"): _BAD_KEY,
-    (403, "ExpiredProviderToken"): Verdict(Action.RENEW_TOKEN),
+    (403, "ExpiredProviderToken"): Handling(Action.RENEW_TOKEN),
     (403, "Forbidden"): _BAD_KEY,
     (403, "InvalidProviderToken"): _BAD_KEY,
     (403, "MissingProviderToken"): _BAD_KEY,
     (403, "UnrelatedKeyIdInToken"): _BAD_KEY,
-    (404, "BadPath"): _FAULT,
-    (405, "MethodNotAllowed"): _FAULT,
-    (410, "ExpiredToken"): Verdict(Action.REMOVE),
-    (410, "Unregistered"): Verdict(Action.REMOVE),
-    (413, "PayloadTooLarge"): Verdict(Action.FAIL),
-    (429, "TooManyProviderTokenUpdates"): Verdict(Action.HOLD_TOKEN, alarm=True),
-    (429, "TooManyRequests"): Verdict(Action.DELAY_DEVICE),
-    (500, "InternalServerError"): Verdict(Action.BACK_OFF),
-    (503, "ServiceUnavailable"): Verdict(Action.BACK_OFF),
-    (503, "Shutdown"): Verdict(Action.RECONNECT),
+    (404, "BadPath"): _INVALID,
+    (405, "MethodNotAllowed"): _INVALID,
+    (410, "ExpiredToken"): Handling(Action.REMOVE),
+    (410, "Unregistered"): Handling(Action.REMOVE),
+    (413, "PayloadTooLarge"): Handling(Action.FAIL),
+    (429, "TooManyProviderTokenUpdates"): Handling(Action.HOLD_TOKEN, alarm=True),
+    (429, "TooManyRequests"): Handling(Action.DELAY_DEVICE),
+    (500, "InternalServerError"): Handling(Action.BACK_OFF),
+    (503, "ServiceUnavailable"): Handling(Action.BACK_OFF),
+    (503, "Shutdown"): Handling(Action.RECONNECT),
 }
 
-_ACCEPTED = Verdict(Action.ACCEPT)
-_UNKNOWN = Verdict(Action.REPEAT)
-_BY_STATUS = {403: _BAD_KEY, 410: Verdict(Action.REMOVE), 429: Verdict(Action.DELAY_DEVICE)}
+_ACCEPTED = Handling(Action.ACCEPT)
+_NO_RESPONSE = Handling(Action.REPEAT)
+_SERVER_ERROR = Handling(Action.BACK_OFF)
+_BY_STATUS = {403: _BAD_KEY, 410: Handling(Action.REMOVE), 429: Handling(Action.DELAY_DEVICE)}
 
 
-def verdict(result: ApnsResult) -> Verdict:
-    """What an answer means; a reason that Apple adds one day is taken by its status."""
+def handling_of(result: ApnsResult) -> Handling:
+    """Return how to handle a response; a reason that is not in the table is handled by its status."""
     if result.status == 200:
         return _ACCEPTED
-    if result.unknown:
-        return _UNKNOWN
-    known = REASONS.get((result.status, result.reason)) or _BY_STATUS.get(result.status)
-    return known or (_FAULT if result.status < 500 else Verdict(Action.BACK_OFF))
+    if result.is_unknown:
+        return _NO_RESPONSE
+    handling = HANDLINGS.get((result.status, result.reason)) or _BY_STATUS.get(result.status)
+    return handling or (_INVALID if result.status < 500 else _SERVER_ERROR)
 
 
 def label(result: ApnsResult) -> str:
-    """The reason as a metric's label: one of the table's, or the status."""
-    return result.reason if (result.status, result.reason) in REASONS else str(result.status)
+    """The reason as a metric label: a documented reason, else the status, so that labels stay few."""
+    return result.reason if (result.status, result.reason) in HANDLINGS else str(result.status)

@@ -1,4 +1,4 @@
-"""A push as an HTTP/2 request to Apple's service, and the service's answer as a result."""
+"""A push as an HTTP/2 request to Apple's service, and the response as a result."""
 
 import re
 import uuid
@@ -11,11 +11,12 @@ from services.delivery.apns.push import ApnsPush, ApnsResult
 from services.delivery.http2.headers import literal
 from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 
-_IDS = uuid.UUID("5d0a9b0e-2f0c-5f0b-9a3d-6b1c2e7f4a10")
-_VALUE = re.compile(r"[!-~]{1,256}")
-_POST = b"\x83"
-_HTTPS = b"\x87"
+_APNS_ID_NAMESPACE = uuid.UUID("5d0a9b0e-2f0c-5f0b-9a3d-6b1c2e7f4a10")
+_HEADER_VALUE = re.compile(r"[!-~]{1,256}")
+_METHOD_POST = b"\x83"
+_SCHEME_HTTPS = b"\x87"
 _TOKEN = re.compile(r"[0-9A-Za-z]+")
+_MAX_COLLAPSE_ID_BYTES = 64
 
 
 class _Refusal(msgspec.Struct):
@@ -26,29 +27,29 @@ class _Refusal(msgspec.Struct):
 _refusals = msgspec.json.Decoder(_Refusal)
 
 
-def fault(push: ApnsPush) -> ApnsResult | None:
-    """Apple's answer where it is known without asking."""
+def local_refusal(push: ApnsPush) -> ApnsResult | None:
+    """Apple's refusal of a push that is certainly invalid, without a request; None if the push may be valid."""
     if not push.payload:
         return ApnsResult(400, "PayloadEmpty")
     if len(push.payload) > MAX_PAYLOAD_BYTES:
         return ApnsResult(413, "PayloadTooLarge")
     if not push.topic:
         return ApnsResult(400, "MissingTopic")
-    if not _VALUE.fullmatch(push.topic):
+    if not _HEADER_VALUE.fullmatch(push.topic):
         return ApnsResult(400, "BadTopic")
-    if push.collapse_id is not None and not (_VALUE.fullmatch(push.collapse_id) and len(push.collapse_id) <= 64):
+    if push.collapse_id is not None and not _is_collapse_id(push.collapse_id):
         return ApnsResult(400, "BadCollapseId")
     return None
 
 
 def header_block(push: ApnsPush, authority: str, provider_token: str) -> bytes:
-    """The request's headers, encoded. A push that is sent again has the same apns-id."""
-    apns_id = str(uuid.uuid5(_IDS, f"{push.msgid}/{push.token}"))
+    """Encode the request's headers (HPACK). The apns-id depends on message id and token only: retries have the same."""
+    apns_id = str(uuid.uuid5(_APNS_ID_NAMESPACE, f"{push.msgid}/{push.token}"))
     token = push.token if _TOKEN.fullmatch(push.token) else quote(push.token, safe="")
     fields = [
-        _POST + _HTTPS,
+        _METHOD_POST + _SCHEME_HTTPS,
         literal(b":path", f"/3/device/{token}".encode()),
-        _shared(authority, provider_token, push.topic, push.push_type, push.priority),
+        _shared_headers(authority, provider_token, push.topic, push.push_type, push.priority),
         literal(b"apns-id", apns_id.encode()),
         literal(b"apns-expiration", b"%d" % (push.expires_ms // 1000)),
         literal(b"content-length", b"%d" % len(push.payload)),
@@ -58,21 +59,25 @@ def header_block(push: ApnsPush, authority: str, provider_token: str) -> bytes:
     return b"".join(fields)
 
 
-def result(status: int, body: bytes) -> ApnsResult:
-    """What the answer says; a reason that Apple leaves out, or a body that is not Apple's, is named by the status."""
+def parse_response(status: int, body: bytes) -> ApnsResult:
+    """Parse Apple's response; without a reason in the body, the result's reason names the status."""
     if status == 200:
         return ApnsResult(200)
-    unnamed = "Unregistered" if status == 410 else f"HTTP {status}"
+    default_reason = "Unregistered" if status == 410 else f"HTTP {status}"
     try:
         refusal = _refusals.decode(body)
     except msgspec.DecodeError:
-        return ApnsResult(status, unnamed)
-    return ApnsResult(status, refusal.reason or unnamed, refusal.timestamp)
+        return ApnsResult(status, default_reason)
+    return ApnsResult(status, refusal.reason or default_reason, refusal.timestamp)
+
+
+def _is_collapse_id(text: str) -> bool:
+    return bool(_HEADER_VALUE.fullmatch(text)) and len(text) <= _MAX_COLLAPSE_ID_BYTES
 
 
 @lru_cache(maxsize=256)
-def _shared(authority: str, provider_token: str, topic: str, push_type: str, priority: int) -> bytes:
-    """What an app's pushes have in common."""
+def _shared_headers(authority: str, provider_token: str, topic: str, push_type: str, priority: int) -> bytes:
+    """Encoded headers that are the same for most of an app's pushes."""
     return b"".join(
         (
             literal(b":authority", authority.encode()),

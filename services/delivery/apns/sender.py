@@ -1,4 +1,4 @@
-"""Sends pushes to one of Apple's services with one key, over a few lasting connections."""
+"""Sends pushes to one of Apple's services with one signing key, over a few long-lived connections."""
 
 import asyncio
 import ssl
@@ -6,44 +6,48 @@ from collections import deque
 from functools import partial
 from urllib.parse import urlsplit
 
-from services.delivery.apns.circuit_breaker import Circuit
-from services.delivery.apns.connection import Link, Times
+from services.delivery.apns.circuit_breaker import CircuitBreaker
+from services.delivery.apns.connection import ApnsConnection
+from services.delivery.apns.in_flight import Timeouts
 from services.delivery.apns.provider_tokens import ProviderToken
-from services.delivery.apns.push import ApnsResult, Sending
-from services.delivery.apns.reasons import Action, label, verdict
-from services.delivery.apns.request import fault, header_block
+from services.delivery.apns.push import ApnsResult, PendingPush
+from services.delivery.apns.reasons import Action, handling_of, label
+from services.delivery.apns.request import header_block, local_refusal
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APNS_ANSWERS
 
 CONNECTIONS = 2
-"""To one service with one key. More bring little: Apple takes up to a thousand requests at once on each."""
+"""Connections per endpoint and key. More add little: Apple allows up to a thousand concurrent requests on each."""
 
-_FIRST_REST_MS = 1_000
-_LONGEST_REST_MS = 900_000
+_FIRST_BACKOFF_MS = 1_000
+_MAX_BACKOFF_MS = 900_000
 
 
-class _Seat:
-    """A place for one connection, which is made when it is needed and again after it broke and rested."""
+class ConnectionSlot:
+    """Holds at most one connection, opened on demand and reopened after a failure and its back-off."""
 
     def __init__(self) -> None:
-        self.circuit = Circuit(_FIRST_REST_MS, _LONGEST_REST_MS)
-        self.link: Link | None = None
+        self.circuit = CircuitBreaker(_FIRST_BACKOFF_MS, _MAX_BACKOFF_MS)
+        self.connection: ApnsConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
 
     @property
-    def is_new(self) -> bool:
-        """Whether its connection still takes one push at a time, but may take more soon."""
-        return self.link is not None and self.circuit.is_closed and not (self.link.is_proven or self.link.draining)
+    def is_warming_up(self) -> bool:
+        """Whether the connection accepts one push at a time because none has been accepted on it yet."""
+        connection = self.connection
+        return connection is not None and self.circuit.is_closed and not (connection.is_proven or connection.draining)
 
-    def free(self, now_ms: int) -> int:
-        if self.link is None or self.circuit.rests(now_ms):
+    def capacity(self, now_ms: int) -> int:
+        """Number of pushes that may be sent now."""
+        if self.connection is None or self.circuit.is_open(now_ms):
             return 0
-        return self.link.free if self.circuit.is_closed else min(self.link.free, 1 - self.link.in_flight)
+        free = self.connection.capacity
+        return free if self.circuit.is_closed else min(free, 1 - self.connection.in_flight)
 
 
 class ApnsSender:
-    """`authority`: PEM text of the certificates to trust; None for the system's. The caller bounds what it submits."""
+    """`authority`: PEM text of trusted certificates, None for the system's. The caller bounds what it submits."""
 
     def __init__(
         self,
@@ -51,141 +55,149 @@ class ApnsSender:
         provider_token: ProviderToken,
         clock: Clock,
         authority: str | None = None,
-        times: Times | None = None,
+        timeouts: Timeouts | None = None,
         connections: int = CONNECTIONS,
     ) -> None:
-        place = urlsplit(url)
-        self._host = place.hostname or ""
-        self._port = place.port or 443
-        self._authority = place.netloc
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or 443
+        self._authority = parts.netloc
         self._provider_token = provider_token
         self._clock = clock
-        self._times = times or Times()
-        self._trust = ssl.create_default_context(cadata=authority)
-        self._trust.set_alpn_protocols(["h2"])
-        self._seats = [_Seat() for _ in range(connections)]
-        self._links: set[Link] = set()
-        self._queue: deque[Sending] = deque()
-        self._waking: asyncio.Task[None] | None = None
-        self._pumping = False
+        self._timeouts = timeouts or Timeouts()
+        self._tls = ssl.create_default_context(cadata=authority)
+        self._tls.set_alpn_protocols(["h2"])
+        self._slots = [ConnectionSlot() for _ in range(connections)]
+        self._connections: set[ApnsConnection] = set()
+        self._queue: deque[PendingPush] = deque()
+        self._wake_up: asyncio.Task[None] | None = None
+        self._is_scheduled = False
         self._closed = False
 
-    def submit(self, sending: Sending) -> None:
-        """Send it as soon as there is room; it is told once what became of it."""
-        self._queue.append(sending)
-        self._pump_soon()
+    def submit(self, pending: PendingPush) -> None:
+        """Send the push as soon as a connection has capacity; the push is called back once with the result."""
+        self._queue.append(pending)
+        self._schedule()
 
     async def close(self) -> None:
-        """Close the connections; what is under way is answered with UNKNOWN, what waits is not answered."""
+        """Close the connections. In-flight pushes get the result UNKNOWN; queued ones get none."""
         self._closed = True
-        tasks = [seat.connecting for seat in self._seats if seat.connecting]
-        if self._waking:
-            tasks.append(self._waking)
+        tasks = [slot.connecting for slot in self._slots if slot.connecting]
+        if self._wake_up:
+            tasks.append(self._wake_up)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for link in list(self._links):
-            link.close()
+        for connection in list(self._connections):
+            connection.close()
 
     # --- from the queue to the connections
 
-    def _pump_soon(self) -> None:
-        if not self._pumping and not self._closed:
-            self._pumping = True
-            asyncio.get_running_loop().call_soon(self._pump)
+    def _schedule(self) -> None:
+        """Send what the connections have capacity for, once in the next turn of the event loop."""
+        if not self._is_scheduled and not self._closed:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_queued)
 
-    def _pump(self) -> None:
-        self._pumping = False
+    def _send_queued(self) -> None:
+        self._is_scheduled = False
         if self._closed:
             return
         now_ms = self._clock.now_ms()
-        for seat in self._seats:
-            if seat.link is not None and seat.link.is_over:
-                seat.link = None
-            while self._queue and seat.link is not None and seat.free(now_ms) > 0:
-                self._send(seat.link, self._queue.popleft())
+        for slot in self._slots:
+            if slot.connection is not None and slot.connection.is_closed:
+                slot.connection = None
+            while self._queue and slot.connection is not None and slot.capacity(now_ms) > 0:
+                self._send(slot.connection, self._queue.popleft())
         if self._queue:
-            self._connect_more(now_ms)
+            self._connect_next(now_ms)
 
-    def _send(self, link: Link, sending: Sending) -> None:
-        if not sending.wanted():
-            sending.skipped()
-        elif refusal := fault(sending.push):
-            sending.answered(refusal)
+    def _send(self, connection: ApnsConnection, pending: PendingPush) -> None:
+        if not pending.is_wanted():
+            pending.skipped()
+        elif refusal := local_refusal(pending.push):
+            pending.answered(refusal)
         else:
             token = self._provider_token.text()
-            link.send(sending, header_block(sending.push, self._authority, token), token)
+            connection.send(pending, header_block(pending.push, self._authority, token), token)
 
-    def _connect_more(self, now_ms: int) -> None:
-        """Open the next connection, one at a time, or wait for the first that has rested."""
-        if any(seat.connecting for seat in self._seats):
+    def _connect_next(self, now_ms: int) -> None:
+        """Open the next connection, one at a time; if all slots back off, wait for the first back-off to end."""
+        if any(slot.connecting or slot.is_warming_up for slot in self._slots):
             return
-        if any(seat.is_new for seat in self._seats):
-            return
-        for seat in self._seats:
-            if (seat.link is None or seat.link.draining) and not seat.circuit.rests(now_ms):
-                seat.connecting = asyncio.create_task(self._connect(seat))
+        for slot in self._slots:
+            if (slot.connection is None or slot.connection.draining) and not slot.circuit.is_open(now_ms):
+                slot.connecting = asyncio.create_task(self._connect(slot))
                 return
-        resting = [seat.circuit.until_ms for seat in self._seats if seat.circuit.rests(now_ms)]
-        if resting and self._waking is None:
-            self._waking = asyncio.create_task(self._wake_at(min(resting)))
+        open_until = [slot.circuit.open_until_ms for slot in self._slots if slot.circuit.is_open(now_ms)]
+        if open_until and self._wake_up is None:
+            self._wake_up = asyncio.create_task(self._wake_up_at(min(open_until)))
 
-    async def _connect(self, seat: _Seat) -> None:
-        link = Link(partial(self._answered, seat), self._returned, partial(self._changed, seat), self._times)
+    async def _connect(self, slot: ConnectionSlot) -> None:
+        connection = ApnsConnection(
+            partial(self._on_result, slot), self._requeue, partial(self._on_change, slot), self._timeouts
+        )
         try:
-            await link.open(self._host, self._port, self._trust)
-            self._links.add(link)
-            seat.link = link
+            await connection.open(self._host, self._port, self._tls)
+            self._connections.add(connection)
+            slot.connection = connection
         except OSError as error:
-            if seat.circuit.trip(self._clock.now_ms()):
+            if slot.circuit.trip(self._clock.now_ms()):
                 logger.warning("no connection to the push service", host=self._host, error=_text(error))
         finally:
-            seat.connecting = None
-            self._pump_soon()
+            slot.connecting = None
+            self._schedule()
 
-    async def _wake_at(self, moment_ms: int) -> None:
-        await self._clock.sleep_until(moment_ms)
-        self._waking = None
-        self._pump_soon()
+    async def _wake_up_at(self, time_ms: int) -> None:
+        await self._clock.sleep_until(time_ms)
+        self._wake_up = None
+        self._schedule()
 
-    # --- what comes back
+    # --- callbacks of the connections
 
-    def _answered(self, seat: _Seat, link: Link, sending: Sending, provider_token: str, result: ApnsResult) -> None:
+    def _on_result(
+        self,
+        slot: ConnectionSlot,
+        connection: ApnsConnection,
+        pending: PendingPush,
+        provider_token: str,
+        result: ApnsResult,
+    ) -> None:
         APNS_ANSWERS.labels(label(result)).inc()
-        self._upkeep(seat, link, provider_token, verdict(result).action)
-        sending.answered(result)
+        self._maintain(slot, connection, provider_token, handling_of(result).action)
+        pending.answered(result)
 
-    def _upkeep(self, seat: _Seat, link: Link, provider_token: str, action: Action) -> None:
-        """What an answer means for the connection and the provider token."""
+    def _maintain(self, slot: ConnectionSlot, connection: ApnsConnection, provider_token: str, action: Action) -> None:
+        """Apply what a response means for the connection and for the provider token."""
         match action:
             case Action.RENEW_TOKEN:
                 if not self._provider_token.renew(provider_token):
                     logger.error("Apple calls a new provider token expired: is this machine's clock right?")
             case Action.HOLD_TOKEN:
                 self._provider_token.hold()
-                seat.circuit.trip(self._clock.now_ms())
-                link.drain()
+                slot.circuit.trip(self._clock.now_ms())
+                connection.drain()
             case Action.BACK_OFF:
-                if seat.circuit.trip(self._clock.now_ms()):
-                    logger.warning("the push service has trouble; its connection rests", host=self._host)
+                if slot.circuit.trip(self._clock.now_ms()):
+                    logger.warning("the push service has a fault; its connection backs off", host=self._host)
             case Action.RECONNECT:
-                link.drain()
+                connection.drain()
             case Action.REPEAT | Action.STOP_APP | Action.DELAY_DEVICE:
                 pass
             case _:
-                seat.circuit.close()
+                slot.circuit.close()
 
-    def _returned(self, sending: Sending) -> None:
-        self._queue.appendleft(sending)
-        self._pump_soon()
+    def _requeue(self, pending: PendingPush) -> None:
+        self._queue.appendleft(pending)
+        self._schedule()
 
-    def _changed(self, seat: _Seat, link: Link) -> None:
-        """A connection that ends before it proved to be of use is not made again at once."""
-        if link.is_over:
-            self._links.discard(link)
-            if not link.is_proven and not link.is_idle:
-                seat.circuit.trip(self._clock.now_ms())
-        self._pump_soon()
+    def _on_change(self, slot: ConnectionSlot, connection: ApnsConnection) -> None:
+        """Back off if the connection closed before a push was accepted on it, unless it was closed for being idle."""
+        if connection.is_closed:
+            self._connections.discard(connection)
+            if not connection.is_proven and not connection.is_idle:
+                slot.circuit.trip(self._clock.now_ms())
+        self._schedule()
 
 
 def _text(error: OSError) -> str:

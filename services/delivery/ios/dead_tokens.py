@@ -1,4 +1,4 @@
-"""Takes tokens that Apple calls dead out of the registry, many at a time."""
+"""Removes tokens that Apple calls invalid from the registry, in batches."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,12 +9,15 @@ from services.domain.command_writer import Command, CommandWriter, device_comman
 from services.runtime.errors import CarillonError
 from services.runtime.process.logs import logger
 
-_BATCH = 1000
+_BATCH_SIZE = 1000
 
 
 class DeadToken(NamedTuple):
-    """`registered_before_ms`: only if it registered earlier, 0: in any case. `done` is called when the command is in
-    the log, or could not be written: then the next push to the token finds it dead again."""
+    """A token to remove. `registered_before_ms`: keep it if it registered later; 0: remove it in any case.
+
+    `done` is called when the command is in the log. It is also called when the append failed: Apple refuses the next
+    push to the token again.
+    """
 
     appkey: str
     partition: int
@@ -25,29 +28,31 @@ class DeadToken(NamedTuple):
 
 
 class DeadTokens:
+    """Appends removal commands to the log from one task, so that tokens found meanwhile form the next batch."""
+
     def __init__(self, writer: CommandWriter) -> None:
         self._writer = writer
-        self._found: list[DeadToken] = []
+        self._queue: list[DeadToken] = []
         self._writing: asyncio.Task[None] | None = None
 
-    def add(self, dead: DeadToken) -> None:
-        self._found.append(dead)
+    def remove(self, dead: DeadToken) -> None:
+        self._queue.append(dead)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
 
     async def close(self) -> None:
-        """Return once everything is written."""
+        """Return once the queue is written."""
         if self._writing is not None:
             await self._writing
 
     async def _write(self) -> None:
-        while self._found:
-            batch, self._found = self._found[:_BATCH], self._found[_BATCH:]
-            once = {(dead.appkey, dead.token): _command(dead) for dead in batch}
+        while self._queue:
+            batch, self._queue = self._queue[:_BATCH_SIZE], self._queue[_BATCH_SIZE:]
+            by_token = {(dead.appkey, dead.token): _command(dead) for dead in batch}
             try:
-                await self._writer.append(list(once.values()))
+                await self._writer.append(list(by_token.values()))
             except CarillonError as error:
-                logger.warning("dead tokens stay until the next push to them", count=len(once), error=str(error))
+                logger.warning("invalid tokens stay until the next push to them", count=len(by_token), error=str(error))
             for dead in batch:
                 dead.done()
         self._writing = None

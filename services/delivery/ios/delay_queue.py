@@ -1,4 +1,4 @@
-"""Things to be done at a moment, and an alarm for the first of them."""
+"""Priority queue of items by due time, with one timer for the earliest."""
 
 import asyncio
 import heapq
@@ -12,45 +12,45 @@ Item = TypeVar("Item")
 
 
 class DelayQueue(Generic[Item]):
-    """`ring` is called when something is due; `due` takes it out."""
+    """Calls `on_due` when an item is due; `take_due` then removes it."""
 
-    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, on_due: Callable[[], None]) -> None:
         self._clock = clock
-        self._ring = ring
-        self._items: list[tuple[int, int, Item]] = []
-        self._count = itertools.count()
-        self._alarm: asyncio.Task[None] | None = None
-        self._alarm_ms = 0
+        self._on_due = on_due
+        self._heap: list[tuple[int, int, Item]] = []
+        self._sequence = itertools.count()
+        self._timer: asyncio.Task[None] | None = None
+        self._timer_ms = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._heap)
 
-    def put(self, moment_ms: int, item: Item) -> None:
-        heapq.heappush(self._items, (moment_ms, next(self._count), item))
-        if self._alarm is None or moment_ms < self._alarm_ms:
-            self._set_alarm()
+    def put(self, due_ms: int, item: Item) -> None:
+        heapq.heappush(self._heap, (due_ms, next(self._sequence), item))
+        if self._timer is None or due_ms < self._timer_ms:
+            self._start_timer()
 
-    def due(self) -> list[Item]:
-        """What is due by now, in order."""
-        found = []
-        while self._items and self._items[0][0] <= self._clock.now_ms():
-            found.append(heapq.heappop(self._items)[2])
-        if self._alarm is None and self._items:
-            self._set_alarm()
-        return found
+    def take_due(self) -> list[Item]:
+        """Remove and return the items that are due, in the order of their times."""
+        due = []
+        while self._heap and self._heap[0][0] <= self._clock.now_ms():
+            due.append(heapq.heappop(self._heap)[2])
+        if self._timer is None and self._heap:
+            self._start_timer()
+        return due
 
     def close(self) -> None:
-        """No alarm rings any more."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _set_alarm(self) -> None:
+    def _start_timer(self) -> None:
         self.close()
-        self._alarm_ms = self._items[0][0]
-        self._alarm = asyncio.create_task(self._sleep(self._alarm_ms))
+        self._timer_ms = self._heap[0][0]
+        self._timer = asyncio.create_task(self._sleep_until(self._timer_ms))
 
-    async def _sleep(self, moment_ms: int) -> None:
-        await self._clock.sleep_until(moment_ms)
-        self._alarm = None
-        self._ring()
+    async def _sleep_until(self, due_ms: int) -> None:
+        await self._clock.sleep_until(due_ms)
+        self._timer = None
+        self._on_due()

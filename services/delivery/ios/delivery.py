@@ -1,12 +1,12 @@
-"""Sends pushes for iOS apps through Apple's service: there is no connection to wait for, and no acknowledgement."""
+"""Sends pushes for iOS apps through Apple's push service, one task per app."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from services.delivery.apns.senders import CredentialsOf, Senders
-from services.delivery.ios.app_sender import IosApp, Tools
+from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
+from services.delivery.ios.app_sender import IosAppSender, IosDependencies
 from services.delivery.ios.dead_tokens import DeadTokens
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.outcome_recorder import OutcomeRecorder
@@ -18,12 +18,12 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
-_GRACE_S = 2.0
-"""At the end: for answers to what was sent, so that it need not be sent again."""
+_DRAIN_S = 2.0
+"""At the stop: time for Apple's responses to pushes in flight, so that these are not sent again."""
 
 
 class IosDelivery:
-    """A service. One task an app; what was not accepted for Apple's sake is tried again until the push expires."""
+    """A service. Pushes that fail for a temporary reason are retried until they expire."""
 
     name = "delivery ios"
 
@@ -32,8 +32,8 @@ class IosDelivery:
         writer: CommandWriter,
         state: DeliveryState,
         recorder: OutcomeRecorder,
-        open_senders: Callable[[], Senders],
-        credentials_of: CredentialsOf,
+        open_senders: Callable[[], SenderPool],
+        credentials_of: CredentialsSource,
         peers: Peers,
         apps: AppDirectory,
         clock: Clock,
@@ -41,24 +41,26 @@ class IosDelivery:
     ) -> None:
         self._state = state
         self._open_senders = open_senders
-        self._dead = DeadTokens(writer)
+        self._dead_tokens = DeadTokens(writer)
         tokens = DeviceTokens(peers)
-        self._tools = partial(Tools, recorder, credentials_of, self._dead, tokens, state.badges, apps, clock, shards)
-        self._senders: Senders | None = None
-        self._apps: dict[str, IosApp] = {}
+        self._dependencies = partial(
+            IosDependencies, recorder, credentials_of, self._dead_tokens, tokens, state.badges, apps, clock, shards
+        )
+        self._senders: SenderPool | None = None
+        self._apps: dict[str, IosAppSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being sent or waits to be sent again."""
+        """Whether no push is in progress or waits for a retry."""
         return all(app.is_idle for app in self._apps.values())
 
     def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
-        """Send the push to everyone in its audience there who has not got it. Once for each partition."""
+        """Send the push to the devices of its audience in these partitions; call it once for each partition."""
         self._app(push.send.appkey).start(push, partitions)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Take up what an earlier process left; at the end, stop sending. Nothing is started before it runs."""
+        """Resume the pushes in the state, then run until cancelled. `start` may be called once it is ready."""
         self._senders = self._open_senders()
         for push in self._state.started.values():
             if push.is_ios:
@@ -69,24 +71,24 @@ class IosDelivery:
         finally:
             await self._stop(self._senders)
 
-    async def _stop(self, senders: Senders) -> None:
+    async def _stop(self, senders: SenderPool) -> None:
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_S):
+            async with asyncio.timeout(_DRAIN_S):
                 for app in self._apps.values():
-                    await app.quiet.wait()
+                    await app.drained()
         for app in self._apps.values():
             app.close()
-        await self._dead.close()
+        await self._dead_tokens.close()
         await senders.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _app(self, appkey: str) -> IosApp:
+    def _app(self, appkey: str) -> IosAppSender:
         app = self._apps.get(appkey)
         if app is None:
             assert self._senders is not None
-            app = self._apps[appkey] = IosApp(appkey, self._tools(self._senders))
+            app = self._apps[appkey] = IosAppSender(appkey, self._dependencies(self._senders))
             task = asyncio.create_task(app.run())
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -95,4 +97,4 @@ class IosDelivery:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.error("an iOS app's pushes stopped; they go on after the next start", exc_info=error)
+            logger.error("an iOS app's sender failed; its pushes resume after the next start", exc_info=error)

@@ -1,4 +1,4 @@
-"""Device numbers to tokens, by the registry's word."""
+"""Looks up device tokens by device number in the registry."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
 
-class KnownDevice(NamedTuple):
-    """`token`: "" where there is none; `active_ms`: when the app was last in use."""
+class PushDevice(NamedTuple):
+    """`token`: "" if the device was removed; `active_ms`: when the app was last opened."""
 
     token: str
     active_ms: int
@@ -22,17 +22,17 @@ class DeviceTokens:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def of(self, appkey: str, numbers: Mapping[int, Sequence[int]]) -> dict[int, dict[int, KnownDevice]]:
-        """Devices by partition and number; without partitions whose registry does not answer."""
-        found = await asyncio.gather(*(self._in(appkey, *item) for item in numbers.items()))
-        return {partition: tokens for partition, tokens in zip(numbers, found, strict=True) if tokens is not None}
+    async def fetch(self, appkey: str, numbers: Mapping[int, Sequence[int]]) -> dict[int, dict[int, PushDevice]]:
+        """Devices by partition and number, without the partitions whose registry is unavailable."""
+        found = await asyncio.gather(*(self._fetch(appkey, *item) for item in numbers.items()))
+        return {partition: devices for partition, devices in zip(numbers, found, strict=True) if devices is not None}
 
-    async def _in(self, appkey: str, partition: int, numbers: Sequence[int]) -> dict[int, KnownDevice] | None:
+    async def _fetch(self, appkey: str, partition: int, numbers: Sequence[int]) -> dict[int, PushDevice] | None:
         registry = RegistryServiceStub(self._peers.owner("registry", partition))
         try:
             request = GetTokensRequest(appkey=appkey, partition=partition, numbers=numbers)
-            answer = await registry.GetTokens(request)
-            return dict(zip(numbers, map(KnownDevice, answer.tokens, answer.active_ms), strict=True))
+            response = await registry.GetTokens(request)
+            return dict(zip(numbers, map(PushDevice, response.tokens, response.active_ms), strict=True))
         except CarillonError as error:
             logger.warning("the registry does not answer; trying again", error=str(error))
             return None

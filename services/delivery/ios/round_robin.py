@@ -1,74 +1,91 @@
-"""Whose turn it is: an app's pushes share what may be sent, at their speed, if they have one."""
+"""Round-robin over an app's pushes, each within its own rate limit."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from services.delivery.android.rate_limiter import RateLimiter
-from services.delivery.ios.push_progress import Work
+from services.delivery.ios.push_progress import PushProgress
 from services.runtime.process.clock import Clock
 
-Chunk = tuple[Work, int, list[int]]
-"""Some devices of a push: partition, numbers."""
-
-_SHARE = 100
+_CHUNK_SIZE = 100
 
 
-class Turns:
-    """`ring` is called when there is something to take; `leave` is told of a work that nothing is left of."""
+class Chunk(NamedTuple):
+    """Device numbers of one partition that a push is sent to next."""
 
-    def __init__(self, clock: Clock, shards: int, ring: Callable[[], None], leave: Callable[[Work], None]) -> None:
+    progress: PushProgress
+    partition: int
+    numbers: list[int]
+
+
+class RoundRobin:
+    """`on_ready` is called when there are chunks to take; `on_finished` when a push has nothing in flight.
+
+    `shards` instances send a push at once, each at its share of the push's rate.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        shards: int,
+        on_ready: Callable[[], None],
+        on_finished: Callable[[PushProgress], None],
+    ) -> None:
         self._clock = clock
         self._shards = shards
-        self._ring = ring
-        self._leave = leave
-        self._works: deque[Work] = deque()
-        self._pacing: set[asyncio.Task[None]] = set()
+        self._on_ready = on_ready
+        self._on_finished = on_finished
+        self._turns: deque[PushProgress] = deque()
+        self._limiters: set[asyncio.Task[None]] = set()
 
-    def enter(self, work: Work) -> None:
-        """The work takes turns until it is walked."""
-        if work.push.send.qps:
-            task = asyncio.create_task(self._pace(work))
-            self._pacing.add(task)
-            task.add_done_callback(self._pacing.discard)
+    def add(self, progress: PushProgress) -> None:
+        """Give the push turns until its pass is complete."""
+        if progress.push.send.qps:
+            task = asyncio.create_task(self._limit(progress))
+            self._limiters.add(task)
+            task.add_done_callback(self._limiters.discard)
         else:
-            self._works.append(work)
-            self._ring()
+            self._turns.append(progress)
+            self._on_ready()
 
-    def take(self, most: int) -> list[Chunk]:
-        """Up to so many devices. Each chunk counts as one sending of its work, for the caller to end."""
+    def take(self, count: int) -> list[Chunk]:
+        """Take chunks with up to `count` devices. Each chunk is in flight in its push until the caller releases it."""
         chunks: list[Chunk] = []
-        while self._works and most > 0:
-            work = self._works.popleft()
-            if work.is_alive(self._clock.now_ms()):
-                if chunk := self._share(work, most):
+        while self._turns and count > 0:
+            progress = self._turns.popleft()
+            if progress.is_running(self._clock.now_ms()):
+                if chunk := self._next_chunk(progress, count):
                     chunks.append(chunk)
-                    most -= len(chunk[2])
-                if not work.push.send.qps and not work.is_walked:
-                    self._works.append(work)
-            work.turn.set()
-            if not work.in_flight:
-                self._leave(work)
+                    count -= len(chunk.numbers)
+                if not progress.push.send.qps and not progress.is_pass_complete:
+                    self._turns.append(progress)
+            progress.turn_done.set()
+            if not progress.in_flight:
+                self._on_finished(progress)
         return chunks
 
     def close(self) -> None:
-        for task in self._pacing:
+        for task in self._limiters:
             task.cancel()
 
-    def _share(self, work: Work, most: int) -> Chunk | None:
-        taken = work.take(min(most, work.allowed if work.push.send.qps else _SHARE))
+    def _next_chunk(self, progress: PushProgress, count: int) -> Chunk | None:
+        taken = progress.take(min(count, progress.allowance if progress.push.send.qps else _CHUNK_SIZE))
         if taken is None:
             return None
-        work.in_flight += 1
-        work.allowed -= len(taken[1])
-        return work, *taken
+        chunk = Chunk(progress, *taken)
+        progress.in_flight += 1
+        progress.allowance -= len(chunk.numbers)
+        return chunk
 
-    async def _pace(self, work: Work) -> None:
-        limiter = RateLimiter(self._clock, work.push.send.qps / self._shards)
-        while not work.is_walked and work.is_alive(self._clock.now_ms()):
-            work.allowed = allowed = await limiter.wait_allowed(_SHARE)
-            work.turn.clear()
-            self._works.append(work)
-            self._ring()
-            await work.turn.wait()
-            limiter.consume(allowed - work.allowed)
+    async def _limit(self, progress: PushProgress) -> None:
+        """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows."""
+        limiter = RateLimiter(self._clock, progress.push.send.qps / self._shards)
+        while not progress.is_pass_complete and progress.is_running(self._clock.now_ms()):
+            progress.allowance = allowance = await limiter.wait_allowed(_CHUNK_SIZE)
+            progress.turn_done.clear()
+            self._turns.append(progress)
+            self._on_ready()
+            await progress.turn_done.wait()
+            limiter.consume(allowance - progress.allowance)

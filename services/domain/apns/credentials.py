@@ -1,4 +1,4 @@
-"""What signs an app's pushes to Apple: checked before it is kept, and opened where it is needed."""
+"""APNs credentials of an iOS app: validated and sealed for storage, decrypted where pushes are sent."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +19,7 @@ from services.runtime.process.logs import logger
 
 
 class Environment(Enum):
-    """Apple has two services that know different tokens; an app may have devices in both."""
+    """Apple's production and sandbox services accept different device tokens; an app may have devices in both."""
 
     PRODUCTION = "production"
     SANDBOX = "sandbox"
@@ -31,12 +31,11 @@ ENVIRONMENTS = {
     APNS_ENVIRONMENT_SANDBOX: Environment.SANDBOX,
     APNS_ENVIRONMENT_BOTH: Environment.BOTH,
 }
-"""As the app's record has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApnsCredentials:
-    """A key of the app's team, made by Apple, as PEM text of the .p8 file; `topic` is the bundle id."""
+    """A team's signing key, as PEM text of Apple's .p8 file, for the app whose bundle id is `topic`."""
 
     key_id: str
     team_id: str
@@ -45,8 +44,8 @@ class ApnsCredentials:
     environment: Environment = Environment.PRODUCTION
 
 
-def opened(app: App, keys: MasterKey) -> ApnsCredentials | None:
-    """The app's credentials; None while it has none. CarillonError: they were sealed with another master key."""
+def open_credentials(app: App, keys: MasterKey) -> ApnsCredentials | None:
+    """Decrypt the app's credentials; None if it has none. CarillonError: they were sealed with another master key."""
     if not app.HasField("apns"):
         return None
     apns = app.apns
@@ -59,42 +58,42 @@ def opened(app: App, keys: MasterKey) -> ApnsCredentials | None:
     )
 
 
-class OpenedCredentials:
-    """Opens each app's credentials once, and again when its record has changed.
+class CredentialsCache:
+    """Decrypted credentials by app, decrypted again when the app's record changes.
 
-    A key that was sealed with another master key is logged and counts as none.
+    Credentials sealed with another master key are logged once and treated as missing.
     """
 
     def __init__(self, keys: MasterKey) -> None:
         self._keys = keys
-        self._known: dict[str, tuple[App, ApnsCredentials | None]] = {}
+        self._by_appkey: dict[str, tuple[App, ApnsCredentials | None]] = {}
 
     def __call__(self, app: App) -> ApnsCredentials | None:
-        known = self._known.get(app.appkey)
-        if known is None or known[0] is not app:
-            known = self._known[app.appkey] = app, self._open(app)
-        return known[1]
+        cached = self._by_appkey.get(app.appkey)
+        if cached is None or cached[0] is not app:
+            cached = self._by_appkey[app.appkey] = app, self._open(app)
+        return cached[1]
 
     def _open(self, app: App) -> ApnsCredentials | None:
         try:
-            return opened(app, self._keys)
+            return open_credentials(app, self._keys)
         except CarillonError as error:
-            logger.error("an APNs key cannot be opened", appkey=app.appkey, error=str(error))
+            logger.error("an APNs key cannot be decrypted", appkey=app.appkey, error=str(error))
             return None
 
 
-def sealed(app: App, pem: str, keys: MasterKey) -> bytes:
-    """The key as the app's record holds it. InputError, without a word of what was given, when it is none."""
-    return keys.seal(_checked(pem), _context(app))
+def seal_key(app: App, pem: str, keys: MasterKey) -> bytes:
+    """Validate and encrypt a key for the app's record. InputError, whose text never quotes the key: it is invalid."""
+    return keys.seal(_normalized(pem), _context(app))
 
 
 def _context(app: App) -> str:
-    """Not the app's secret's, so that neither can be put in the other's place."""
+    """Encryption context that differs from that of the app's secret, so that the two ciphertexts cannot be swapped."""
     return f"{app.appkey}/apns"
 
 
-def _checked(pem: str) -> str:
-    """The key alone, whatever text stood around it."""
+def _normalized(pem: str) -> str:
+    """The key as PKCS #8 PEM, without any text around it."""
     try:
         key = serialization.load_pem_private_key(pem.encode(), None)
     except TypeError:

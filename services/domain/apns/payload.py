@@ -1,4 +1,4 @@
-"""The JSON that Apple hands to an iOS device, made of a message: sent by delivery, measured by the doors before."""
+"""APNs payload of a message: built by delivery, measured by the HTTP interfaces before they accept a push."""
 
 import json
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 from protos.push.v1.push_pb2 import Message
 
 MAX_PAYLOAD_BYTES = 4096
-"""Apple refuses a larger one."""
+"""Apple's limit for alert and background pushes."""
 
-LARGEST_BADGE = 2**31 - 1
-_COUNTED = b'{"aps":{"badge":'
+MAX_BADGE = 2**31 - 1
+_BADGE_PREFIX = b'{"aps":{"badge":'
 
 
 def payload(message: Message) -> bytes:
-    """The JSON that the device is sent.
+    """Build the JSON sent to the device.
 
-    A notification has its text, or the dictionary that the content holds, as the alert. A pass-through message is a
-    background push with its content under `content`. `extra` stands beside `aps` in both. For one whose badge counts up
-    it is a form that `counted` fills in.
+    A notification's alert is its text, or the dictionary in its content. A pass-through message is a background push
+    with its content under `content`. `extra` stands beside `aps` in both. If the message increments badges, the result
+    is a template with badge 0 for `with_badge`.
     """
     ios = message.ios
     body: dict[str, Any]
     if message.is_notif:
-        aps: dict[str, Any] = {"badge": 0} if counts_up(message) else {}
+        aps: dict[str, Any] = {"badge": 0} if increments_badge(message) else {}
         aps["alert"] = _alert(message)
         if ios.HasField("badge") and ios.badge >= 0:
             aps["badge"] = ios.badge
@@ -40,20 +40,20 @@ def payload(message: Message) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def counts_up(message: Message) -> bool:
-    """Whether each device's badge goes up by one, which Apple cannot do: it is told the number."""
+def increments_badge(message: Message) -> bool:
+    """Whether each device's badge goes up by one. Apple only sets absolute badges, so each device's payload differs."""
     return message.is_notif and message.ios.badge < 0
 
 
-def counted(form: bytes, badge: int) -> bytes:
-    """The payload of a message that counts up, for a device whose badge becomes this."""
-    return _COUNTED + str(badge).encode() + form[len(_COUNTED) + 1 :]
+def with_badge(template: bytes, badge: int) -> bytes:
+    """Fill a device's badge into the template of a message that increments badges."""
+    return _BADGE_PREFIX + str(badge).encode() + template[len(_BADGE_PREFIX) + 1 :]
 
 
-def most_bytes(message: Message) -> int:
-    """The payload's size on the device where it is largest: a badge that counts up may come to ten digits."""
-    form = payload(message)
-    return len(counted(form, LARGEST_BADGE) if counts_up(message) else form)
+def max_size_bytes(message: Message) -> int:
+    """Size of the largest payload any device may get; an incremented badge may have ten digits."""
+    template = payload(message)
+    return len(with_badge(template, MAX_BADGE) if increments_badge(message) else template)
 
 
 def _alert(message: Message) -> Any:
@@ -64,7 +64,7 @@ def _alert(message: Message) -> Any:
 
 
 def _content(message: Message) -> str | dict[str, Any]:
-    """The content's dictionary where it is one, else its text."""
+    """The content as a dictionary if it is declared as JSON and is an object, else as text."""
     if message.ios.content_is_json:
         try:
             content = json.loads(message.content)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from services.apns_simulator.certificate import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator
-from services.delivery.apns.connection import Times
+from services.delivery.apns.in_flight import Timeouts
 from services.delivery.apns.provider_tokens import ProviderToken
 from services.delivery.apns.push import ApnsPush, ApnsResult
 from services.delivery.apns.sender import ApnsSender
@@ -24,13 +24,13 @@ Running = TypeVar("Running", bound=Service)
 class Sent:
     """One push; `result` is None where it was skipped. Being told twice is an error."""
 
-    def __init__(self, push: ApnsPush, is_wanted: bool = True) -> None:
+    def __init__(self, push: ApnsPush, wanted: bool = True) -> None:
         self.push = push
-        self.is_wanted = is_wanted
+        self.wanted = wanted
         self.result: asyncio.Future[ApnsResult | None] = asyncio.get_running_loop().create_future()
 
-    def wanted(self) -> bool:
-        return self.is_wanted
+    def is_wanted(self) -> bool:
+        return self.wanted
 
     def answered(self, result: ApnsResult) -> None:
         self.result.set_result(result)
@@ -73,18 +73,20 @@ class Team:
     def introduce_to(self, simulator: ApnsSimulator) -> None:
         simulator.keys.register(self.credentials.team_id, self.credentials.key_id, public_key(self.credentials.key_pem))
 
-    def sender(self, url: str, authority: str | None, times: Times | None = None, connections: int = 1) -> ApnsSender:
-        return ApnsSender(url, self.provider_token, self.clock, authority, times, connections)
+    def sender(
+        self, url: str, authority: str | None, timeouts: Timeouts | None = None, connections: int = 1
+    ) -> ApnsSender:
+        return ApnsSender(url, self.provider_token, self.clock, authority, timeouts, connections)
 
 
 @contextlib.asynccontextmanager
 async def open_sender(
-    simulator: ApnsSimulator, clock: Clock | None = None, times: Times | None = None, connections: int = 1
+    simulator: ApnsSimulator, clock: Clock | None = None, timeouts: Timeouts | None = None, connections: int = 1
 ) -> AsyncIterator[ApnsSender]:
     """A sender whose key the stand-in knows."""
     team = Team(clock)
     team.introduce_to(simulator)
-    sender = team.sender(simulator.url, simulator.authority, times, connections)
+    sender = team.sender(simulator.url, simulator.authority, timeouts, connections)
     try:
         yield sender
     finally:

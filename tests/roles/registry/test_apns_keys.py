@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     App,
 )
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, GetAppRequest, UpdateAppRequest
-from services.domain.apns.credentials import ApnsCredentials, Environment, opened
+from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
 from services.domain.master_key import MasterKey
 from services.domain.topics import APPS
 from services.runtime.errors import CarillonError, InputError
@@ -39,9 +39,9 @@ def first(text: str) -> ApnsKeyChange:
 
 async def test_a_key_is_kept_sealed_and_opened_with_what_belongs_to_it(registry: Running) -> None:
     app, text = await ios_app(registry), pem()
-    assert opened(app, registry.keys) is None
+    assert open_credentials(app, registry.keys) is None
     changed = await change(registry, app, first(text))
-    assert opened(changed, registry.keys) == ApnsCredentials(KEY_ID, TEAM_ID, "com.example.weather", text)
+    assert open_credentials(changed, registry.keys) == ApnsCredentials(KEY_ID, TEAM_ID, "com.example.weather", text)
     assert registry.apps.get(app.appkey) == changed
     record = await registry.log.last(Partition(APPS.name, 0))
     assert record is not None
@@ -57,7 +57,7 @@ async def test_only_the_app_itself_with_the_same_master_key_can_open_it(registry
     swapped.apns.sealed_pem = app.sealed_secret
     for stolen, keys in ((other, registry.keys), (swapped, registry.keys), (app, MasterKey(bytes(31) + b"x"))):
         with pytest.raises(CarillonError, match="another master key"):
-            opened(stolen, keys)
+            open_credentials(stolen, keys)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ async def test_later_each_is_changed_alone(registry: Running, given: ApnsKeyChan
     start = first(text)
     start.environment = APNS_ENVIRONMENT_SANDBOX
     app = await change(registry, await ios_app(registry), start)
-    changed = opened(await change(registry, app, given), registry.keys)
+    changed = open_credentials(await change(registry, app, given), registry.keys)
     before = {"key_id": KEY_ID, "team_id": TEAM_ID, "topic": app.package, "environment": Environment.SANDBOX}
     assert changed == ApnsCredentials(key_pem=text, **{**before, **now})  # type: ignore[arg-type]
 
@@ -84,18 +84,18 @@ async def test_later_each_is_changed_alone(registry: Running, given: ApnsKeyChan
 async def test_a_new_key_takes_the_old_ones_place_and_a_removal_leaves_none(registry: Running) -> None:
     app = await change(registry, await ios_app(registry), first(pem()))
     text = pem()
-    found = opened(await change(registry, app, ApnsKeyChange(pem=text)), registry.keys)
+    found = open_credentials(await change(registry, app, ApnsKeyChange(pem=text)), registry.keys)
     assert found == ApnsCredentials(KEY_ID, TEAM_ID, app.package, text)
     assert text not in repr(found)
     gone = await change(registry, app, ApnsKeyChange(remove=True))
-    assert opened(gone, registry.keys) is None
+    assert open_credentials(gone, registry.keys) is None
     assert (await registry.stub.GetApp(GetAppRequest(appkey=app.appkey))).app == gone
 
 
 async def test_what_stands_around_the_key_is_not_kept(registry: Running) -> None:
     text = pem()
     given = first(f"Subject: a mail\r\n\r\n{text.replace(chr(10), chr(13) + chr(10))}\r\nBest regards\r\n")
-    found = opened(await change(registry, await ios_app(registry), given), registry.keys)
+    found = open_credentials(await change(registry, await ios_app(registry), given), registry.keys)
     assert found is not None
     assert found.key_pem == text
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from services.domain.apns.credentials import ApnsCredentials, Environment, opened
+from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
 from services.runtime.rpc.transport import serve
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from tests.roles.registry.conftest import BOUND_S, Running, device_facts, register
@@ -148,7 +148,9 @@ async def test_operators_set_show_change_and_forget_it(registry: Running, carill
     assert shown["apns"] == expected
     known = registry.apps.get(app.appkey)
     assert known is not None
-    assert opened(known, registry.keys) == ApnsCredentials(KEY_ID, TEAM_ID, app.package, text, Environment.BOTH)
+    assert open_credentials(known, registry.keys) == ApnsCredentials(
+        KEY_ID, TEAM_ID, app.package, text, Environment.BOTH
+    )
 
     changed = await carillon("set", app.appkey, "--apns-topic", "com.example.other")
     assert f"key {KEY_ID} of team {TEAM_ID} for com.example.other, both" in changed.out

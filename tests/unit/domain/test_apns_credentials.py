@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, ApnsKey, App
-from services.domain.apns.credentials import ApnsCredentials, Environment, OpenedCredentials, sealed
+from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment, seal_key
 from services.domain.master_key import MasterKey
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
 
@@ -14,13 +14,13 @@ def app(text: str | None, keys: MasterKey = KEYS) -> App:
     made = App(appkey="1234567890", platform=PLATFORM_IOS, package="com.example.app")
     if text is not None:
         made.apns.CopyFrom(ApnsKey(key_id=KEY_ID, team_id=TEAM_ID, topic="com.example.other"))
-        made.apns.sealed_pem = sealed(made, text, keys)
+        made.apns.sealed_pem = seal_key(made, text, keys)
         made.apns.environment = APNS_ENVIRONMENT_SANDBOX
     return made
 
 
 def test_they_follow_the_apps_record_and_are_opened_once() -> None:
-    credentials_of = OpenedCredentials(KEYS)
+    credentials_of = CredentialsCache(KEYS)
     assert credentials_of(app(None)) is None
     first, second = pem(), pem()
     record = app(first)
@@ -36,7 +36,7 @@ def test_they_follow_the_apps_record_and_are_opened_once() -> None:
 def test_what_cannot_be_opened_counts_as_none_and_is_logged_once() -> None:
     text = pem()
     record = app(text, MasterKey(bytes(31) + b"x"))
-    credentials_of = OpenedCredentials(KEYS)
+    credentials_of = CredentialsCache(KEYS)
     with capture_logs() as logs:
         assert credentials_of(record) is None
         assert credentials_of(record) is None
@@ -48,6 +48,6 @@ def test_what_cannot_be_opened_counts_as_none_and_is_logged_once() -> None:
 def test_a_record_of_a_newer_version_sends_to_production() -> None:
     record = app(pem())
     record.apns.environment = 9  # type: ignore[assignment]
-    found = OpenedCredentials(KEYS)(record)
+    found = CredentialsCache(KEYS)(record)
     assert found is not None
     assert found.environment is Environment.PRODUCTION

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
-from services.domain.apns.payload import counted, most_bytes, payload
+from services.domain.apns.payload import max_size_bytes, payload, with_badge
 
 
 def ios(content: str = "hello", is_notif: bool = True, extra: str | None = None, **style: Any) -> Message:
@@ -61,16 +61,16 @@ def test_the_bytes(message: Message, text: str) -> None:
 def test_the_largest_size_counts_the_longest_number_of_a_badge_that_counts_up(message: Message, text: str) -> None:
     before = message.SerializeToString()
     longer = len("2147483647") - len("0") if message.is_notif and message.ios.badge < 0 else 0
-    assert most_bytes(message) == len(text.encode()) + longer
+    assert max_size_bytes(message) == len(text.encode()) + longer
     assert message.SerializeToString() == before
 
 
 def test_a_background_message_has_no_badge_to_count() -> None:
     message = ios(is_notif=False, badge=-1)
-    assert most_bytes(message) == len(payload(message))
+    assert max_size_bytes(message) == len(payload(message))
 
 
 def test_a_badge_that_counts_up_is_filled_in_for_each_device() -> None:
     form = payload(ios('{"badge":0,"aps":{"badge":0}}', badge=-1, content_is_json=True))
-    assert json.loads(counted(form, 12)) == {"aps": {"badge": 12, "alert": {"badge": 0, "aps": {"badge": 0}}}}
-    assert json.loads(counted(form, 0)) == json.loads(form)
+    assert json.loads(with_badge(form, 12)) == {"aps": {"badge": 12, "alert": {"badge": 0, "aps": {"badge": 0}}}}
+    assert json.loads(with_badge(form, 0)) == json.loads(form)

@@ -9,13 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
+from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import SelfSigned
-from services.apns_simulator.rules import MAX_PAYLOAD_BYTES, RefusedError, Request, checked
+from services.apns_simulator.requests import RefusedError, Request, validate
 from services.apns_simulator.script import BY_PREFIX, Fault, prefix_of
-from services.apns_simulator.server import ApnsSimulator, Behaviour
-from services.delivery.apns.connection import Times
+from services.apns_simulator.server import ApnsSimulator
+from services.delivery.apns.in_flight import Timeouts
 from services.delivery.apns.push import ApnsResult
 from services.delivery.apns.sender import ApnsSender
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 from services.runtime.process.clock import ManualClock, SystemClock
 from tests.roles.delivery.pushing import (
     TOKEN,
@@ -131,7 +133,7 @@ async def test_one_stream_until_the_first_success_and_then_as_many_as_allowed() 
         assert await statuses(sender, *many(tokens)) == [200] * 41
         assert len(simulator.connections) == 1
         (connection,) = simulator.connections
-        assert connection.most_open == 5
+        assert connection.max_open_requests == 5
 
 
 async def test_the_first_push_of_a_connection_goes_alone_whatever_the_peer_allows() -> None:
@@ -142,14 +144,14 @@ async def test_the_first_push_of_a_connection_goes_alone_whatever_the_peer_allow
             sender.submit(sending)
         await sent[0].result
         (connection,) = simulator.connections
-        assert connection.most_open == 1
+        assert connection.max_open_requests == 1
         await sent[-1].result
-        assert connection.most_open == 19
+        assert connection.max_open_requests == 19
 
 
 async def test_an_answer_that_does_not_come_in_time_is_unknown_and_holds_up_nobody(simulator: ApnsSimulator) -> None:
     silent = asked(prefix_of(0, fault=Fault.SILENCE))
-    async with open_sender(simulator, times=Times(deadline=2)) as sender:
+    async with open_sender(simulator, timeouts=Timeouts(request=2)) as sender:
         assert await statuses(sender, one()) == [200]
         late, *others = [Sent(push) for push in many([silent] + [TOKEN] * 50)]
         for sending in (late, *others):
@@ -158,7 +160,7 @@ async def test_an_answer_that_does_not_come_in_time_is_unknown_and_holds_up_nobo
         assert not late.result.done()
         unknown = await late.result
         assert unknown == ApnsResult(0, "no answer in time")
-        assert unknown.unknown
+        assert unknown.is_unknown
         assert await statuses(sender, one()) == [200]
         assert len(simulator.connections) == 1
 
@@ -166,31 +168,31 @@ async def test_an_answer_that_does_not_come_in_time_is_unknown_and_holds_up_nobo
 async def test_a_server_that_never_says_a_word_is_left_alone_for_a_while() -> None:
     clock = ManualClock(NOW_MS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sender = Team(clock).sender(f"https://127.0.0.1:{silent.getsockname()[1]}", None, Times(connect=0.05))
+        sender = Team(clock).sender(f"https://127.0.0.1:{silent.getsockname()[1]}", None, Timeouts(connect=0.05))
         sent = Sent(one())
         sender.submit(sent)
-        seat = sender._seats[0]
+        slot = sender._slots[0]
         for rest_ms in (1000, 2000, 4000):
-            await until(lambda: seat.circuit.rests(clock.now_ms()))
-            assert seat.circuit.until_ms == clock.now_ms() + rest_ms
+            await until(lambda: slot.circuit.is_open(clock.now_ms()))
+            assert slot.circuit.open_until_ms == clock.now_ms() + rest_ms
             clock.move(rest_ms / 1000)
         assert not sent.result.done()
         await sender.close()
 
 
 async def test_a_half_open_connection_is_noticed_and_replaced(simulator: ApnsSimulator) -> None:
-    times = Times(quiet=0.2, pong=0.3)
-    async with open_sender(simulator, times=times) as sender:
+    timeouts = Timeouts(silence=0.2, pong=0.3)
+    async with open_sender(simulator, timeouts=timeouts) as sender:
         assert await statuses(sender, one()) == [200]
         (mute,) = simulator.connections
         (lost,) = await send(sender, one(asked(prefix_of(0, fault=Fault.HALF_OPEN))))
-        assert lost.unknown
+        assert lost.is_unknown
         assert await statuses(sender, one()) == [200]
         await until(lambda: mute not in simulator.connections)
 
 
 async def test_an_idle_connection_is_kept_by_pings_and_closed_at_last(simulator: ApnsSimulator) -> None:
-    async with open_sender(simulator, times=Times(quiet=0.05, pong=5, idle=0.5)) as sender:
+    async with open_sender(simulator, timeouts=Timeouts(silence=0.05, pong=5, idle=0.5)) as sender:
         assert await statuses(sender, one()) == [200]
         (connection,) = simulator.connections
         await until(lambda: connection.pings >= 2)
@@ -198,7 +200,7 @@ async def test_an_idle_connection_is_kept_by_pings_and_closed_at_last(simulator:
         assert await statuses(sender, one()) == [200]
 
 
-@pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.GOODBYE_BEFORE, Fault.GOODBYE])
+@pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.GOAWAY_BEFORE, Fault.GOAWAY])
 async def test_what_was_certainly_not_done_is_sent_again_and_what_was_is_not(
     simulator: ApnsSimulator, sender: ApnsSender, fault: Fault
 ) -> None:
@@ -213,13 +215,13 @@ async def test_what_may_have_been_done_is_unknown_and_the_next_push_goes_through
 ) -> None:
     assert await statuses(sender, one()) == [200]
     (lost,) = await send(sender, one(asked(prefix_of(0, fault=fault)), msgid=8))
-    assert lost.unknown
+    assert lost.is_unknown
     assert reason in lost.reason
     assert await statuses(sender, one(msgid=8)) == [200]
 
 
 async def test_a_push_that_is_not_wanted_any_more_is_skipped(simulator: ApnsSimulator, sender: ApnsSender) -> None:
-    sent = Sent(one(), is_wanted=False)
+    sent = Sent(one(), wanted=False)
     sender.submit(sent)
     assert await sent.result is None
     assert not simulator.received
@@ -234,19 +236,19 @@ async def test_a_connection_in_trouble_rests_ever_longer_and_is_tried_with_one_p
             assert await statuses(sender, one(trouble)) == [500]
             waiting = Sent(one(msgid=rest_s))
             sender.submit(waiting)
-            assert sender._seats[0].circuit.until_ms == clock.now_ms() + rest_s * 1000
-            waiting.is_wanted = False
+            assert sender._slots[0].circuit.open_until_ms == clock.now_ms() + rest_s * 1000
+            waiting.wanted = False
             clock.move(rest_s)
             assert await asyncio.wait_for(waiting.result, 5) is None
         assert await statuses(sender, one()) == [200]
-        assert sender._seats[0].circuit.is_closed
+        assert sender._slots[0].circuit.is_closed
 
 
 async def test_a_sender_trusts_only_its_authority(simulator: ApnsSimulator) -> None:
     for authority in (None, SelfSigned.make("127.0.0.1").certificate_pem):
         sender = Team().sender(simulator.url, authority)
         sender.submit(Sent(one()))
-        await until(lambda sender=sender: not sender._seats[0].circuit.is_closed)
+        await until(lambda sender=sender: not sender._slots[0].circuit.is_closed)
         await sender.close()
     assert not simulator.received
 
@@ -292,10 +294,10 @@ async def test_bytes_that_are_not_http2_end_their_connection_only(simulator: Apn
         ("apns-collapse-id", "é" * 33, "BadCollapseId"),
     ],
 )
-def test_headers_are_checked(header: str, value: str, reason: str) -> None:
+def test_headers_are_validate(header: str, value: str, reason: str) -> None:
     headers = {":method": "POST", ":path": f"/3/device/{TOKEN}", "apns-topic": TOPIC, header: value}
     with pytest.raises(RefusedError, match=reason):
-        checked(Request(list(headers.items()), bytearray(b"{}")))
+        validate(Request(list(headers.items()), bytearray(b"{}")))
 
 
 def test_a_header_given_twice_and_a_hurried_background_push_are_refused() -> None:
@@ -305,7 +307,7 @@ def test_a_header_given_twice_and_a_hurried_background_push_are_refused() -> Non
         ([("apns-push-type", "background"), ("apns-priority", "10")], "BadPriority"),
     ):
         with pytest.raises(RefusedError, match=reason):
-            checked(Request(base + more, bytearray(b"{}")))
+            validate(Request(base + more, bytearray(b"{}")))
 
 
 def _place(simulator: ApnsSimulator) -> tuple[str, int]:

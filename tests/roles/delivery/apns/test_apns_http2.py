@@ -13,7 +13,8 @@ from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.delivery.http2.connection import MAX_BODY_BYTES, Answer, ClientConnection, Event, GoneAway, Unanswered
+from services.delivery.http2.connection import ClientConnection
+from services.delivery.http2.events import Event, GoAwayReceived, RequestFailed, Response
 from services.delivery.http2.frames import (
     ACK,
     CONTINUATION,
@@ -30,14 +31,15 @@ from services.delivery.http2.frames import (
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
-    WINDOW_UPDATE,
     Code,
     ProtocolError,
     frame,
-    number_frame,
+    rst_stream_frame,
     settings_frame,
+    window_update_frame,
 )
 from services.delivery.http2.headers import HeaderError, StatusReader, literal
+from services.delivery.http2.streams import MAX_BODY_BYTES
 from testkit.examples import examples
 
 BLOCK = b"".join(
@@ -136,7 +138,7 @@ def give_answer(server: Server, stream: int, answer: dict[str, object]) -> Event
     if answer["kind"] in ("reset", "refuse"):
         code = Code.REFUSED_STREAM if answer["kind"] == "refuse" else Code.INTERNAL_ERROR
         conn.reset_stream(stream, int(code))
-        return Unanswered(stream, f"reset: {code.name}", code != Code.REFUSED_STREAM)
+        return RequestFailed(stream, f"reset: {code.name}", code != Code.REFUSED_STREAM)
     body = bytes(answer["body"])  # type: ignore[call-overload]
     if answer["informed"]:
         conn.send_headers(stream, [(":status", "103"), ("link", "x")])
@@ -153,7 +155,7 @@ def give_answer(server: Server, stream: int, answer: dict[str, object]) -> Event
             conn.send_data(stream, piece, end_stream=last, pad_length=answer["padding"])
     if trailers:
         conn.send_headers(stream, [("x-trailer", "t")], end_stream=True)
-    return Answer(stream, int(answer["status"]), body)  # type: ignore[call-overload]
+    return Response(stream, int(answer["status"]), body)  # type: ignore[call-overload]
 
 
 @settings(max_examples=examples(150))
@@ -178,12 +180,12 @@ def test_h2_and_the_client_understand_each_other(
     server = Server(window, streams, table_bytes)
     talk = Talk(server, piece_bytes)
     talk.settle()
-    assert talk.client.free == streams
+    assert talk.client.free_streams == streams
     meant: list[Event] = []
     waiting = list(given_answers)
     opened: list[int] = []
     while waiting:
-        while talk.client.free and len(opened) < len(waiting):
+        while talk.client.free_streams and len(opened) < len(waiting):
             opened.append(talk.client.request(BLOCK, body))
         talk.settle()
         server.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: later_window})
@@ -199,7 +201,7 @@ def test_h2_and_the_client_understand_each_other(
         server.whole.clear()
         talk.settle()
     assert talk.events == meant
-    assert talk.client.open == 0
+    assert talk.client.open_streams == 0
 
 
 def test_what_the_client_takes_back_and_a_late_answer() -> None:
@@ -216,17 +218,17 @@ def test_what_the_client_takes_back_and_a_late_answer() -> None:
     talk.settle()
     server.send_headers(again, [(":status", "410"), ("x-new", "in the table")], end_stream=True)
     talk.settle()
-    assert talk.events == [Answer(again, 410, b"")]
+    assert talk.events == [Response(again, 410, b"")]
 
 
 def test_pings_are_answered_and_answers_to_pings_are_heard() -> None:
     talk = Talk(Server(65_535, 10, 4096), 1000)
     talk.settle()
     talk.client.ping()
-    assert talk.client.pings_out == 1
+    assert talk.client.unanswered_pings == 1
     talk.server.h2.ping(b"12345678")
     talk.settle()
-    assert (talk.client.pings_out, talk.server.pings) == (0, 1)
+    assert (talk.client.unanswered_pings, talk.server.pings) == (0, 1)
 
 
 def test_an_endless_stream_of_refusals_fits_through_the_windows() -> None:
@@ -248,12 +250,12 @@ def test_a_goodbye_leaves_answers_to_come_and_gives_the_rest_back() -> None:
     streams = [client.request(BLOCK, b"{}") for _ in range(3)]
     events = client.receive(frame(GOAWAY, 0, 0, struct.pack("!II", streams[0], 0) + b"bye"))
     assert events == [
-        Unanswered(streams[1], "the peer went away before it", False),
-        Unanswered(streams[2], "the peer went away before it", False),
-        GoneAway(0, "bye"),
+        RequestFailed(streams[1], "the server sent GOAWAY before the request", False),
+        RequestFailed(streams[2], "the server sent GOAWAY before the request", False),
+        GoAwayReceived(0, "bye"),
     ]
-    assert client.free == 0
-    assert client.receive(OK) == [Answer(1, 200, b"")]
+    assert client.free_streams == 0
+    assert client.receive(OK) == [Response(1, 200, b"")]
 
 
 def test_an_answer_before_the_request_is_complete_ends_it() -> None:
@@ -262,8 +264,8 @@ def test_an_answer_before_the_request_is_complete_ends_it() -> None:
     client.request(BLOCK, b"{}")
     client.out.clear()
     assert not client.is_sent(1)
-    assert client.receive(OK) == [Answer(1, 200, b"")]
-    assert client.out == number_frame(RST_STREAM, 1, Code.NO_ERROR)
+    assert client.receive(OK) == [Response(1, 200, b"")]
+    assert client.out == rst_stream_frame(1, Code.NO_ERROR)
 
 
 def test_of_a_long_body_the_beginning_is_read() -> None:
@@ -271,8 +273,8 @@ def test_of_a_long_body_the_beginning_is_read() -> None:
     client.request(BLOCK, b"{}")
     client.out.clear()
     data = frame(HEADERS, END_HEADERS, 1, b"\x8c") + frame(DATA, 0, 1, b"x" * MAX_FRAME_BYTES) + frame(DATA, 0, 1, b"y")
-    assert client.receive(data) == [Answer(1, 400, b"x" * MAX_BODY_BYTES)]
-    assert client.out == number_frame(RST_STREAM, 1, Code.CANCEL)
+    assert client.receive(data) == [Response(1, 400, b"x" * MAX_BODY_BYTES)]
+    assert client.out == rst_stream_frame(1, Code.CANCEL)
     assert client.receive(frame(DATA, END_STREAM, 1, b"more")) == []
 
 
@@ -302,8 +304,8 @@ def test_of_a_long_body_the_beginning_is_read() -> None:
         (settings_frame({2: 1}), Code.PROTOCOL_ERROR),
         (settings_frame({4: 1 << 31}), Code.FLOW_CONTROL_ERROR),
         (settings_frame({5: 1}), Code.PROTOCOL_ERROR),
-        (number_frame(WINDOW_UPDATE, 0, 0), Code.PROTOCOL_ERROR),
-        (number_frame(WINDOW_UPDATE, 0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
+        (window_update_frame(0, 0), Code.PROTOCOL_ERROR),
+        (window_update_frame(0, 2**31 - 1), Code.FLOW_CONTROL_ERROR),
         (frame(GOAWAY, 0, 0, b"1"), Code.FRAME_SIZE_ERROR),
         (struct.pack("!HBBBI", 256, 0, 0, 0, 1), Code.FRAME_SIZE_ERROR),
     ],
@@ -333,19 +335,19 @@ def test_settings_come_first(first: bytes) -> None:
         frame(HEADERS, END_HEADERS | END_STREAM, 1, literal(b":status", b"103")),
         frame(HEADERS, END_HEADERS, 1, b"\x88") + frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88"),
         frame(DATA, END_STREAM, 1, b"x"),
-        number_frame(WINDOW_UPDATE, 1, 2**31 - 1),
-        number_frame(WINDOW_UPDATE, 1, 0),
+        window_update_frame(1, 2**31 - 1),
+        window_update_frame(1, 0),
     ],
 )
 def test_a_stream_that_makes_no_sense_is_reset_and_the_connection_lives(said: bytes) -> None:
     client = greeted()
     client.request(BLOCK, b"{}")
     (event,) = client.receive(said)
-    assert isinstance(event, Unanswered)
+    assert isinstance(event, RequestFailed)
     assert event.processed
     assert frame(RST_STREAM, 0, 1)[3:][:1] in bytes(client.out)
     client.request(BLOCK, b"{}")
-    assert client.receive(frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x88")) == [Answer(3, 200, b"")]
+    assert client.receive(frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x88")) == [Response(3, 200, b"")]
 
 
 @settings(max_examples=examples(300))
@@ -382,7 +384,7 @@ def test_frames_at_random_are_refused_or_understood(frames: list[bytes]) -> None
     ended = []
     try:
         for said in frames:
-            ended += [event.stream for event in client.receive(said) if not isinstance(event, GoneAway)]
+            ended += [event.stream for event in client.receive(said) if not isinstance(event, GoAwayReceived)]
     except ProtocolError:
         pass
     assert len(ended) == len(set(ended))

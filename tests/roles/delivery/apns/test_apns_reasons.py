@@ -2,10 +2,11 @@
 
 import pytest
 
-from services.delivery.apns.circuit_breaker import Circuit
+from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.apns.push import UNKNOWN, ApnsResult
-from services.delivery.apns.reasons import REASONS, Action, label, verdict
-from services.delivery.apns.request import result
+from services.delivery.apns.reasons import HANDLINGS, Action, handling_of, label
+from services.delivery.apns.request import parse_response
+from services.domain.apns.reasons import APPLE_REASONS
 
 EXPECTED = {
     Action.FAIL: (
@@ -37,12 +38,12 @@ CASES = [
 @pytest.mark.parametrize(("status", "reason", "action"), CASES)
 def test_a_reason_has_its_action(status: int, reason: str, action: Action) -> None:
     answer = ApnsResult(status, reason)
-    assert verdict(answer).action is action
+    assert handling_of(answer).action is action
     assert label(answer) == reason
 
 
 def test_no_reason_is_forgotten() -> None:
-    assert {(status, reason) for status, reason, _ in CASES} == set(REASONS)
+    assert {(status, reason) for status, reason, _ in CASES} == set(HANDLINGS) == APPLE_REASONS
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_no_reason_is_forgotten() -> None:
     ],
 )
 def test_what_is_in_no_table_goes_by_its_status(answer: ApnsResult, action: Action, alarm: bool) -> None:
-    assert verdict(answer) == (action, alarm)
+    assert handling_of(answer) == (action, alarm)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +76,18 @@ def test_what_is_in_no_table_goes_by_its_status(answer: ApnsResult, action: Acti
     ],
 )
 def test_an_answer_is_read(status: int, body: bytes, expected: ApnsResult) -> None:
-    assert result(status, body) == expected
+    assert parse_response(status, body) == expected
 
 
 def test_a_circuit_rests_twice_as_long_each_time_up_to_a_limit() -> None:
-    circuit = Circuit(1000, 5000)
+    circuit = CircuitBreaker(1000, 5000)
     now_ms, rests = 1, []
     for _ in range(5):
         assert circuit.trip(now_ms)
         assert not circuit.trip(now_ms)
-        rests.append(circuit.until_ms - now_ms)
-        now_ms = circuit.until_ms
-        assert not circuit.rests(now_ms)
+        rests.append(circuit.open_until_ms - now_ms)
+        now_ms = circuit.open_until_ms
+        assert not circuit.is_open(now_ms)
     assert rests == [1000, 2000, 4000, 5000, 5000]
     assert not circuit.is_closed
     circuit.close()

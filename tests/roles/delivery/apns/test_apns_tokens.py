@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.apns_simulator.certificate import new_key, public_key
 from services.apns_simulator.keys import AppleKeys
 from services.apns_simulator.server import ApnsSimulator
-from services.delivery.apns.provider_tokens import KeyFaultError, ProviderToken
+from services.delivery.apns.provider_tokens import InvalidKeyError, ProviderToken
 from services.delivery.apns.push import ApnsResult
 from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import ManualClock
@@ -101,7 +101,7 @@ def test_what_is_no_key_of_apples_is_refused_without_a_word_of_it(key: str) -> N
     if made:
         form = serialization.PrivateFormat.PKCS8
         key = made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
-    with pytest.raises(KeyFaultError) as caught:
+    with pytest.raises(InvalidKeyError) as caught:
         ProviderToken(ApnsCredentials("K", "T", "org.example", key), ManualClock(NOW_MS))
     assert len(key) < 20 or key not in str(caught.value)
     assert CREDENTIALS.key_pem not in repr(CREDENTIALS)

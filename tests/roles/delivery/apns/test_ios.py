@@ -19,13 +19,14 @@ from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, Remove
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
+from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import SelfSigned, public_key
 from services.apns_simulator.connection import Reply
-from services.apns_simulator.rules import Request
+from services.apns_simulator.requests import Request
 from services.apns_simulator.script import Fault, prefix_of
-from services.apns_simulator.server import ApnsSimulator, Behaviour
+from services.apns_simulator.server import ApnsSimulator
 from services.delivery import main as delivery_main
-from services.delivery.apns.senders import CredentialsOf, Place
+from services.delivery.apns.sender_pool import ApnsEndpoint, CredentialsSource
 from services.delivery.ios.delivery import IosDelivery
 from services.domain.apns.credentials import Environment
 from services.domain.ids import event_id
@@ -56,8 +57,8 @@ class Apple:
         self.asked = 0
         self.unknown: set[str] = set()
         self.refused = asyncio.Event()
-        self._take = simulator.take
-        simulator.take = self._bent  # type: ignore[method-assign]
+        self._take = simulator.reply_to
+        simulator.reply_to = self._bent  # type: ignore[method-assign]
 
     def _bent(self, request: Request) -> Reply:
         self.asked += 1
@@ -493,19 +494,19 @@ async def test_a_token_of_the_other_environment_is_found_there_once(
     foreign, bad = prefix_of(400, "BadDeviceToken") + GOOD[0][6:], BAD
     sandbox = ApnsSimulator(shop.delivery.clock)
     monkeypatch.setattr("services.apns_simulator.script.BY_PREFIX", {})
-    in_production = delivery_main._places
+    in_production = delivery_main._endpoints
 
-    def places(settings: Any, simulator: ApnsSimulator) -> dict[Environment, Place]:
+    def places(settings: Any, simulator: ApnsSimulator) -> dict[Environment, ApnsEndpoint]:
         both = in_production(settings, simulator)
-        return {**both, Environment.SANDBOX: Place(sandbox.url, sandbox.authority)}
+        return {**both, Environment.SANDBOX: ApnsEndpoint(sandbox.url, sandbox.authority)}
 
     throw_away_key = delivery_main._simulator_credentials
 
-    def both(simulator: ApnsSimulator) -> CredentialsOf:
+    def both(simulator: ApnsSimulator) -> CredentialsSource:
         of = throw_away_key(simulator)
         return lambda app: replace(found, environment=Environment.BOTH) if (found := of(app)) else None
 
-    monkeypatch.setattr(delivery_main, "_places", places)
+    monkeypatch.setattr(delivery_main, "_endpoints", places)
     monkeypatch.setattr(delivery_main, "_simulator_credentials", both)
     async with running_services([sandbox]), shop.running() as apple:
         apple.unknown = {foreign}
@@ -521,12 +522,12 @@ async def test_a_token_of_the_other_environment_is_found_there_once(
 async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_again_and_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumberedDevice least once, a repeat with the same collapse id, and one outcome for each device."""
+    """At least once, a repeat with the same collapse id, and one outcome for each device."""
     certificate, clock = SelfSigned.make("127.0.0.1"), shop.delivery.clock
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    place = Place(f"https://127.0.0.1:{port}", certificate.certificate_pem)
-    monkeypatch.setattr(delivery_main, "_places", lambda settings, simulator: dict.fromkeys(Environment, place))
+    place = ApnsEndpoint(f"https://127.0.0.1:{port}", certificate.certificate_pem)
+    monkeypatch.setattr(delivery_main, "_endpoints", lambda settings, simulator: dict.fromkeys(Environment, place))
     tokens = [f"{number:064x}" for number in range(400)]
     lives: list[ApnsSimulator] = []
     async with shop.running():
@@ -534,7 +535,7 @@ async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_
         msgid = await shop.send(period_s=100_000_000)
         await shop.begun()
         for life in range(200):
-            behaviour = Behaviour(streams=20, latency_ms=1, goodbye_every=17 + life % 7)
+            behaviour = Behaviour(streams=20, latency_ms=1, goaway_every=17 + life % 7)
             simulator = ApnsSimulator(clock, port=port, behaviour=behaviour, certificate=certificate)
             lives.append(simulator)
             async with running_services([simulator]):
@@ -542,7 +543,7 @@ async def test_every_device_gets_a_broadcast_though_apple_dies_and_says_goodbye_
                     while len(simulator.received) < 23 and shop.in_flight:
                         await shop.delivery.advance(1)
                 for connection in list(simulator.connections):
-                    connection.cut()
+                    connection.abort()
             await shop.delivery.advance(1)
             if not shop.in_flight:
                 break

@@ -1,7 +1,7 @@
 """What the stand-in shows those who watch tokens."""
 
-from services.apns_simulator.rules import Request
-from services.apns_simulator.server import WATCHED, ApnsSimulator
+from services.apns_simulator.requests import Request
+from services.apns_simulator.server import WATCHER_QUEUE_SIZE, ApnsSimulator
 from services.runtime.process.clock import ManualClock
 
 ONE, TWO = "ab" * 32, "cd" * 32
@@ -9,7 +9,7 @@ ONE, TWO = "ab" * 32, "cd" * 32
 
 def push(simulator: ApnsSimulator, token: str, payload: bytes = b"{}", topic: str = "org.t") -> None:
     headers = {":method": "POST", ":path": f"/3/device/{token}", "apns-topic": topic}
-    simulator.take(Request(list(headers.items()), bytearray(payload)))
+    simulator.reply_to(Request(list(headers.items()), bytearray(payload)))
 
 
 def test_watchers_see_what_is_accepted_for_their_tokens_while_they_watch() -> None:
@@ -29,7 +29,7 @@ def test_watchers_see_what_is_accepted_for_their_tokens_while_they_watch() -> No
 def test_a_slow_watcher_misses_the_oldest() -> None:
     simulator = ApnsSimulator(ManualClock(0))
     with simulator.watching([ONE]) as pushes:
-        for number in range(WATCHED + 2):
+        for number in range(WATCHER_QUEUE_SIZE + 2):
             push(simulator, ONE, str(number).encode())
         found = [int(pushes.get_nowait().payload) for _ in range(pushes.qsize())]
-    assert found == list(range(2, WATCHED + 2))
+    assert found == list(range(2, WATCHER_QUEUE_SIZE + 2))

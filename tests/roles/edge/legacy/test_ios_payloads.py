@@ -7,7 +7,7 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from services.domain.apns.payload import MAX_PAYLOAD_BYTES, most_bytes, payload
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES, max_size_bytes, payload
 from tests.roles.edge.conftest import Installation
 from tests.roles.edge.legacy.conftest import Doors
 
@@ -114,7 +114,7 @@ async def test_the_legacy_door_takes_what_apple_takes_and_no_byte_more(
     doors: Doors, installation: Installation, ios_app: App, field: str, room: int, legacy: Any
 ) -> None:
     assert (await doors.ios(ios_app, **legacy("x" * room)))["result"] == 0
-    assert most_bytes(await last(installation)) == MAX_PAYLOAD_BYTES
+    assert max_size_bytes(await last(installation)) == MAX_PAYLOAD_BYTES
     refused = await doors.ios(ios_app, **legacy("x" * (room + 1)))
     assert refused == {"result": 400, "desc": too_long(field)}
     assert len(await installation.sent()) == 1

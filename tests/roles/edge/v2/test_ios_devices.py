@@ -15,8 +15,8 @@ import pytest
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from services.apns_simulator.rules import Received
-from services.apns_simulator.watching import VirtualPhonesServicer, Watched
+from services.apns_simulator.requests import ReceivedPush
+from services.apns_simulator.watch_servicer import AcceptedPushes, VirtualPhonesServicer
 from services.domain.topics import SESSIONS, decode
 from services.runtime.log.port import Partition
 from services.runtime.rpc.transport import serve
@@ -32,12 +32,12 @@ class Took:
     """What a stand-in shows of what it took."""
 
     def __init__(self) -> None:
-        self._watchers: dict[str, asyncio.Queue[Received]] = {}
+        self._watchers: dict[str, asyncio.Queue[ReceivedPush]] = {}
         self.changed = asyncio.Event()
 
     @contextlib.contextmanager
-    def watching(self, tokens: Iterable[str]) -> "Iterator[asyncio.Queue[Received]]":
-        queue: asyncio.Queue[Received] = asyncio.Queue()
+    def watching(self, tokens: Iterable[str]) -> "Iterator[asyncio.Queue[ReceivedPush]]":
+        queue: asyncio.Queue[ReceivedPush] = asyncio.Queue()
         watched = [token.lower() for token in tokens]
         self._watchers |= dict.fromkeys(watched, queue)
         try:
@@ -52,7 +52,7 @@ class Took:
         return list(self._watchers)
 
     def take(self, token: str, payload: bytes = HELLO) -> None:
-        self._watchers[token.lower()].put_nowait(Received(token, HEADERS, payload))
+        self._watchers[token.lower()].put_nowait(ReceivedPush(token, HEADERS, payload))
 
 
 class Phones:
@@ -89,7 +89,7 @@ class Phones:
 
 
 @contextlib.asynccontextmanager
-async def served(simulator: Watched | None, place: Path) -> AsyncIterator[None]:
+async def served(simulator: AcceptedPushes | None, place: Path) -> AsyncIterator[None]:
     server = serve([f"unix:{place}"])
     add_VirtualPhonesServiceServicer_to_server(VirtualPhonesServicer(simulator), server)
     await server.start()

@@ -1,4 +1,4 @@
-"""What Apple's push service takes and what it refuses, by Apple's documentation."""
+"""Validation of requests to the simulator, by Apple's documentation of the APNs provider API."""
 
 import re
 import uuid
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-MAX_PAYLOAD_BYTES = 4096
+from services.domain.apns.payload import MAX_PAYLOAD_BYTES
+
 _PATH = re.compile(r"/3/device/([^/?]*)")
 _TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
 _PUSH_TYPES = frozenset(
@@ -29,8 +30,8 @@ _PUSH_TYPES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A push that was accepted; `headers` are those whose names start with apns-."""
+class ReceivedPush:
+    """An accepted push; `headers` are the request headers whose names start with apns-."""
 
     token: str
     headers: Mapping[str, str]
@@ -42,7 +43,7 @@ class Received:
 
 
 class RefusedError(Exception):
-    """What Apple would answer instead of 200."""
+    """Apple's refusal of a request; `timestamp_ms`: when the device token became invalid (status 410)."""
 
     def __init__(self, status: int, reason: str, timestamp_ms: int | None = None) -> None:
         super().__init__(reason)
@@ -53,18 +54,19 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Request:
+    """An HTTP request; `headers` include pseudo-headers and repetitions."""
+
     headers: list[tuple[str, str]]
     body: bytearray = field(default_factory=bytearray)
 
     def header(self, name: str) -> str | None:
-        return next((value for known, value in self.headers if known == name), None)
+        return next((value for known_name, value in self.headers if known_name == name), None)
 
 
-def checked(request: Request, topics: Container[str] = ()) -> Received:
-    """The push that the request is; `topics`: those that there are, any when empty. RefusedError: with Apple's status
-    and reason."""
+def validate(request: Request, topics: Container[str] = ()) -> ReceivedPush:
+    """Parse a request into a push; `topics`: the existing topics (empty: all). RefusedError: Apple would refuse it."""
     headers = dict(request.headers)
-    token = _checked_path(headers)
+    token = _token_in_path(headers)
     repeated = [name for name, count in Counter(name for name, _ in request.headers).items() if count > 1]
     if any(name.startswith("apns-") for name in repeated):
         raise RefusedError(400, "DuplicateHeaders")
@@ -77,11 +79,11 @@ def checked(request: Request, topics: Container[str] = ()) -> Received:
         raise RefusedError(400, "BadDeviceToken")
     if topics and headers["apns-topic"] not in topics:
         raise RefusedError(400, "TopicDisallowed")
-    own = {name: value for name, value in headers.items() if name.startswith("apns-")}
-    return Received(token, own, bytes(request.body))
+    apns_headers = {name: value for name, value in headers.items() if name.startswith("apns-")}
+    return ReceivedPush(token, apns_headers, bytes(request.body))
 
 
-def _checked_path(headers: Mapping[str, str]) -> str:
+def _token_in_path(headers: Mapping[str, str]) -> str:
     path = _PATH.fullmatch(headers.get(":path", ""))
     if not path:
         raise RefusedError(404, "BadPath")
@@ -93,7 +95,7 @@ def _checked_path(headers: Mapping[str, str]) -> str:
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
-    if not is_id(headers.get("apns-id")):
+    if "apns-id" in headers and not is_uuid(headers["apns-id"]):
         raise RefusedError(400, "BadMessageId")
     if not headers.get("apns-topic"):
         raise RefusedError(400, "MissingTopic")
@@ -109,9 +111,8 @@ def _check_headers(headers: Mapping[str, str]) -> None:
         raise RefusedError(400, "BadCollapseId")
 
 
-def is_id(text: str | None) -> bool:
-    if text is None:
-        return True
+def is_uuid(text: str) -> bool:
+    """Whether the text is a UUID in canonical form."""
     try:
         return str(uuid.UUID(text)) == text.lower()
     except ValueError:

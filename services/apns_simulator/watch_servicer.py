@@ -1,4 +1,4 @@
-"""The stand-in's side of virtual iOS devices: what it took for them, as Apple would hand it on."""
+"""gRPC service that streams the pushes accepted by the simulator to virtual iOS devices."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -7,34 +7,34 @@ from typing import Protocol
 
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceServicer
-from services.apns_simulator.rules import Received
+from services.apns_simulator.requests import ReceivedPush
 from services.runtime.errors import ConflictError, InputError
 from services.runtime.rpc.transport import Context
 
 MAX_WATCHED = 10_000
-"""Tokens of one watcher."""
+"""Tokens per Watch request."""
 
 
-class Watched(Protocol):
-    """What is accepted for tokens, from the moment of entry on, in order."""
+class AcceptedPushes(Protocol):
+    """A source of accepted pushes, which the simulator implements."""
 
-    def watching(self, tokens: Iterable[str]) -> "AbstractContextManager[asyncio.Queue[Received]]": ...
+    def watching(self, tokens: Iterable[str]) -> "AbstractContextManager[asyncio.Queue[ReceivedPush]]": ...
 
 
 class VirtualPhonesServicer(VirtualPhonesServiceServicer):
-    """`simulator` None: pushes go to Apple, so nobody is told anything."""
+    """`pushes` is None where pushes go to Apple; Watch is then a ConflictError."""
 
-    def __init__(self, simulator: Watched | None) -> None:
-        self._simulator = simulator
+    def __init__(self, pushes: AcceptedPushes | None) -> None:
+        self._pushes = pushes
 
     async def Watch(self, requests: AsyncIterator[WatchRequest], context: Context) -> AsyncIterator[WatchResponse]:
-        if self._simulator is None:
+        if self._pushes is None:
             raise ConflictError("pushes go where CARILLON_APNS_URL says, so virtual iOS devices get none; unset it")
         request = await anext(requests, None)
         if request is None or not 1 <= len(request.tokens) <= MAX_WATCHED:
             raise InputError(f"tokens must be a list of 1 to {MAX_WATCHED}")
-        with self._simulator.watching(request.tokens) as pushes:
+        with self._pushes.watching(request.tokens) as queue:
             yield WatchResponse()
             while True:
-                received = await pushes.get()
-                yield WatchResponse(token=received.token, headers=received.headers, payload=received.payload)
+                push = await queue.get()
+                yield WatchResponse(token=push.token, headers=push.headers, payload=push.payload)
