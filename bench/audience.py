@@ -37,7 +37,7 @@ from services.domain.topics import decode
 from services.runtime.log.port import Record
 from services.targeting.server import resolve
 from services.targeting.state import TargetingState
-from services.targeting.store import Snapshots
+from services.targeting.store import PartitionSnapshots
 
 QUESTION = Filter(
     tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3, 4, 5])],
@@ -158,11 +158,11 @@ def snapshot_seconds(state: TargetingState) -> dict[str, float]:
     for partition in state.partitions.values():
         partition.offsets["devices"] = 1
     with tempfile.TemporaryDirectory(prefix="carillon-bench-") as name:
-        snapshots = Snapshots(Path(name), state)
-        pauses = [_seconds(partial(snapshots.take, number)) for number in snapshots.partitions]
+        snapshots = PartitionSnapshots(Path(name), state)
+        pauses = [_seconds(partial(snapshots.capture, number)) for number in snapshots.partitions]
         saving = _seconds(snapshots.save)
         size = sum(path.stat().st_size for path in Path(name).iterdir())
-        restoring = _seconds(Snapshots(Path(name), empty()).restore)
+        restoring = _seconds(PartitionSnapshots(Path(name), empty()).restore)
     return {
         "save_s": round(saving, 2),
         "restore_s": round(restoring, 2),

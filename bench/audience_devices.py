@@ -9,7 +9,7 @@ from pyroaring import BitMap
 
 from services.runtime.process.clock import ManualClock
 from services.targeting.activity import Activity, day_of
-from services.targeting.counts import Counts
+from services.targeting.bit_sliced_counts import BitSlicedCounts
 from services.targeting.state import AppIndex, TargetingState, index_of
 
 APP = "1000000001"
@@ -46,9 +46,11 @@ class Devices:
         random = np.random.default_rng([self._seed, 3])
         return Activity({day: self._day(random) for day in range(TODAY - days + 1, TODAY + 1)})
 
-    def _day(self, random: np.random.Generator) -> Counts:
+    def _day(self, random: np.random.Generator) -> BitSlicedCounts:
         times = random.geometric(0.4, self.count) * (random.random(self.count) < 0.2)
-        return Counts([_bitmap(times >> place & 1 == 1) for place in range(int(times.max(initial=0)).bit_length())])
+        return BitSlicedCounts(
+            [_bitmap(times >> bit & 1 == 1) for bit in range(int(times.max(initial=0)).bit_length())]
+        )
 
 
 def filled(devices: list[Devices], open_days: int) -> TargetingState:

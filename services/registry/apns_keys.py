@@ -1,4 +1,4 @@
-"""What a change of an iOS app's APNs key makes of the app. InputError names what is wrong, never the key."""
+"""Changes of an iOS app's APNs key. InputError names the wrong field and never contains the key."""
 
 import re
 
@@ -14,38 +14,39 @@ _TOPIC_LENGTH = 128
 
 
 def change_apns(app: App, change: ApnsKeyChange, keys: MasterKey) -> None:
-    """Change the app in place; what the change does not name stays as it is."""
+    """Apply the change to the app in place. Fields that the change does not name stay."""
     if app.platform != PLATFORM_IOS:
-        raise InputError(f"app {app.appkey} is no iOS app: APNs keys are for iOS")
+        raise InputError(f"app {app.appkey} is no iOS app: only iOS apps have APNs keys")
     if change.remove:
         if change != ApnsKeyChange(remove=True):
-            raise InputError("an APNs key is removed whole; say nothing else of it")
+            raise InputError("an APNs key is removed whole: name no other field of it")
         app.ClearField("apns")
         return
-    _check_first(app, change)
+    _check_complete(app, change)
     apns = app.apns
     if change.HasField("key_id"):
         apns.key_id = _checked_id("key id", change.key_id)
     if change.HasField("team_id"):
         apns.team_id = _checked_id("team id", change.team_id)
-    _set_use(app, apns, change)
+    _set_topic_and_environment(app, apns, change)
     if change.HasField("pem"):
         apns.sealed_pem = seal_key(app, change.pem, keys)
 
 
-def _check_first(app: App, change: ApnsKeyChange) -> None:
-    given = {
+def _check_complete(app: App, change: ApnsKeyChange) -> None:
+    """Check that the first change of an app sets everything without a default."""
+    set_fields = {
         "the key": change.HasField("pem"),
         "its key id": change.HasField("key_id"),
         "the team id": change.HasField("team_id"),
     }
-    missing = [name for name, is_given in given.items() if not is_given]
+    missing = [name for name, is_set in set_fields.items() if not is_set]
     if missing and not app.HasField("apns"):
         raise InputError(f"app {app.appkey} has no APNs key yet; at first give {', '.join(missing)} too")
 
 
-def _set_use(app: App, apns: ApnsKey, change: ApnsKeyChange) -> None:
-    """What the key is used for: Apple's topic and environment."""
+def _set_topic_and_environment(app: App, apns: ApnsKey, change: ApnsKeyChange) -> None:
+    """Set what the key is used for: Apple's topic and environment."""
     if change.HasField("topic") or not apns.topic:
         apns.topic = _checked_topic(change.topic if change.HasField("topic") else app.package)
     if change.HasField("environment"):

@@ -1,15 +1,16 @@
-"""What changed about an app, told without its secrets."""
+"""Descriptions of changes to an app's settings, without its secrets."""
 
 from protos.registry.v1.apps_pb2 import ApnsEnvironment, App
 
 
 def settings_changed(before: App, after: App) -> list[str]:
-    """A line for each setting that is otherwise now, such as `default_period_s 3600`."""
-    known, told = _told(before), _told(after)
-    return [f"{name} {value}" for name, value in told.items() if value != known[name]] + _resealed(before, after)
+    """Return a line for each changed setting, such as `default_period_s 3600`."""
+    old, new = _settings(before), _settings(after)
+    changed = [f"{name} {value}" for name, value in new.items() if value != old[name]]
+    return changed + _key_file_change(before, after)
 
 
-def _told(app: App) -> dict[str, str]:
+def _settings(app: App) -> dict[str, str]:
     apns = app.apns
     environment = ApnsEnvironment.Name(apns.environment).removeprefix("APNS_ENVIRONMENT_").lower()
     return {
@@ -22,6 +23,6 @@ def _told(app: App) -> dict[str, str]:
     }
 
 
-def _resealed(before: App, after: App) -> list[str]:
+def _key_file_change(before: App, after: App) -> list[str]:
     is_new = after.HasField("apns") and after.apns.sealed_pem != before.apns.sealed_pem
     return ["a new APNs key file"] if is_new else []

@@ -1,7 +1,7 @@
-"""Carriers as devices report them, and the three that filters name: cm, cu and ct.
+"""Maps carriers as devices report them to the three codes that filters use: cm, cu and ct.
 
 Devices report a name in Chinese or English, often a sub-brand, or a network code (mobile country code 460 and the
-network's two digits). What is none of the three stays as it was reported.
+network's two digits). Other carriers stay as reported.
 """
 
 import re
@@ -30,18 +30,18 @@ _NAMES = {
 _GENERATION = re.compile("(?:[2-6]g|lte|volte|nr)+$")
 
 
-def _plain(name: str) -> str:
-    """Small letters without width, spaces, punctuation and radio generation: "CHINA-MOBILE 4G" is "chinamobile"."""
+def _normalized(name: str) -> str:
+    """Normalize width and case; drop spaces, punctuation and generation: "CHINA-MOBILE 4G" is "chinamobile"."""
     letters = "".join(c for c in unicodedata.normalize("NFKC", name).casefold() if c.isalnum())
     return _GENERATION.sub("", letters) or letters
 
 
 CODES: Mapping[str, str] = MappingProxyType(
-    {_plain(name): code for code, names in _NAMES.items() for name in (code, *names.split())}
+    {_normalized(name): code for code, names in _NAMES.items() for name in (code, *names.split())}
 )
-"""cm, cu or ct by the plain form of a name, sub-brand or network code."""
+"""cm, cu or ct by the normalized name, sub-brand or network code."""
 
 
 def carrier_code(reported: str) -> str:
-    """cm, cu or ct, or what was reported when it is none of theirs."""
-    return CODES.get(_plain(reported), reported)
+    """Return cm, cu or ct, or the reported carrier if it is another one."""
+    return CODES.get(_normalized(reported), reported)

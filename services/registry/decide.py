@@ -1,4 +1,4 @@
-"""What follows from a device command: the device's next record, or nothing. Pure."""
+"""Decisions about device commands: the device's next record, or none. Pure."""
 
 from typing import NamedTuple, assert_never
 
@@ -8,23 +8,23 @@ from services.registry.carriers import carrier_code
 from services.registry.store import UNREGISTERED
 
 MAX_DEVICE_BYTES = 256 * 1024
-"""A command that would make a device's record larger is left out: the log could not carry the record."""
+"""Largest record of a device. A command that would exceed it is ignored: the log could not store the record."""
 
 
-class Place(NamedTuple):
-    """Where a device that is not known yet will stand: its partition and the next free number there."""
+class FreeNumber(NamedTuple):
+    """The partition of a new device, and the next free device number of its app there."""
 
     partition: int
     number: int
 
 
 def decide(
-    command: DeviceCommand, device: Device | None, app: App | None, free: Place, *, is_revoked: bool = False
+    command: DeviceCommand, device: Device | None, app: App | None, free: FreeNumber, *, is_revoked: bool = False
 ) -> Device | None:
-    """The device as the command leaves it; None where nothing changes, or app or device are unknown.
+    """Return the device's next record; None if nothing changes, or the app or the device is unknown.
 
-    Moments are the command's own, so that the same command always gives the same record. `is_revoked`: the key that
-    carries the device's number is refused.
+    All times are the command's, so that the same command always gives the same record. `is_revoked`: the key with the
+    device's number is revoked.
     """
     if app is None:
         return None
@@ -32,8 +32,11 @@ def decide(
     if command.WhichOneof("command") == "register":
         if command.register.platform != app.platform:
             return None
-        changed = _made(command, free, device) if device is None or is_revoked else _registered(command, device)
-        _report(changed, command.register.attributes)
+        if device is None or is_revoked:
+            changed = _new_device(command, free, device)
+        else:
+            changed = _registered_again(command, device)
+        _merge_attributes(changed, command.register.attributes)
     elif device is None or device.removed_ms or is_revoked:
         return None
     else:
@@ -42,8 +45,8 @@ def decide(
     return None if changed == device or changed.ByteSize() > MAX_DEVICE_BYTES else changed
 
 
-def _made(command: DeviceCommand, free: Place, former: Device | None) -> Device:
-    """A new device; where its key was revoked, nothing is kept of the one that had the token before but its numbers."""
+def _new_device(command: DeviceCommand, free: FreeNumber, former: Device | None) -> Device:
+    """Return a new device. Of a former device with this token, whose key was revoked, only the numbers are kept."""
     return Device(
         appkey=command.appkey,
         token=command.token,
@@ -55,8 +58,8 @@ def _made(command: DeviceCommand, free: Place, former: Device | None) -> Device:
     )
 
 
-def _registered(command: DeviceCommand, device: Device) -> Device:
-    """A known device, or a removed one brought back under its number."""
+def _registered_again(command: DeviceCommand, device: Device) -> Device:
+    """Return the known device; a removed one is registered again under its number."""
     changed = Device()
     changed.CopyFrom(device)
     if device.removed_ms:
@@ -84,7 +87,7 @@ def _change(device: Device, command: DeviceCommand) -> None:
         case "remove_stags":
             device.stags[:] = sorted({*device.stags}.difference(command.remove_stags.stags))
         case "set_attributes":
-            _report(device, command.set_attributes.attributes)
+            _merge_attributes(device, command.set_attributes.attributes)
         case "remove":
             _remove(device, command.remove, command.meta.time_ms)
         case "register" | "revoke_key" | "revoke_all_keys" | None:
@@ -93,20 +96,20 @@ def _change(device: Device, command: DeviceCommand) -> None:
             assert_never(unexpected)
 
 
-def _set_alias(device: Device, alias: str, moment_ms: int) -> None:
+def _set_alias(device: Device, alias: str, time_ms: int) -> None:
     if alias and alias != device.alias:
         device.alias = alias
-        device.alias_set_ms = moment_ms
+        device.alias_set_ms = time_ms
 
 
-def _remove(device: Device, remove: RemoveDevice, moment_ms: int) -> None:
+def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:
     if not remove.registered_before_ms or device.registered_ms < remove.registered_before_ms:
-        device.removed_ms = max(moment_ms, 1)
+        device.removed_ms = max(time_ms, 1)
         device.removed_reason = remove.reason or UNREGISTERED
 
 
-def _report(device: Device, attributes: Attributes) -> None:
-    """Take what was reported; what is empty stays as it was known."""
+def _merge_attributes(device: Device, attributes: Attributes) -> None:
+    """Replace the attributes that are reported and not empty."""
     reported = Attributes()
     reported.CopyFrom(attributes)
     reported.carrier = carrier_code(attributes.carrier)

@@ -1,4 +1,4 @@
-"""What follows from a command that revokes device keys: the partition's next record of them, or nothing. Pure."""
+"""Decisions about commands that revoke device keys: the partition's next revocation record, or none. Pure."""
 
 from pyroaring import BitMap
 
@@ -9,7 +9,7 @@ from services.domain.revocations import REVOKED, RevokedKeys
 
 
 def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKeys) -> Revocations | None:
-    """The device's number is added; None when it is revoked already, or nobody has the token."""
+    """Return the record with the device's number added; None if it is revoked already or the device is unknown."""
     if device is None or device.number in revoked:
         return None
     others = BitMap(revoked.others)
@@ -18,14 +18,14 @@ def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKe
 
 
 def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:
-    """Everything below the next free number; None when that is so already."""
+    """Return the record that revokes all numbers below the next free one; None if they are revoked already."""
     if all(number in revoked for number in range(revoked.below, next_number)):
         return None
     return _record(command, partition, RevokedKeys(next_number))
 
 
 def removed(device: Device, revocations: Revocations) -> Device:
-    """The device without its registration."""
+    """Return the device, removed for the reason of the revocation."""
     changed = Device()
     changed.CopyFrom(device)
     changed.removed_ms = max(revocations.revoked_ms, 1)

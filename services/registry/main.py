@@ -6,8 +6,8 @@ from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.registry.app_lookup import AppLookup
-from services.registry.lookups import Lookups
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
+from services.registry.queries import RegistryQueries
 from services.registry.revocation_worker import RevocationWorker
 from services.registry.server import RegistryServicer
 from services.registry.settings import ROLE_NAME, RegistrySettings
@@ -27,12 +27,12 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     directory = settings.state_dir(ROLE_NAME)
     projection = RegistryProjection(settings, directory, context.log, apps.find, lambda: revocations.wake())
     revocations = RevocationWorker(projection.device_follower, projection.device_table, context.apps, context.clock)
-    lookups = Lookups(projection.devices, projection.aliases)
-    servicer = RegistryServicer(context, lookups, settings.partitions, owns_apps=settings.shard == 0)
+    queries = RegistryQueries(projection.devices, projection.aliases)
+    servicer = RegistryServicer(context, queries, settings.partitions, owns_apps=settings.shard == 0)
     positions = PositionsServicer(*(follower.applied for follower in projection.followers))
 
     def close_devices() -> None:
-        lookups.close()
+        queries.close()
         projection.devices.close()
 
     return BuiltRole(

@@ -1,4 +1,4 @@
-"""What revoked keys entail beside the command: registrations removed, doors told what a crash kept from them."""
+"""Removes the devices whose keys were revoked, and completes revocations that a crash interrupted."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,22 +7,22 @@ from services.domain.apps import AppDirectory
 from services.domain.meta import stamp
 from services.domain.revocations import RevokedKeys
 from services.registry.decide_revocations import removed
-from services.registry.rules import device_fact, published
+from services.registry.rules import device_fact, published_revocations
 from services.registry.store import DeviceTable
 from services.runtime.process.clock import Clock
 from services.runtime.projection.follower import Fact, Follower
 
 BATCH = 1000
-"""Devices that are removed at once; commands get their turn in between."""
+"""Devices that are removed in one transaction; commands are decided between two of them."""
 
 
 class RevocationWorker:
-    """A service: removes the devices whose keys are revoked, as long as there are any.
+    """A service that removes the devices whose keys are revoked.
 
-    What is left to do follows from the state alone, so a crash at any point is made good at the next start.
+    The remaining work follows from the state alone, so the next start resumes it after a crash at any point.
     """
 
-    name = "registry-revocations"
+    name = "registry revocations"
 
     def __init__(self, follower: Follower, devices: DeviceTable, apps: AppDirectory, clock: Clock) -> None:
         self._follower = follower
@@ -30,51 +30,51 @@ class RevocationWorker:
         self._apps = apps
         self._clock = clock
         self._next: dict[tuple[str, int], int] = {}
-        self._is_done = False
-        self._news = asyncio.Event()
+        self._is_idle = False
+        self._wake_up = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def wake(self) -> None:
-        """There are new revocations; may be called in any thread."""
+        """Report that there are new revocations. May be called from any thread."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._news.set)
+            self._loop.call_soon_threadsafe(self._wake_up.set)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """The follower must be ready."""
+        """Run after the device follower is ready."""
         self._loop = asyncio.get_running_loop()
-        await self._follower.write(self._left_by_a_crash)
+        await self._follower.write(self._interrupted_revocations)
         ready.set()
         while True:
-            self._news.clear()
-            self._is_done = False
-            while not self._is_done:
-                await self._follower.write(self._some_removals)
-            await self._news.wait()
+            self._wake_up.clear()
+            self._is_idle = False
+            while not self._is_idle:
+                await self._follower.write(self._next_removals)
+            await self._wake_up.wait()
 
-    def _left_by_a_crash(self) -> Sequence[Fact]:
+    def _interrupted_revocations(self) -> Sequence[Fact]:
         facts = []
         for record in self._devices.revocations():
             revoked = RevokedKeys.of(record)
             if revoked != self._apps.revoked(record.appkey, record.partition):
-                facts.append(published(record))
+                facts.append(published_revocations(record))
             for number in revoked.others:
                 found = self._devices.registered(record.appkey, record.partition, number, number, 1)
                 facts += [device_fact(removed(device, record)) for device in found]
-        return self._noted(facts)
+        return self._with_meta(facts)
 
-    def _some_removals(self) -> Sequence[Fact]:
+    def _next_removals(self) -> Sequence[Fact]:
         for record in self._devices.revocations():
-            place = record.appkey, record.partition
-            first = self._next.get(place, 0)
+            key = record.appkey, record.partition
+            first = self._next.get(key, 0)
             if first < record.below:
-                found = self._devices.registered(*place, first, record.below - 1, BATCH)
-                self._next[place] = found[-1].number + 1 if len(found) == BATCH else record.below
+                found = self._devices.registered(*key, first, record.below - 1, BATCH)
+                self._next[key] = found[-1].number + 1 if len(found) == BATCH else record.below
                 if found:
-                    return self._noted([device_fact(removed(device, record)) for device in found])
-        self._is_done = True
+                    return self._with_meta([device_fact(removed(device, record)) for device in found])
+        self._is_idle = True
         return ()
 
-    def _noted(self, facts: Sequence[Fact]) -> Sequence[Fact]:
+    def _with_meta(self, facts: Sequence[Fact]) -> Sequence[Fact]:
         for fact in facts:
             stamp(fact.message.meta, "registry", self._clock.now_ms())
         return facts

@@ -1,4 +1,4 @@
-"""RegistryService: apps, decided here and written to the log at once, revocations, and look-ups."""
+"""RegistryService: changes of apps, which are decided here, revocations, which become commands, and queries."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ from services.domain.role import RoleContext
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apns_keys import change_apns
 from services.registry.app_changes import settings_changed
-from services.registry.lookups import Lookups
+from services.registry.queries import RegistryQueries
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
@@ -55,12 +55,12 @@ _APPLY_S = 5.0
 
 
 class RegistryServicer(RegistryServiceServicer):
-    """Apps are changed by instance 0 only, one after the other; what revokes keys is a command to their owners."""
+    """Only instance 0 changes apps, one change at a time. Revocations become commands to the partitions' owners."""
 
     def __init__(
         self,
         context: RoleContext,
-        lookups: Lookups,
+        queries: RegistryQueries,
         partitions: int,
         *,
         owns_apps: bool,
@@ -68,7 +68,7 @@ class RegistryServicer(RegistryServiceServicer):
         new_secret: Callable[[], str] = ids.new_secret,
     ) -> None:
         self._context = context
-        self._lookups = lookups
+        self._queries = queries
         self._partitions = partitions
         self._writer = CommandWriter("registry", context.log, context.peers, context.clock, partitions)
         self._owns_apps = owns_apps
@@ -123,31 +123,31 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
         tokens = list(request.tokens)
-        numbers = await self._lookups.numbers(request.appkey, tokens, removed_too=request.removed_too)
+        numbers = await self._queries.numbers(request.appkey, tokens, removed_too=request.removed_too)
         return FindDevicesResponse(numbers_plus_one=[0 if number is None else number + 1 for number in numbers])
 
     async def FindAliases(self, request: FindAliasesRequest, context: Context) -> FindAliasesResponse:
-        return FindAliasesResponse(aliases=await self._lookups.aliases(request.appkey, list(request.aliases)))
+        return FindAliasesResponse(aliases=await self._queries.aliases(request.appkey, list(request.aliases)))
 
     async def GetDevices(self, request: GetDevicesRequest, context: Context) -> GetDevicesResponse:
-        return GetDevicesResponse(devices=await self._lookups.devices(request.appkey, list(request.tokens)))
+        return GetDevicesResponse(devices=await self._queries.devices(request.appkey, list(request.tokens)))
 
     async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
-        found = await self._lookups.tokens(request.appkey, request.partition, list(request.numbers))
+        found = await self._queries.tokens(request.appkey, request.partition, list(request.numbers))
         return GetTokensResponse(tokens=[token for token, _ in found], active_ms=[active_ms for _, active_ms in found])
 
     async def ListInvalidTokens(self, request: ListInvalidTokensRequest, context: Context) -> ListInvalidTokensResponse:
         if not 1 <= request.limit <= MAX_INVALID_PAGE:
             raise InputError(f"limit must be from 1 to {MAX_INVALID_PAGE}")
         after = request.after if request.HasField("after") else None
-        return ListInvalidTokensResponse(tokens=await self._lookups.invalid(request.appkey, after, request.limit))
+        return ListInvalidTokensResponse(tokens=await self._queries.invalid(request.appkey, after, request.limit))
 
     async def RevokeDeviceKey(self, request: RevokeDeviceKeyRequest, context: Context) -> RevokeDeviceKeyResponse:
         key = device_key(self._app(request.appkey).appkey, request.token)
         partition = partition_of(key, self._partitions)
         owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
-        asked = FindDevicesRequest(appkey=request.appkey, tokens=[request.token], removed_too=True)
-        if not (await owner.FindDevices(asked)).numbers_plus_one[0]:
+        find = FindDevicesRequest(appkey=request.appkey, tokens=[request.token], removed_too=True)
+        if not (await owner.FindDevices(find)).numbers_plus_one[0]:
             raise NotFoundError(f"app {request.appkey} has no device with this token")
         command = DeviceCommand(appkey=request.appkey, token=request.token, revoke_key=RevokeKey())
         await self._writer.append_and_wait([device_command(command)], request.origin)
@@ -165,7 +165,7 @@ class RegistryServicer(RegistryServiceServicer):
         return RevokeAppKeysResponse()
 
     def _app(self, appkey: str) -> App:
-        """A copy of the app. NotFoundError."""
+        """Return a copy of the app. NotFoundError: there is none."""
         known = self._context.apps.get(appkey)
         if known is None:
             raise NotFoundError(f"there is no app with appkey {appkey!r}")
@@ -184,9 +184,9 @@ class RegistryServicer(RegistryServiceServicer):
         return secret
 
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
-        """Append the app's record, and what was done to it; returns once this process knows it."""
+        """Append the change and the app's new record; return once this process has applied them."""
         if not self._owns_apps:
-            raise ConflictError("apps are kept by the registry's instance 0; ask that one")
+            raise ConflictError("only the registry's instance 0 changes apps; call that one")
         meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
         changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
         changed_key = f"{app.appkey}/changed/{meta.event_id.hex()}"
@@ -199,7 +199,7 @@ class RegistryServicer(RegistryServiceServicer):
             async with asyncio.timeout(_APPLY_S):
                 await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         except TimeoutError:
-            raise DeadlineError(f"app {app.appkey} is in the log, but not known here yet; list the apps") from None
+            raise DeadlineError(f"app {app.appkey} is in the log, but not applied here yet; list the apps") from None
 
 
 def _check_platform(platform: int) -> None:

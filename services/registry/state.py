@@ -1,4 +1,4 @@
-"""How facts change the registry's two states. Facts are folded, nothing is decided here."""
+"""How facts change the registry's two states; nothing is decided here."""
 
 from collections.abc import Callable, Iterator
 from typing import assert_never
@@ -17,16 +17,15 @@ from services.runtime.log.port import Record
 from services.runtime.log.topics import partition_of
 
 DEVICES_PER_ALIAS = 10
-SIGNS_OF_LIFE = frozenset({SESSION_EVENT_KIND_OPENED, SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_IN})
+ACTIVITY_KINDS = frozenset({SESSION_EVENT_KIND_OPENED, SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_IN})
 
 
 class DeviceState:
-    """The devices of the partitions owned.
+    """The devices of the owned partitions: the last record of each, and its latest activity.
 
-    The state is the last record of each device and the latest sign of life after it was made: the same for every
-    order in which the log gives `devices` and `sessions`, as long as a number's first record comes before its
-    sessions. It does when a role runs (a device opens sessions once it is registered) and when one is replayed (own
-    facts are folded first).
+    The state does not depend on the order in which `devices` and `sessions` are read, as long as the first record of a
+    number comes before its sessions. That holds in a running role (a device opens sessions after it is registered) and
+    in a replay (own facts are folded first).
     """
 
     def __init__(self, devices: DeviceTable, on_revocations: Callable[[], None]) -> None:
@@ -35,8 +34,8 @@ class DeviceState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            for event in signs_of_life(message):
-                self._devices.touch(event.appkey, record.partition, event.number, event.time_ms)
+            for event in activity_events(message):
+                self._devices.note_activity(event.appkey, record.partition, event.number, event.time_ms)
             return
         match message.WhichOneof("fact"):
             case "device":
@@ -51,16 +50,16 @@ class DeviceState:
 
 
 class AliasState:
-    """The alias index of one instance: of all devices, those with an alias that is this instance's.
+    """The alias index of one instance: the devices of the aliases that the instance owns, out of all partitions.
 
-    A device was last active when it registered, when its alias was set, or at its latest sign of life, whichever is
-    last. Members and their moments are a function of the last record of each device and the greatest moment of its
-    sessions, so they do not depend on the order in which partitions and topics are read.
+    A device was last active when it registered, when its alias was set, or at the latest event of its sessions. The
+    index is a function of the last record of each device and its latest session event, so it does not depend on the
+    order in which partitions and topics are read.
 
-    An alias with more devices than DEVICES_PER_ALIAS has that many too many marked as dropped, and look-ups leave
-    them out at once. A newcomer marks the least recently active of the others; a device that leaves gives a mark
-    back. Which one is marked may depend on the order of reading, but no longer than the alias is overfull: the
-    device's ClearAlias, and so the outcome, is in the log.
+    Of an alias with more than DEVICES_PER_ALIAS devices the surplus is marked as dropped, and queries leave dropped
+    devices out. A new device marks the least recently active of the others; a device that leaves the alias unmarks
+    one. Which device is marked may depend on the order of reading while there is a surplus. It ends with the dropped
+    device's ClearAlias, which is in the log.
     """
 
     def __init__(self, aliases: AliasTable, shard: int, shards: int) -> None:
@@ -70,66 +69,66 @@ class AliasState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            for event in signs_of_life(message):
-                self._aliases.touch(event.appkey, record.partition, event.number, event.time_ms)
+            for event in activity_events(message):
+                self._aliases.note_activity(event.appkey, record.partition, event.number, event.time_ms)
             return
         match message.WhichOneof("fact"):
             case "device":
-                self._forget_former(message.device)
-                self._place(message.device, origin(record), message.meta.time_ms)
+                self._remove_former(message.device)
+                self._update(message.device, record_id(record), message.meta.time_ms)
             case "revocations" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)
 
     def alias_of(self, device: Device) -> str | None:
-        """The alias under which the device is found here."""
+        """Return the device's alias if this instance owns it, else None."""
         if not device.alias or device.removed_ms:
             return None
         owner = partition_of(device_key(device.appkey, device.alias), self._shards)
         return device.alias if owner == self._shard else None
 
-    def _forget_former(self, device: Device) -> None:
-        """The record that removed the device under a former number may have been compacted away."""
+    def _remove_former(self, device: Device) -> None:
+        """Remove the device under its former numbers: the records that removed it there may be compacted away."""
         for number in device.former_numbers:
             former = Device(appkey=device.appkey, partition=device.partition, number=number)
-            self._place(former, "", 0)
+            self._update(former, "", 0)
 
-    def _place(self, device: Device, by: str, moment_ms: int) -> None:
+    def _update(self, device: Device, dropped_by: str, time_ms: int) -> None:
         before = self._aliases.alias_of(device.appkey, device.partition, device.number)
         alias = self.alias_of(device)
         if alias is not None:
-            self._aliases.join(device)
+            self._aliases.set_alias(device)
         elif before is not None:
-            self._aliases.leave(device)
+            self._aliases.clear_alias(device)
         if before == alias:
             return
         if before is not None:
-            self._give_marks_back(device.appkey, before)
-        if alias is not None and (too_many := self._too_many(device.appkey, alias)) > 0:
-            self._aliases.drop_least_active(device, too_many, by, moment_ms)
+            self._restore_dropped(device.appkey, before)
+        if alias is not None and (surplus := self._unmarked_surplus(device.appkey, alias)) > 0:
+            self._aliases.drop_least_active(device, surplus, dropped_by, time_ms)
 
-    def _give_marks_back(self, appkey: str, alias: str) -> None:
-        if (too_many := self._too_many(appkey, alias)) < 0:
-            self._aliases.restore_most_active(appkey, alias, -too_many)
+    def _restore_dropped(self, appkey: str, alias: str) -> None:
+        if (surplus := self._unmarked_surplus(appkey, alias)) < 0:
+            self._aliases.restore_most_active(appkey, alias, -surplus)
 
-    def _too_many(self, appkey: str, alias: str) -> int:
-        """How many more devices of the alias have to be marked; negative: how many marks too many there are."""
+    def _unmarked_surplus(self, appkey: str, alias: str) -> int:
+        """Return how many devices of the alias still have to be marked; negative if too many are marked."""
         count, dropped = self._aliases.counts(appkey, alias)
         return max(0, count - DEVICES_PER_ALIAS) - dropped
 
 
-def signs_of_life(fact: SessionFact) -> Iterator[SessionEvent]:
-    """The events that show a device active."""
+def activity_events(fact: SessionFact) -> Iterator[SessionEvent]:
+    """Yield the session events that count as activity of a device."""
     match fact.WhichOneof("fact"):
         case "batch":
-            yield from (event for event in fact.batch.events if event.kind in SIGNS_OF_LIFE)
+            yield from (event for event in fact.batch.events if event.kind in ACTIVITY_KINDS)
         case "counts" | None:
             pass
         case unexpected:
             assert_never(unexpected)
 
 
-def origin(record: Record) -> str:
-    """A record's name inside its topic."""
+def record_id(record: Record) -> str:
+    """Return an id of the record that is unique in its topic."""
     return f"{record.partition}/{record.offset}"

@@ -1,6 +1,6 @@
-"""The registry's state on disk: one SQLite file for the devices, one for the alias index.
+"""The tables of the registry's two SQLite files: the devices, and the alias index.
 
-Both are sized for 10 million devices: about 300 bytes each in the first, about 40 in the second for a device that has
+Both are made for 10 million devices. A device takes about 300 bytes in the first file; in the second 40 once it has
 been active, and 60 more with an alias.
 """
 
@@ -15,7 +15,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.projection.store import SqliteStore
 
 UNREGISTERED = "unregistered"
-"""Why a device was removed that its app or its app server took back."""
+"""The removal reason of a device that its app or its app server unregistered."""
 
 DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
@@ -39,16 +39,16 @@ CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL
 
 
 class DeviceTable:
-    """Devices by token, how many numbers each (appkey, partition) has given out, and which of them are revoked.
+    """Devices by token, the device numbers assigned in each (appkey, partition), and the revoked ones among them.
 
-    A device's row stays for ever, and where it gets another number, that is a new one: no number is given out twice.
+    A device's row is never deleted, so no number is assigned twice, also when a device gets a new number.
     """
 
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
 
     def find(self, appkey: str, token: str) -> Device | None:
-        """The device, a removed one too."""
+        """Return the device, also if it is removed."""
         row = self._rows.execute(
             "SELECT record FROM devices WHERE appkey = ? AND token = ?", (appkey, token)
         ).fetchone()
@@ -59,7 +59,7 @@ class DeviceTable:
         return int(self._rows.execute(query, (appkey, partition)).fetchone()[0] or 0)
 
     def put(self, device: Device) -> None:
-        """Write the record over the one known. CarillonError: its number belongs to another device."""
+        """Insert or replace the device's record. CarillonError: its number belongs to another device."""
         try:
             self._rows.execute(
                 "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
@@ -79,11 +79,11 @@ class DeviceTable:
         except sqlite3.IntegrityError:
             raise CarillonError(
                 f"two devices of app {device.appkey} have number {device.number} in partition {device.partition}:"
-                " two registries wrote to it; see that each has its own CARILLON_SHARD"
+                " two registries wrote to it; check that each has its own CARILLON_SHARD"
             ) from None
 
     def revoke(self, revocations: Revocations) -> None:
-        """Write the record over the one known. ValueError: its numbers are no bitmap."""
+        """Insert or replace the partition's revocation record. ValueError: its numbers are no bitmap."""
         RevokedKeys.of(revocations)
         self._rows.execute(
             "INSERT INTO revocations VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET record = excluded.record",
@@ -91,18 +91,18 @@ class DeviceTable:
         )
 
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
-        """The numbers whose keys are refused."""
+        """Return the numbers whose keys are revoked."""
         query = "SELECT record FROM revocations WHERE appkey = ? AND partition = ?"
         row = self._rows.execute(query, (appkey, partition)).fetchone()
         return RevokedKeys.of(Revocations.FromString(row[0])) if row else NONE_REVOKED
 
     def revocations(self) -> list[Revocations]:
-        """The record of each app and partition that has one."""
+        """Return every revocation record, by app and partition."""
         rows = self._rows.execute("SELECT record FROM revocations ORDER BY appkey, partition")
         return [Revocations.FromString(record) for (record,) in rows]
 
     def registered(self, appkey: str, partition: int, first: int, last: int, limit: int) -> list[Device]:
-        """The devices with numbers from `first` to `last` that are not removed, at most `limit`, by number."""
+        """Return at most `limit` devices with numbers from `first` to `last` that are not removed, by number."""
         rows = self._rows.execute(
             "SELECT record FROM devices WHERE appkey = ? AND partition = ? AND number BETWEEN ? AND ?"
             " AND removed_ms = 0 ORDER BY number LIMIT ?",
@@ -110,22 +110,22 @@ class DeviceTable:
         )
         return [Device.FromString(record) for (record,) in rows]
 
-    def touch(self, appkey: str, partition: int, number: int, moment_ms: int) -> None:
-        """Note a sign of life; moments may come in any order."""
+    def note_activity(self, appkey: str, partition: int, number: int, time_ms: int) -> None:
+        """Store the time of the device's latest activity; times may come in any order."""
         self._rows.execute(
             "UPDATE devices SET active_ms = ?4 WHERE appkey = ?1 AND partition = ?2 AND number = ?3 AND active_ms < ?4",
-            (appkey, partition, number, moment_ms),
+            (appkey, partition, number, time_ms),
         )
 
 
 def _is_invalid(device: Device) -> bool:
-    """Whether Apple said that the token is of no use any more; who unregisters says so by itself."""
+    """Return whether Apple rejected the token, and not the app or a revocation removed the device."""
     by_us = device.removed_reason == UNREGISTERED or device.removed_reason.startswith(REVOKED)
     return bool(device.removed_ms) and device.platform == PLATFORM_IOS and not by_us
 
 
-class Member(NamedTuple):
-    """A device that has an alias."""
+class AliasedDevice(NamedTuple):
+    """A device of an alias."""
 
     partition: int
     number: int
@@ -133,7 +133,7 @@ class Member(NamedTuple):
 
 
 class AliasTable:
-    """Which devices have which alias, and when each device was last seen. Aliases of other instances are left out."""
+    """The alias and the latest activity of each device. Aliases that other instances own are not stored."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
@@ -144,8 +144,8 @@ class AliasTable:
         ).fetchone()
         return row[0] if row else None
 
-    def join(self, device: Device) -> None:
-        """The device has its alias; one that had it already is not changed but for its moments."""
+    def set_alias(self, device: Device) -> None:
+        """Store the device's alias. If it is unchanged, a mark as dropped stays."""
         since_ms = max(device.registered_ms, device.alias_set_ms)
         self._rows.execute(
             "INSERT INTO members VALUES (?, ?, ?, 0, ?, ?, ?, NULL, NULL) ON CONFLICT DO UPDATE SET"
@@ -155,8 +155,8 @@ class AliasTable:
             (device.appkey, device.partition, device.number, device.alias, device.token, since_ms),
         )
 
-    def leave(self, device: Device) -> None:
-        """The device has no alias that is kept here; whether it was seen stays known."""
+    def clear_alias(self, device: Device) -> None:
+        """Remove the device's alias; its latest activity stays."""
         where = (device.appkey, device.partition, device.number)
         self._rows.execute(
             "UPDATE members SET alias = NULL, token = NULL, since_ms = 0, dropped_by = NULL, dropped_ms = NULL"
@@ -167,32 +167,32 @@ class AliasTable:
             "DELETE FROM members WHERE appkey = ? AND partition = ? AND number = ? AND seen_ms = 0", where
         )
 
-    def touch(self, appkey: str, partition: int, number: int, moment_ms: int) -> None:
-        """Note a sign of life; moments may come in any order, and before the device is known."""
+    def note_activity(self, appkey: str, partition: int, number: int, time_ms: int) -> None:
+        """Store the time of the device's latest activity; times may come in any order, also before the device."""
         self._rows.execute(
             "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL) ON CONFLICT DO UPDATE SET"
             " seen_ms = excluded.seen_ms WHERE excluded.seen_ms > seen_ms",
-            (appkey, partition, number, moment_ms),
+            (appkey, partition, number, time_ms),
         )
 
     def counts(self, appkey: str, alias: str) -> tuple[int, int]:
-        """How many devices have the alias, and how many of them are dropped."""
+        """Return how many devices have the alias, and how many of them are marked as dropped."""
         count, dropped = self._rows.execute(
             "SELECT count(*), count(dropped_by) FROM members WHERE appkey = ? AND alias = ?", (appkey, alias)
         ).fetchone()
         return int(count), int(dropped)
 
-    def drop_least_active(self, device: Device, count: int, by: str, moment_ms: int) -> None:
-        """Mark `count` devices of this device's alias as dropped, the least recently active ones but itself."""
+    def drop_least_active(self, device: Device, count: int, by: str, time_ms: int) -> None:
+        """Mark the `count` least recently active other devices of this device's alias as dropped."""
         rows = self._rows.execute(
             "SELECT partition, number FROM members WHERE appkey = ? AND alias = ? AND dropped_by IS NULL"
             " AND (partition, number) <> (?, ?) ORDER BY max(seen_ms, since_ms), partition, number LIMIT ?",
             (device.appkey, device.alias, device.partition, device.number, count),
         ).fetchall()
-        self._mark(device.appkey, rows, by, moment_ms)
+        self._mark(device.appkey, rows, by, time_ms)
 
     def restore_most_active(self, appkey: str, alias: str, count: int) -> None:
-        """Take the mark from `count` dropped devices, the most recently active ones."""
+        """Unmark the `count` most recently active of the dropped devices."""
         rows = self._rows.execute(
             "SELECT partition, number FROM members WHERE appkey = ? AND alias = ? AND dropped_by IS NOT NULL"
             " ORDER BY max(seen_ms, since_ms) DESC, partition, number LIMIT ?",
@@ -200,17 +200,17 @@ class AliasTable:
         ).fetchall()
         self._mark(appkey, rows, None, None)
 
-    def dropped(self, appkey: str, alias: str, by: str, overdue_ms: int) -> list[Member]:
-        """The devices whose mark was set by the record `by`, or is as old as `overdue_ms`."""
+    def dropped(self, appkey: str, alias: str, by: str, overdue_ms: int) -> list[AliasedDevice]:
+        """Return the devices that the record `by` marked as dropped, or that were marked at `overdue_ms` or before."""
         rows = self._rows.execute(
             "SELECT partition, number, token FROM members WHERE appkey = ? AND alias = ?"
             " AND (dropped_by = ? OR dropped_ms <= ?) ORDER BY partition, number",
             (appkey, alias, by, overdue_ms),
         )
-        return [Member(*row) for row in rows]
+        return [AliasedDevice(*row) for row in rows]
 
-    def _mark(self, appkey: str, devices: Iterable[tuple[int, int]], by: str | None, moment_ms: int | None) -> None:
+    def _mark(self, appkey: str, devices: Iterable[tuple[int, int]], by: str | None, time_ms: int | None) -> None:
         self._rows.executemany(
             "UPDATE members SET dropped_by = ?, dropped_ms = ? WHERE appkey = ? AND partition = ? AND number = ?",
-            [(by, moment_ms, appkey, partition, number) for partition, number in devices],
+            [(by, time_ms, appkey, partition, number) for partition, number in devices],
         )

@@ -1,4 +1,4 @@
-"""Which facts follow from commands about tasks, and which records from a task's moment."""
+"""Decisions about timed tasks: the facts that follow from commands, and the records that send a due task. Pure."""
 
 import hashlib
 from typing import assert_never
@@ -19,18 +19,18 @@ WRITER = "scheduling"
 
 
 def decide(command: TaskCommand, task: StoredTask | None, claim: StoredClaim | None = None) -> TaskFact | None:
-    """The fact that follows from a command, without its meta; `task` is what is known under its key, `claim` the last
-    one of the idempotency key it came with.
+    """Return the fact that follows from a command, without its meta.
 
-    None: the task exists already (the command is a repeat), its idempotency key is taken, or it cannot be cancelled.
-    ValueError: it makes no task.
+    `task` is the stored task with the command's key, `claim` the last claim of the command's idempotency key.
+    None: the task exists already (the command is a repeat), its idempotency key is claimed by another task, or the
+    task cannot be cancelled. ValueError: the command is incomplete.
     """
     match command.WhichOneof("command"):
         case "create":
-            is_taken = claim is not None and (
+            is_claimed = claim is not None and (
                 claim.task_key == command.task_key or command.meta.time_ms < claim.expires_ms
             )
-            return None if task or is_taken else _scheduled(command)
+            return None if task or is_claimed else _scheduled(command)
         case "cancel":
             if task is None or task.status != Status.WAITING or not task.is_of(command.cancel.appkeys):
                 return None
@@ -50,7 +50,7 @@ def sent(task_key: str, now_ms: int) -> TaskFact:
 
 
 def push_command(task: StoredTask, push: SendPush, now_ms: int) -> PushCommand:
-    """The record that sends one resolved push of the task; made again, it has the same event id and message ids."""
+    """Return the command that sends one resolved push of the task; repeats have the same event id and message ids."""
     command = PushCommand(meta=_meta(f"{task.task_key}/{push.msgid}", now_ms), send=push)
     if task.scheduled.meta.HasField("origin"):
         command.meta.origin.CopyFrom(task.scheduled.meta.origin)

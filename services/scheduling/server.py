@@ -1,4 +1,4 @@
-"""Answers for timed tasks from what is committed."""
+"""SchedulingService: look-ups of timed tasks and idempotency claims in the committed state."""
 
 from protos.scheduling.v1.scheduling_pb2 import (
     GetClaimRequest,
@@ -16,7 +16,7 @@ from services.runtime.projection.follower import Follower
 from services.runtime.rpc.transport import Context
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskTable
-from services.scheduling.unsent_tasks import Outstanding
+from services.scheduling.unsent_tasks import UnsentTasks
 
 _STATUS = {
     Status.WAITING: TaskStatus.TASK_STATUS_UNSENT,
@@ -27,18 +27,18 @@ _STATUS = {
 
 
 class SchedulingServicer(SchedulingServiceServicer):
-    """`committed` reads over a connection of its own, in the follower's thread."""
+    """All queries run in the follower's thread. `committed` reads over a connection of its own."""
 
     def __init__(self, follower: Follower, committed: TaskTable) -> None:
         self._follower = follower
         self._tasks = committed
-        self._outstanding = Outstanding(follower, committed)
+        self._unsent = UnsentTasks(follower, committed)
 
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
         task = await self._follower.query(self._tasks.find, request.task_key)
         if task is None or task.scheduled.scheduled.at_once or not task.is_of(request.appkeys):
             raise NotFoundError("task_key: there is no such timed task of these apps")
-        return GetTaskResponse(task=_answer(task))
+        return GetTaskResponse(task=_task_message(task))
 
     async def ListTasks(self, request: ListTasksRequest, context: Context) -> ListTasksResponse:
         return await self._follower.query(self._page, request)
@@ -47,8 +47,8 @@ class SchedulingServicer(SchedulingServiceServicer):
         found = await self._follower.query(self._tasks.find_claim, request.key)
         if found is None:
             raise NotFoundError("no such claim")
-        if found.is_waiting:
-            await self._outstanding.gone(found.task_key)
+        if found.is_unsent:
+            await self._unsent.wait_sent(found.task_key)
         return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
@@ -59,11 +59,11 @@ class SchedulingServicer(SchedulingServiceServicer):
         if request.keys_only:
             tasks = [Task(task_key=key, created_ms=created_ms) for created_ms, key in keys]
         else:
-            tasks = [_answer(task) for _, key in keys if (task := self._tasks.find(key))]
+            tasks = [_task_message(task) for _, key in keys if (task := self._tasks.find(key))]
         return ListTasksResponse(tasks=tasks, total=self._tasks.count_of_apps(appkeys))
 
 
-def _answer(task: StoredTask) -> Task:
+def _task_message(task: StoredTask) -> Task:
     scheduled = task.scheduled.scheduled
     return Task(
         task_key=task.task_key,

@@ -1,13 +1,13 @@
-"""What is known of timed tasks, and how facts change it.
+"""The state of timed tasks, and how facts change it.
 
     WAITING ── TaskCancelled ──> CANCELLED
        └────── TaskFellDue ───> FELL_DUE ── TaskSent ──> SENT
 
-A task that fell due will be sent: a start finds those whose TaskSent is missing and sends them again, with the same
-message ids. So the order of TaskCancelled and TaskFellDue in `tasks` says which of the two came first.
+A task that fell due will be sent: each start sends the tasks whose TaskSent is missing once more, with the same
+message ids. The order of TaskCancelled and TaskFellDue in `tasks` therefore decides which of the two applies.
 
-A request with an idempotency key is a task too, due at once unless it is timed, and its TaskScheduled makes a claim:
-one record says that the key is taken, which pushes go out and what was answered.
+A request with an idempotency key is a task too, due at once unless it is timed. Its TaskScheduled carries a claim: one
+record holds the claimed key, the pushes to send and the answer.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from typing import Protocol, assert_never
 from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact
 
 CLAIM_MS = 600_000
-"""How long a claim holds its key."""
+"""How long a claim blocks its idempotency key for other requests."""
 
 
 class Status(IntEnum):
@@ -30,7 +30,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """`scheduled` is the TaskScheduled fact with its meta; `cancelled_by` the event id of the cancel, or empty."""
+    """`scheduled`: the TaskScheduled fact with its meta. `cancelled_by`: event id of the cancel, or empty."""
 
     task_key: str
     partition: int
@@ -39,18 +39,18 @@ class StoredTask:
     cancelled_by: bytes
 
     def is_of(self, appkeys: Iterable[str]) -> bool:
-        """Whether one of its pushes is to one of the apps."""
+        """Return whether a push of the task belongs to one of the apps."""
         return not {push.appkey for push in self.scheduled.scheduled.pushes}.isdisjoint(appkeys)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredClaim:
-    """The last claim of a key; `is_waiting`: pushes that are to go out at once are not in the log yet."""
+    """The last claim of an idempotency key. `is_unsent`: its task goes out at once and is not sent yet."""
 
     task_key: str
     claim: Claim
     created_ms: int
-    is_waiting: bool
+    is_unsent: bool
 
     @property
     def expires_ms(self) -> int:
@@ -58,20 +58,19 @@ class StoredClaim:
 
 
 class Tasks(Protocol):
-    """Where tasks are kept."""
+    """A store of tasks."""
 
     def add(self, partition: int, scheduled: TaskFact) -> None:
-        """Add a waiting task; one that is there already stays as it is. Its claim takes the place of an older one."""
+        """Add a waiting task unless it exists, and replace the claim of its idempotency key."""
         ...
 
     def change(self, task_key: str, before: Status, after: Status, cancelled_by: bytes = b"") -> None:
-        """Move a task on; one that is not in the status `before` stays as it is. One that was to go out at once is
-        forgotten when it is sent."""
+        """Change the status of a task that is in status `before`. A task without a set time is deleted once sent."""
         ...
 
 
 def apply(tasks: Tasks, partition: int, fact: TaskFact) -> None:
-    """Fold one fact of `tasks`."""
+    """Apply one fact of topic `tasks`."""
     match fact.WhichOneof("fact"):
         case "scheduled":
             tasks.add(partition, fact)

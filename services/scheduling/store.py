@@ -1,4 +1,4 @@
-"""Timed tasks on disk."""
+"""The tables of timed tasks and idempotency claims in SQLite."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -34,18 +34,18 @@ _TASK = "task_key, partition, status, scheduled, cancelled_by"
 _PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
 
 
-class Place(NamedTuple):
-    """Where a task stands in the order of firing."""
+class FiringOrder(NamedTuple):
+    """The sort key of tasks: earliest due time first, then by task key."""
 
     due_ms: int
     task_key: str
 
 
-FIRST = Place(-(2**63), "")
+BEFORE_ALL = FiringOrder(-(2**63), "")
 
 
 class TaskTable:
-    """The tasks of one SqliteStore, over the connection that folds or over one that reads what is committed."""
+    """Tasks and claims of a SqliteStore, over its writing connection or over one that reads committed rows."""
 
     def __init__(self, rows: sqlite3.Connection) -> None:
         self._rows = rows
@@ -76,7 +76,7 @@ class TaskTable:
             )
 
     def _add_claim(self, partition: int, task_key: str, task: TaskScheduled) -> None:
-        """Those of the partition that hold no longer make room."""
+        """Store the claim, and delete the expired claims of the partition first."""
         self._rows.execute(
             "DELETE FROM claims WHERE partition = ? AND created_ms <= ?", (partition, task.created_ms - CLAIM_MS)
         )
@@ -87,7 +87,7 @@ class TaskTable:
         )
 
     def find_claim(self, key: bytes) -> StoredClaim | None:
-        """The last claim of the key."""
+        """Return the last claim of the idempotency key."""
         row = self._rows.execute(
             "SELECT task_key, claim, created_ms, EXISTS (SELECT 1 FROM tasks WHERE tasks.task_key = claims.task_key"
             " AND at_once = 1) FROM claims WHERE key = ?",
@@ -100,23 +100,23 @@ class TaskTable:
         return _task(row) if row else None
 
     def at_once(self) -> set[str]:
-        """The keys of the tasks that are to go out at once and are not known to be sent."""
+        """Return the keys of the unsent tasks that go out at once."""
         return {key for (key,) in self._rows.execute("SELECT task_key FROM tasks WHERE at_once = 1")}
 
     def next_due_ms(self) -> int | None:
-        """When the next waiting task falls due."""
+        """Return when the next waiting task falls due."""
         row = self._rows.execute("SELECT due_ms FROM tasks WHERE status = 1 ORDER BY due_ms LIMIT 1").fetchone()
         return row[0] if row else None
 
     def due(self, now_ms: int, limit: int) -> list[tuple[str, int]]:
-        """Keys and partitions of waiting tasks whose moment has come, earliest first."""
+        """Return keys and partitions of the waiting tasks whose due time has come, earliest first."""
         return self._rows.execute(
             "SELECT task_key, partition FROM tasks WHERE status = 1 AND due_ms <= ? ORDER BY due_ms, task_key LIMIT ?",
             (now_ms, limit),
         ).fetchall()
 
-    def fell_due(self, after: Place, limit: int) -> list[StoredTask]:
-        """Tasks that fell due and are not known to be sent, earliest first."""
+    def fell_due(self, after: FiringOrder, limit: int) -> list[StoredTask]:
+        """Return the tasks after `after` that fell due and are not sent yet, earliest first."""
         rows = self._rows.execute(
             f"SELECT {_TASK} FROM tasks WHERE status = 2 AND (due_ms, task_key) > (?, ?)"  # noqa: S608
             " ORDER BY due_ms, task_key LIMIT ?",
@@ -127,7 +127,7 @@ class TaskTable:
     def keys_of_apps(
         self, appkeys: Sequence[str], *, descending: bool, offset: int, limit: int
     ) -> list[tuple[int, str]]:
-        """One page of the apps' tasks: when each was created, and its key, in this order."""
+        """Return one page of the apps' tasks as (created_ms, task key), ordered by both."""
         order = "DESC" if descending else "ASC"
         page = f"{_pages(appkeys)} ORDER BY created_ms {order}, task_key {order} LIMIT ? OFFSET ?"
         return self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
@@ -140,8 +140,8 @@ class TaskTable:
         self._rows.close()
 
 
-def place(task: StoredTask) -> Place:
-    return Place(task.scheduled.scheduled.due_ms, task.task_key)
+def firing_order(task: StoredTask) -> FiringOrder:
+    return FiringOrder(task.scheduled.scheduled.due_ms, task.task_key)
 
 
 def _pages(appkeys: Sequence[str]) -> str:

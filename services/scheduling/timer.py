@@ -1,8 +1,8 @@
-"""Sends tasks when their moment has come, exactly once over crashes.
+"""Sends tasks when they fall due, exactly once even across crashes.
 
-First TaskFellDue goes into the log through the follower, in one order with the cancels; then the pushes, with the
-message ids they were given at creation; then TaskSent. A crash in between sends the pushes again, and delivery drops
-message ids it has seen.
+TaskFellDue is written first, through the follower and so in one order with the cancels; then the pushes, with the
+message ids that were fixed at creation; then TaskSent. A crash in between sends the pushes again, and delivery drops
+repeated message ids.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from services.runtime.process.metrics import TASKS_FIRED
 from services.runtime.projection.follower import Fact, Follower
 from services.scheduling import decide
 from services.scheduling.state import StoredTask
-from services.scheduling.store import FIRST, TaskTable, place
+from services.scheduling.store import BEFORE_ALL, TaskTable, firing_order
 
 RETRY_MS = 1000
-"""How long after a failed attempt the next one comes."""
+"""Delay between a failed attempt to send a task and the next one, ms."""
 
 _PAGE = 500
-_AT_ONCE = 32
+_CONCURRENT_TASKS = 32
 
 
 class Timer:
-    """A service; run it after the follower, so that cancels that were waiting are decided before anything is sent."""
+    """A service that sends due tasks. It starts after the follower, so that pending cancels are decided first."""
 
-    name = "scheduling-timer"
+    name = "scheduling timer"
 
     def __init__(
         self, follower: Follower, tasks: TaskTable, targets: AudienceResolver, writer: CommandWriter, clock: Clock
@@ -43,7 +43,7 @@ class Timer:
         self._targets = targets
         self._writer = writer
         self._clock = clock
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_CONCURRENT_TASKS)
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
@@ -53,22 +53,21 @@ class Timer:
             await self._until_next(change, failed)
 
     async def _fire(self) -> int:
-        """Send all that is due; returns how many tasks could not be sent for now."""
-        noted = _PAGE
-        while noted == _PAGE:
-            noted = await self._note_due()
+        """Send all due tasks. Returns how many could not be sent and must be tried again."""
+        while await self._note_due() == _PAGE:
+            pass
         failed = 0
-        after = FIRST
+        after = BEFORE_ALL
         while page := await self._follower.query(self._tasks.fell_due, after, _PAGE):
             done = await asyncio.gather(*(self._send(task) for task in page))
             sent = [task for task, was_sent in zip(page, done, strict=True) if was_sent]
             await self._note_sent(sent)
             failed += len(page) - len(sent)
-            after = place(page[-1])
+            after = firing_order(page[-1])
         return failed
 
     async def _until_next(self, change: asyncio.Event, failed: int) -> None:
-        """Wait until a task falls due, a failed one is to be tried again, or the tasks change."""
+        """Wait until a task falls due, a failed task is to be tried again, or the state changes."""
         due_ms = await self._follower.query(self._tasks.next_due_ms)
         moments = [due_ms] if due_ms is not None else []
         if failed:
@@ -83,7 +82,7 @@ class Timer:
                 wait.cancel()
 
     async def _note_due(self) -> int:
-        """Decide which waiting tasks are due now; a cancel that was decided before has won, a later one is too late."""
+        """Write TaskFellDue for at most a page of due tasks; return their number. Later cancels have no effect."""
         count = 0
 
         def choose() -> Sequence[Fact]:
@@ -111,10 +110,10 @@ class Timer:
         TASKS_FIRED.inc(len(tasks))
 
     async def _send(self, task: StoredTask) -> bool:
-        """Append the task's pushes; False when that has to be tried again."""
+        """Append the task's pushes. Returns False if that must be tried again."""
         async with self._slots:
             try:
-                commands = [await self._command(task, push) for push in task.scheduled.scheduled.pushes]
+                commands = [await self._push_command(task, push) for push in task.scheduled.scheduled.pushes]
                 reached(Point.TASK_SENDING)
                 await self._writer.append(commands)
                 reached(Point.TASK_SENT)
@@ -125,7 +124,7 @@ class Timer:
                 return False
             return True
 
-    async def _command(self, task: StoredTask, push: SendPush) -> Command:
+    async def _push_command(self, task: StoredTask, push: SendPush) -> Command:
         resolved = SendPush()
         resolved.CopyFrom(push)
         resolved.audience.CopyFrom((await self._targets.resolve(push.appkey, push.audience)).audience)

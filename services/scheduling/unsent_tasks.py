@@ -1,4 +1,4 @@
-"""Waiting until tasks that go out at once are sent: one query for all who wait, whenever the state moves on."""
+"""Waiting until tasks without a set time are sent."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ from services.runtime.projection.follower import Follower
 from services.scheduling.store import TaskTable
 
 
-class Outstanding:
-    """Tasks that are to go out at once and are not known to be sent."""
+class UnsentTasks:
+    """Lets callers wait until a task that goes out at once is sent; each state change costs one query for all."""
 
     def __init__(self, follower: Follower, committed: TaskTable) -> None:
         self._follower = follower
@@ -15,7 +15,7 @@ class Outstanding:
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._watching: asyncio.Task[None] | None = None
 
-    async def gone(self, task_key: str) -> None:
+    async def wait_sent(self, task_key: str) -> None:
         """Return when the task is sent. The caller sets the deadline."""
         future = self._waiting.get(task_key)
         if future is None:
@@ -28,8 +28,8 @@ class Outstanding:
         try:
             while self._waiting:
                 change = self._follower.applied.change
-                left = await self._follower.query(self._tasks.at_once)
-                for task_key in self._waiting.keys() - left:
+                unsent = await self._follower.query(self._tasks.at_once)
+                for task_key in self._waiting.keys() - unsent:
                     self._waiting.pop(task_key).set_result(None)
                 if self._waiting:
                     await change.wait()

@@ -1,4 +1,4 @@
-"""Which devices of an index an audience means."""
+"""Evaluates filters over an index. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -22,10 +22,10 @@ from protos.push.v1.push_pb2 import (
 )
 from services.runtime.errors import InputError
 from services.targeting.activity import WINDOWS
-from services.targeting.index import Column, Value, Values
+from services.targeting.index import SingleValueIndex, Value, ValueBitmaps
 from services.targeting.state import AppIndex
 
-_ATTRIBUTES: dict[int, Callable[[AppIndex], Column[str]]] = {
+_ATTRIBUTES: dict[int, Callable[[AppIndex], SingleValueIndex[str]]] = {
     ATTRIBUTE_REGION: lambda index: index.regions,
     ATTRIBUTE_CARRIER: lambda index: index.carriers,
     ATTRIBUTE_CHANNEL: lambda index: index.channels,
@@ -33,17 +33,17 @@ _ATTRIBUTES: dict[int, Callable[[AppIndex], Column[str]]] = {
     ATTRIBUTE_OS_VERSION: lambda index: index.os_versions,
     ATTRIBUTE_APP_VERSION: lambda index: index.app_versions,
 }
-_SETS: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = {
-    COMPARISON_GREATER: lambda everyone, at_least, opens: at_least(opens + 1),
-    COMPARISON_LESS: lambda everyone, at_least, opens: everyone - at_least(opens),
-    COMPARISON_GREATER_OR_EQUAL: lambda everyone, at_least, opens: at_least(opens),
-    COMPARISON_LESS_OR_EQUAL: lambda everyone, at_least, opens: everyone - at_least(opens + 1),
-    COMPARISON_EQUAL: lambda everyone, at_least, opens: at_least(opens) - at_least(opens + 1),
+_COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = {
+    COMPARISON_GREATER: lambda reachable, at_least, opens: at_least(opens + 1),
+    COMPARISON_LESS: lambda reachable, at_least, opens: reachable - at_least(opens),
+    COMPARISON_GREATER_OR_EQUAL: lambda reachable, at_least, opens: at_least(opens),
+    COMPARISON_LESS_OR_EQUAL: lambda reachable, at_least, opens: reachable - at_least(opens + 1),
+    COMPARISON_EQUAL: lambda reachable, at_least, opens: at_least(opens) - at_least(opens + 1),
 }
 
 
-def checked(audience: Audience) -> Filter:
-    """The audience as a filter, an empty one for everyone. InputError: another form, or a filter that means nothing."""
+def checked_filter(audience: Audience) -> Filter:
+    """Return the audience as a filter, an empty one for everyone. InputError: another form, or an invalid filter."""
     match audience.WhichOneof("audience"):
         case "everyone":
             return Filter()
@@ -56,7 +56,7 @@ def checked(audience: Audience) -> Filter:
 
 
 def matching(index: AppIndex, wanted: Filter, today: int) -> BitMap:
-    """The reachable devices that match a checked filter, as a new bitmap; `today` as `day_of` counts days."""
+    """Return the reachable devices that match a checked filter, as a new bitmap. `today`: a day as of `day_of`."""
     included = _included(index, wanted, today)
     chosen = next(included, None)
     if chosen is None:
@@ -71,7 +71,7 @@ def matching(index: AppIndex, wanted: Filter, today: int) -> BitMap:
 
 
 def _check_groups(wanted: Filter) -> None:
-    """An empty group would mean everyone, which nobody who sends one has in mind."""
+    """Refuse empty groups: they would match everyone, which is never intended."""
     sizes = {
         "tags": [len(group.tags) for group in wanted.tags],
         "not_tags": [len(group.tags) for group in wanted.not_tags],
@@ -90,12 +90,12 @@ def _check_clauses(wanted: Filter) -> None:
     for activity in wanted.activity:
         if activity.days not in WINDOWS:
             raise InputError(f"filter.activity: days is {activity.days}, but must be one of {WINDOWS}")
-        if activity.comparison not in _SETS:
+        if activity.comparison not in _COMPARED:
             raise InputError(f"filter.activity: there is no comparison {activity.comparison}")
 
 
 def _included(index: AppIndex, wanted: Filter, today: int) -> Iterator[BitMap]:
-    """What the plain parts of the filter match, each a new bitmap; a device must be in all."""
+    """Yield the devices that each positive clause matches, as new bitmaps; a device must be in all of them."""
     if wanted.tags:
         yield _any_group(index, (group.tags for group in wanted.tags))
     if wanted.stags:
@@ -111,7 +111,7 @@ def _included(index: AppIndex, wanted: Filter, today: int) -> Iterator[BitMap]:
 
 
 def _excluded(index: AppIndex, wanted: Filter) -> Iterator[BitMap]:
-    """What the negated parts of the filter would match; a device may be in none."""
+    """Yield the devices that each negated clause names; a device must be in none of them."""
     if wanted.not_tags:
         yield _any_group(index, (group.tags for group in wanted.not_tags))
     if wanted.not_stags:
@@ -139,7 +139,7 @@ def _every(index: AppIndex, tags: Iterable[int | str]) -> BitMap:
     return chosen
 
 
-def _any_value(values: Values[Value], wanted: Iterable[Value]) -> BitMap:
+def _any_value(values: ValueBitmaps[Value], wanted: Iterable[Value]) -> BitMap:
     found = (values.find(value) for value in wanted)
     return _union([bitmap for bitmap in found if bitmap is not None])
 
@@ -149,9 +149,9 @@ def _union(parts: list[BitMap]) -> BitMap:
 
 
 def _active(index: AppIndex, clause: ActivityClause, today: int) -> BitMap:
-    """Said with `at least` alone, because devices that never opened the app count 0 and stand nowhere."""
+    """Compare by `at_least` alone, because devices that never opened the app are in no slice."""
 
     def at_least(opens: int) -> BitMap:
         return index.activity.at_least(opens, clause.days, today) if opens else index.reachable
 
-    return _SETS[clause.comparison](index.reachable, at_least, clause.opens) & index.reachable
+    return _COMPARED[clause.comparison](index.reachable, at_least, clause.opens) & index.reachable

@@ -1,7 +1,7 @@
-"""From values to devices and back: a bitmap of devices for each value, and for each device the small ids of its values.
+"""Inverted indexes: a bitmap of devices for each value, and for each device the ids of its values.
 
-The way back is needed to take a device out of the bitmaps of its old values: the log is compacted, so the record that
-gave it those values may be gone when the next one is read.
+The ids are needed to remove a device from the bitmaps of its old values: the log is compacted, so the record that set
+those values may be gone when the next record is read.
 """
 
 from array import array
@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 import numpy as np
 from pyroaring import BitMap
 
-from services.targeting.arrays import Ints, arena, compacted, ints, numbers_of, roomy, writable
+from services.targeting.arrays import Ints, allocate_sets, as_vector, compacted, grown, ints, numbers_of
 
 Value = TypeVar("Value", bound=Hashable)
 
 
-class Values(Generic[Value]):
-    """The bitmap of each value, under a small id from 1 on; the id of a value that no device has is used again."""
+class ValueBitmaps(Generic[Value]):
+    """The bitmap of each value, under a small id from 1 on. The id of a value without devices is reused."""
 
     def __init__(self) -> None:
         self._ids: dict[Value, int] = {}
@@ -26,130 +26,130 @@ class Values(Generic[Value]):
         self._free: list[int] = []
 
     def find(self, value: Value) -> BitMap | None:
-        """The devices with the value, None for none; not to be changed."""
-        place = self._ids.get(value)
-        return None if place is None else self._bitmaps[place]
+        """Return the devices with the value, None if there are none. The caller must not change the bitmap."""
+        value_id = self._ids.get(value)
+        return None if value_id is None else self._bitmaps[value_id]
 
     def items(self) -> Iterator[tuple[Value, BitMap]]:
-        return ((value, self._bitmaps[place]) for value, place in self._ids.items())
+        return ((value, self._bitmaps[value_id]) for value, value_id in self._ids.items())
 
-    def take(self, value: Value, bitmap: BitMap) -> int:
-        """Give a new value its bitmap; returns the id."""
+    def insert(self, value: Value, bitmap: BitMap) -> int:
+        """Add a new value with its bitmap and return its id."""
         if self._free:
-            place = self._free.pop()
-            self._bitmaps[place] = bitmap
+            value_id = self._free.pop()
+            self._bitmaps[value_id] = bitmap
         else:
-            place = len(self._bitmaps)
+            value_id = len(self._bitmaps)
             self._bitmaps.append(bitmap)
-        self._ids[value] = place
-        self._values[place] = value
-        return place
+        self._ids[value] = value_id
+        self._values[value_id] = value
+        return value_id
 
     def add(self, value: Value, number: int) -> int:
-        """Note that the device has the value; returns the id."""
-        place = self._ids.get(value)
-        if place is None:
-            return self.take(value, BitMap((number,)))
-        self._bitmaps[place].add(number)
-        return place
+        """Add the device to the value's bitmap and return the value's id."""
+        value_id = self._ids.get(value)
+        if value_id is None:
+            return self.insert(value, BitMap((number,)))
+        self._bitmaps[value_id].add(number)
+        return value_id
 
-    def discard(self, place: int, number: int) -> None:
-        """Note that the device no longer has the value with this id."""
-        bitmap = self._bitmaps[place]
+    def discard(self, value_id: int, number: int) -> None:
+        """Remove the device from the bitmap of the value with this id."""
+        bitmap = self._bitmaps[value_id]
         bitmap.discard(number)
         if not bitmap:
-            del self._ids[self._values.pop(place)]
-            self._free.append(place)
+            del self._ids[self._values.pop(value_id)]
+            self._free.append(value_id)
 
 
-class Column(Generic[Value]):
-    """A field with at most one value a device: 2 bytes a device, 4 beyond 65,535 values."""
+class SingleValueIndex(Generic[Value]):
+    """The index of a field with at most one value a device: 2 bytes a device, 4 beyond 65,535 values."""
 
     def __init__(self) -> None:
-        self.values: Values[Value] = Values()
-        self._places = ints()
+        self.values: ValueBitmaps[Value] = ValueBitmaps()
+        self._id_of_device = ints()
 
     def put(self, number: int, value: Value | None) -> None:
-        """Replace the device's value; None for none."""
-        old = self._places[number] if number < len(self._places) else 0
-        place = 0 if value is None else self.values.add(value, number)
-        if place == old:
+        """Replace the device's value; None removes it."""
+        old = self._id_of_device[number] if number < len(self._id_of_device) else 0
+        new = 0 if value is None else self.values.add(value, number)
+        if new == old:
             return
-        self._places = roomy(self._places, number + 1, place)
-        self._places[number] = place
+        self._id_of_device = grown(self._id_of_device, number + 1, new)
+        self._id_of_device[number] = new
         if old:
             self.values.discard(old, number)
 
     def load(self, postings: Iterable[tuple[Value, BitMap]]) -> None:
-        """Fill an empty column from the bitmaps of its values, none of them empty."""
+        """Fill an empty index from the bitmaps of its values, none of them empty."""
         for value, bitmap in postings:
-            place = self.values.take(value, bitmap)
-            self._places = roomy(self._places, bitmap.max() + 1, place)
-            writable(self._places)[numbers_of(bitmap)] = place
+            value_id = self.values.insert(value, bitmap)
+            self._id_of_device = grown(self._id_of_device, bitmap.max() + 1, value_id)
+            as_vector(self._id_of_device)[numbers_of(bitmap)] = value_id
 
     def nbytes(self) -> int:
-        """Bytes of the way from devices to values."""
-        return len(self._places) * self._places.itemsize
+        """Return the memory of the ids, without the bitmaps."""
+        return len(self._id_of_device) * self._id_of_device.itemsize
 
 
-class SetColumn(Generic[Value]):
-    """A field with any number of values a device: 4 bytes a device, 2 a value it has, and 2 if it has any.
+class MultiValueIndex(Generic[Value]):
+    """The index of a field with any number of values a device: 4 bytes a device, 2 a value, and 2 if it has any.
 
-    The ids of one device stand behind their count somewhere in one long array. Ids that were replaced stay there as
-    waste until they are half of it.
+    The ids of a device are stored as a set inside one long array (see `arrays.allocate_sets`). Replaced sets stay in it
+    unused until they make up half of it.
     """
 
     def __init__(self) -> None:
-        self.values: Values[Value] = Values()
+        self.values: ValueBitmaps[Value] = ValueBitmaps()
         self._starts = array("I")
-        self._places = ints(0)
-        self._waste = 0
+        self._ids = ints(0)
+        self._unused = 0
 
     def put(self, number: int, values: Collection[Value]) -> None:
         """Replace the device's values."""
-        old = self._of(number)
+        old = self._ids_of(number)
         new = [self.values.add(value, number) for value in values]
         if new == old:
             return
-        for place in set(old).difference(new):
-            self.values.discard(place, number)
+        for value_id in set(old).difference(new):
+            self.values.discard(value_id, number)
         self._store(number, new)
-        self._waste += len(old) + 1 if old else 0
-        if self._waste * 2 > len(self._places) + 1024:
-            self._set(*compacted(self._starts, self._places))
+        self._unused += len(old) + 1 if old else 0
+        if self._unused * 2 > len(self._ids) + 1024:
+            self._set(*compacted(self._starts, self._ids))
 
     def load(self, postings: Iterable[tuple[Value, BitMap]]) -> None:
-        """Fill an empty column from the bitmaps of its values, none of them empty."""
-        places = [(self.values.take(value, bitmap), bitmap) for value, bitmap in postings]
-        if not places:
+        """Fill an empty index from the bitmaps of its values, none of them empty."""
+        inserted = [(self.values.insert(value, bitmap), bitmap) for value, bitmap in postings]
+        if not inserted:
             return
-        lengths = np.zeros(1 + max(bitmap.max() for _, bitmap in places), np.int64)
-        for _, bitmap in places:
+        lengths = np.zeros(1 + max(bitmap.max() for _, bitmap in inserted), np.int64)
+        for _, bitmap in inserted:
             lengths[numbers_of(bitmap)] += 1
-        starts, filled = arena(lengths, len(places))
-        free = starts + 1
-        view = writable(filled)
-        for place, bitmap in places:
+        starts, ids = allocate_sets(lengths, len(inserted))
+        next_free = starts + 1
+        view = as_vector(ids)
+        for value_id, bitmap in inserted:
             numbers = numbers_of(bitmap)
-            view[free[numbers]] = place
-            free[numbers] += 1
-        self._set(array("I", starts.astype(np.uint32).tobytes()), filled)
+            view[next_free[numbers]] = value_id
+            next_free[numbers] += 1
+        self._set(array("I", starts.astype(np.uint32).tobytes()), ids)
 
     def nbytes(self) -> int:
-        """Bytes of the way from devices to values."""
-        return sum(len(part) * part.itemsize for part in (self._starts, self._places))
+        """Return the memory of the ids, without the bitmaps."""
+        return sum(len(part) * part.itemsize for part in (self._starts, self._ids))
 
-    def _of(self, number: int) -> list[int]:
+    def _ids_of(self, number: int) -> list[int]:
         start = self._starts[number] if number < len(self._starts) else 0
-        return self._places[start + 1 : start + 1 + self._places[start]].tolist()
+        return self._ids[start + 1 : start + 1 + self._ids[start]].tolist()
 
-    def _store(self, number: int, places: list[int]) -> None:
-        self._starts = roomy(self._starts, number + 1)
-        self._starts[number] = len(self._places) if places else 0
-        if places:
-            self._places = roomy(self._places, 0, max(len(places), *places))
-            self._places.append(len(places))
-            self._places.extend(places)
+    def _store(self, number: int, ids: list[int]) -> None:
+        self._starts = grown(self._starts, number + 1)
+        self._starts[number] = len(self._ids) if ids else 0
+        if ids:
+            self._ids = grown(self._ids, 0, max(len(ids), *ids))
+            self._ids.append(len(ids))
+            self._ids.extend(ids)
 
-    def _set(self, starts: Ints, places: Ints) -> None:
-        self._starts, self._places, self._waste = starts, places, 0
+    def _set(self, starts: Ints, ids: Ints) -> None:
+        self._starts, self._ids, self._unused = starts, ids, 0

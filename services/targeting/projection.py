@@ -15,7 +15,7 @@ from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Follower
 from services.targeting.settings import ROLE_NAME, TargetingSettings
 from services.targeting.state import TargetingState
-from services.targeting.store import Snapshots
+from services.targeting.store import PartitionSnapshots
 
 Answer = TypeVar("Answer")
 
@@ -34,7 +34,7 @@ class TargetingProjection:
         dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
         self.follower = Follower(ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.folds())
         self.followers: Sequence[Follower] = (self.follower,)
-        self._snapshots = Snapshots(directory, self.state)
+        self._snapshots = PartitionSnapshots(directory, self.state)
         self._clock = clock
         self._snapshot_s = settings.snapshot_s
         self._ready: asyncio.Event | None = None
@@ -50,7 +50,7 @@ class TargetingProjection:
         """Save the snapshots; nothing may be folding."""
         self._snapshots.save()
 
-    async def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
+    async def query(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
         """Run a query on the state between two batches. UnavailableError: the state has not caught up with the log."""
         if self._ready is None or not self._ready.is_set():
             raise UnavailableError("targeting is still reading the log, or is stopping; ask again")
@@ -78,8 +78,8 @@ class TargetingProjection:
             await self._clock.sleep_until(self._clock.now_ms() + self._snapshot_s * 1000)
             try:
                 for number in self._snapshots.partitions:
-                    if taken := await self.follower.query(self._snapshots.take, number):
-                        await _run_in(disk, self._snapshots.write, number, taken)
+                    if snapshot := await self.follower.query(self._snapshots.capture, number):
+                        await _run_in(disk, self._snapshots.write, number, snapshot)
             except Exception as error:
                 logger.error("targeting could not save a snapshot; it tries again later", exc_info=error)
 

@@ -1,4 +1,4 @@
-"""What targeting knows, folded from `devices` and `sessions`: an index for each app in each owned partition."""
+"""The state of targeting, folded from `devices` and `sessions`: an index for each app in each owned partition."""
 
 import hashlib
 from collections import deque
@@ -17,35 +17,35 @@ from services.runtime.log.port import Partition, Record
 from services.runtime.process.clock import Clock
 from services.runtime.projection.follower import Fact
 from services.targeting.activity import Activity, day_of
-from services.targeting.counts import Counts
-from services.targeting.index import Column, SetColumn
+from services.targeting.bit_sliced_counts import BitSlicedCounts
+from services.targeting.index import MultiValueIndex, SingleValueIndex
 
 MAX_NUMBER = 1 << 26
-"""Device numbers are dense, so one beyond this is a writer's mistake and not a device."""
+"""Upper bound of device numbers. They are dense, so a greater number is a writer's error."""
 
-_REMEMBERED = 1024
-"""Batches of sessions whose event ids are kept in each partition: a gateway repeats soon what it must repeat."""
+_DEDUPE_WINDOW = 1024
+"""Session batches of a partition whose event ids are remembered; gateways repeat a batch soon or never."""
 
 _DAY_MS = 86_400_000
 
 
 class AppIndex:
-    """The devices of one app in one partition. Removed ones are known to `activity` only."""
+    """The devices of one app in one partition. Of removed devices only the app opens remain."""
 
     def __init__(self) -> None:
         self.reachable = BitMap()
-        self.tags: SetColumn[int | str] = SetColumn()
-        self.regions: Column[str] = Column()
-        self.carriers: Column[str] = Column()
-        self.channels: Column[str] = Column()
-        self.brands: Column[str] = Column()
-        self.models: Column[tuple[str, str]] = Column()
-        self.os_versions: Column[str] = Column()
-        self.app_versions: Column[str] = Column()
+        self.tags: MultiValueIndex[int | str] = MultiValueIndex()
+        self.regions: SingleValueIndex[str] = SingleValueIndex()
+        self.carriers: SingleValueIndex[str] = SingleValueIndex()
+        self.channels: SingleValueIndex[str] = SingleValueIndex()
+        self.brands: SingleValueIndex[str] = SingleValueIndex()
+        self.models: SingleValueIndex[tuple[str, str]] = SingleValueIndex()
+        self.os_versions: SingleValueIndex[str] = SingleValueIndex()
+        self.app_versions: SingleValueIndex[str] = SingleValueIndex()
         self.activity = Activity()
 
-    def columns(self) -> dict[str, Column[Any] | SetColumn[Any]]:
-        """Every field but the activity. The names stand in snapshots."""
+    def fields(self) -> dict[str, SingleValueIndex[Any] | MultiValueIndex[Any]]:
+        """Return the index of every field but the activity. The names are stored in snapshots."""
         return {
             "tags": self.tags,
             "regions": self.regions,
@@ -58,7 +58,7 @@ class AppIndex:
         }
 
     def put(self, device: Device) -> None:
-        """Let the record replace all that is known about its device."""
+        """Replace the fields of the device by those of its record."""
         number, attributes = device.number, device.attributes
         self.reachable.add(number)
         self.tags.put(number, [*device.tags, *device.stags])
@@ -71,37 +71,40 @@ class AppIndex:
         self.app_versions.put(number, attributes.app_version or None)
 
     def revoke(self, revocations: Revocations) -> None:
-        """Forget the devices whose keys were revoked; the records that remove them one by one may come much later."""
+        """Remove the devices whose keys were revoked; the records that remove them one by one may come much later."""
         revoked = RevokedKeys.of(revocations)
         for number in self.reachable & (BitMap(range(revoked.below)) | revoked.others):
             self.remove(number)
 
     def remove(self, number: int) -> None:
-        """Forget all about the device but its app opens."""
+        """Remove the device; its app opens stay."""
         self.reachable.discard(number)
         self.tags.put(number, [])
-        for column in self.columns().values():
-            if isinstance(column, Column):
-                column.put(number, None)
+        for field in self.fields().values():
+            if isinstance(field, SingleValueIndex):
+                field.put(number, None)
 
 
 class PartitionIndex:
-    """The apps of one partition, and the next offsets of what was folded into them, true at any moment."""
+    """The indexes of one partition by app, and the next offset of each topic folded into them.
+
+    `recent`: the event ids of the dedupe window.
+    """
 
     def __init__(self) -> None:
         self.apps: dict[str, AppIndex] = {}
         self.offsets: dict[str, int] = {}
-        self.recent: deque[bytes] = deque(maxlen=_REMEMBERED)
+        self.recent: deque[bytes] = deque(maxlen=_DEDUPE_WINDOW)
 
     def app(self, appkey: str) -> AppIndex:
-        """The app's index, made when there is none."""
+        """Return the app's index; create it if there is none."""
         index = self.apps.get(appkey)
         if index is None:
             index = self.apps[appkey] = AppIndex()
         return index
 
-    def repeated(self, event_id: bytes) -> bool:
-        """Whether a batch with this id was folded lately; remembers it."""
+    def is_repeated(self, event_id: bytes) -> bool:
+        """Return whether a batch with this id is in the dedupe window; add it otherwise."""
         if event_id in self.recent:
             return True
         if event_id:
@@ -110,9 +113,9 @@ class PartitionIndex:
 
 
 class TargetingState:
-    """All owned partitions: the rules by which they change, and the storage of their offsets.
+    """The state of all owned partitions; it is the follower's rules and its storage of offsets as well.
 
-    Offsets are noted record by record: a snapshot between any two records is consistent.
+    Offsets advance with every record, so a snapshot between any two records is consistent.
     """
 
     def __init__(self, partitions: Sequence[int], zone: ZoneInfo, clock: Clock) -> None:
@@ -121,14 +124,14 @@ class TargetingState:
         self._clock = clock
 
     def folds(self) -> list[Partition]:
-        """What the state is folded from."""
+        """Return the partitions that the state is folded from."""
         return [Partition(topic.name, number) for topic in (DEVICES, SESSIONS) for number in self.partitions]
 
     def today(self) -> int:
         return day_of(self._clock.now_ms(), self.zone)
 
     def apply(self, record: Record, message: Any) -> None:
-        """Fold one fact; ValueError, with nothing changed, when it cannot be true."""
+        """Apply one fact. ValueError: the fact is impossible; nothing has changed."""
         partition = self.partitions[record.partition]
         match message:
             case DeviceFact():
@@ -140,7 +143,7 @@ class TargetingState:
         partition.offsets[record.topic] = record.offset + 1
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
-        """Nothing follows from a fact here."""
+        """Return nothing: targeting decides nothing."""
         return ()
 
     def offsets(self) -> dict[Partition, int]:
@@ -151,19 +154,19 @@ class TargetingState:
         }
 
     def begin(self) -> None:
-        """Nothing to begin: the state is in memory."""
+        """Do nothing: the state is in memory."""
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Step over records that were parked; the others were noted as they were folded."""
+        """Advance past dead letters; for other records `apply` has advanced the offsets."""
         for (topic, number), offset in offsets.items():
             known = self.partitions[number].offsets
             known[topic] = max(offset, known.get(topic, 0))
 
     def rollback(self) -> None:
-        """Nothing to undo: what was folded stays, and its offsets with it."""
+        """Do nothing: folded records stay, and so do their offsets."""
 
     def digest(self) -> str:
-        """A hash over everything but the offsets: equal states have equal digests, whatever their history."""
+        """Return a hash over everything but the offsets; equal states have equal digests, whatever their history."""
         digest = hashlib.sha256()
         for number, partition in sorted(self.partitions.items()):
             for appkey, index in sorted(partition.apps.items()):
@@ -195,7 +198,7 @@ class TargetingState:
     def _sessions(self, partition: PartitionIndex, fact: SessionFact) -> None:
         match kind := fact.WhichOneof("fact"):
             case "batch":
-                if not partition.repeated(fact.meta.event_id):
+                if not partition.is_repeated(fact.meta.event_id):
                     self._opens(partition, fact.batch)
             case "counts" | None:
                 pass
@@ -205,27 +208,27 @@ class TargetingState:
     def _opens(self, partition: PartitionIndex, batch: SessionBatch) -> None:
         latest_ms = self._clock.now_ms() + _DAY_MS
         for event in batch.events:
-            # A gateway whose clock is days ahead must not push the true days out of the windows.
+            # The clock of a gateway may be wrong by days: such an event must not move the windows.
             if event.kind == SESSION_EVENT_KIND_APP_OPENED and event.time_ms <= latest_ms:
                 partition.app(event.appkey).activity.add(event.number, day_of(event.time_ms, self.zone))
 
 
 def bitmaps(index: AppIndex) -> Iterator[tuple[str, Any, BitMap]]:
-    """All that an index consists of: (field, value, devices); an open's value is (day, slice of its count)."""
+    """Yield an index as (field, value, devices); the value of field `opens` is (day, bit of the count)."""
     if index.reachable:
         yield "reachable", None, index.reachable
-    for field, column in index.columns().items():
-        for value, bitmap in column.values.items():
+    for field, values in index.fields().items():
+        for value, bitmap in values.values.items():
             yield field, value, bitmap
     for day, counts in index.activity.days.items():
-        for place, part in enumerate(counts.slices):
-            yield "opens", (day, place), part
+        for bit, part in enumerate(counts.slices):
+            yield "opens", (day, bit), part
 
 
 def index_of(parts: Iterable[tuple[str, Any, BitMap]]) -> AppIndex:
-    """The index that consists of these parts, in any order but the slices of a day's counts."""
+    """Return the index made of these parts; only the slices of a day's counts must be in order."""
     index = AppIndex()
-    postings: dict[str, list[tuple[Any, BitMap]]] = {field: [] for field in index.columns()}
+    postings: dict[str, list[tuple[Any, BitMap]]] = {field: [] for field in index.fields()}
     days: dict[int, list[BitMap]] = {}
     for field, value, bitmap in parts:
         if field == "reachable":
@@ -234,7 +237,7 @@ def index_of(parts: Iterable[tuple[str, Any, BitMap]]) -> AppIndex:
             days.setdefault(value[0], []).append(bitmap)
         else:
             postings[field].append((value, bitmap))
-    for field, column in index.columns().items():
-        column.load(postings[field])
-    index.activity = Activity({day: Counts(slices) for day, slices in days.items()})
+    for field, values in index.fields().items():
+        values.load(postings[field])
+    index.activity = Activity({day: BitSlicedCounts(slices) for day, slices in days.items()})
     return index

@@ -1,4 +1,4 @@
-"""Snapshots: a file for each partition, taken one after the other, so that questions wait only for one of them."""
+"""Snapshots of the indexes on disk: one file a partition, captured one after the other to keep queries waiting less."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,32 +12,35 @@ from services.runtime.projection.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
 SCHEMA = 1
-"""Raise it with every change of what is stored: older files are then left aside and the log is read instead."""
+"""Version of the stored form. Increase it with every change: older files are then ignored and the log is read."""
 
-_HEAD = b""
+_HEADER_KEY = b""
 _encode = msgspec.msgpack.encode
-_key = msgspec.msgpack.Decoder(tuple[str, str, Any])
+_decode_key = msgspec.msgpack.Decoder(tuple[str, str, Any]).decode
 
 
-class _Head(msgspec.Struct):
-    """What a partition's file holds beside bitmaps. Days are of the zone; a file of another zone is of no use."""
+class _Header(msgspec.Struct):
+    """What a file holds beside bitmaps. Days are those of `zone`, so a file of another zone is ignored.
+
+    `recent`: event ids of the dedupe window.
+    """
 
     zone: str
     recent: list[bytes]
 
 
-_head = msgspec.msgpack.Decoder(_Head)
+_decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
-class Taken(NamedTuple):
-    """One partition's snapshot before it is written."""
+class PartitionSnapshot(NamedTuple):
+    """A captured partition, ready to be written."""
 
     offsets: dict[Partition, int]
     blobs: list[tuple[bytes, bytes]]
 
 
-class Snapshots:
-    """The files of one state, in one directory. A file that is missing or cannot be used costs a read of the log."""
+class PartitionSnapshots:
+    """The snapshot files of a state in one directory. Without a usable file the partition is read from the log."""
 
     def __init__(self, directory: Path, state: TargetingState) -> None:
         self._state = state
@@ -51,52 +54,52 @@ class Snapshots:
         return list(self._files)
 
     def restore(self) -> None:
-        """Read into the state, which must be empty, whatever can be used."""
+        """Load every usable file into the state, which must be empty."""
         for number, file in self._files.items():
             snapshot = file.load()
             if snapshot and (partition := _restored(snapshot, self._state.zone.key)):
                 self._state.partitions[number] = partition
                 self._saved[number] = snapshot.offsets
 
-    def take(self, number: int) -> Taken | None:
-        """A partition as it is now; None when it was saved like this already. To be called between two records."""
+    def capture(self, number: int) -> PartitionSnapshot | None:
+        """Capture a partition between two records; None if it has not changed since it was last saved."""
         partition = self._state.partitions[number]
         offsets = {Partition(topic, number): offset for topic, offset in partition.offsets.items()}
         if offsets == self._saved.get(number, {}):
             return None
-        return Taken(offsets, list(_blobs(partition, self._state.zone.key)))
+        return PartitionSnapshot(offsets, list(_blobs(partition, self._state.zone.key)))
 
-    def write(self, number: int, taken: Taken) -> None:
-        """Put it on the disk. UnavailableError: the disk does not take it; the file before it is still there."""
-        self._files[number].save(taken.offsets, taken.blobs)
-        self._saved[number] = taken.offsets
+    def write(self, number: int, snapshot: PartitionSnapshot) -> None:
+        """Write a captured partition. UnavailableError: the disk refuses it; the previous file remains."""
+        self._files[number].save(snapshot.offsets, snapshot.blobs)
+        self._saved[number] = snapshot.offsets
 
     def save(self) -> None:
-        """Take and write all that has changed, while nothing is being folded."""
+        """Capture and write every changed partition, while nothing is being folded."""
         for number in self._files:
-            if taken := self.take(number):
-                self.write(number, taken)
+            if snapshot := self.capture(number):
+                self.write(number, snapshot)
 
 
 def _blobs(partition: PartitionIndex, zone: str) -> Iterator[tuple[bytes, bytes]]:
-    yield _HEAD, _encode(_Head(zone, list(partition.recent)))
+    yield _HEADER_KEY, _encode(_Header(zone, list(partition.recent)))
     for appkey, index in partition.apps.items():
         for field, value, bitmap in bitmaps(index):
             yield _encode((appkey, field, value)), bitmap.serialize()
 
 
 def _restored(snapshot: Snapshot, zone: str) -> PartitionIndex | None:
-    head = _head.decode(dict(snapshot.blobs[:1])[_HEAD])
-    if head.zone != zone:
+    header = _decode_header(dict(snapshot.blobs[:1])[_HEADER_KEY])
+    if header.zone != zone:
         return None
     parts: dict[str, list[tuple[str, Any, BitMap]]] = {}
-    for key, value in snapshot.blobs[1:]:
-        appkey, field, of = _key.decode(key)
+    for key, bitmap in snapshot.blobs[1:]:
+        appkey, field, value = _decode_key(key)
         parts.setdefault(appkey, []).append(
-            (field, tuple(of) if isinstance(of, list) else of, BitMap.deserialize(value))
+            (field, tuple(value) if isinstance(value, list) else value, BitMap.deserialize(bitmap))
         )
     partition = PartitionIndex()
     partition.apps = {appkey: index_of(of_app) for appkey, of_app in parts.items()}
     partition.offsets = {topic: offset for (topic, _), offset in snapshot.offsets.items()}
-    partition.recent.extend(head.recent)
+    partition.recent.extend(header.recent)
     return partition

@@ -94,20 +94,20 @@ class Running:
 
     async def write(self, *commands: DeviceCommand) -> list[Position]:
         """Append the commands as a door does, all in one go; returns where they are."""
-        new_records = [command_draft(command) for command in commands]
+        new_records = [command_record(command) for command in commands]
         offsets = await self.log.append(new_records)
         return [
             Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
             for new_record, offset in zip(new_records, offsets, strict=True)
         ]
 
-    async def tell(self, *commands: DeviceCommand) -> None:
-        """Append the commands and wait until everything that answers has seen them."""
+    async def apply(self, *commands: DeviceCommand) -> None:
+        """Append the commands and wait until every role that answers for them has applied them."""
         await self.peers.wait_applied(await self.write(*commands))
 
     async def report(self, device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> None:
         """Append a session event as the gateway does, and wait until it was seen."""
-        new_record = session_draft(device, kind, time_ms)
+        new_record = session_record(device, kind, time_ms)
         (offset,) = await self.log.append([new_record])
         await self.peers.wait_applied([Position(topic=new_record.topic, partition=new_record.partition, offset=offset)])
 
@@ -202,12 +202,12 @@ def clear_alias(app: App | str, token: str, only: str | None = None) -> DeviceCo
     return command(app, token, clear_alias=ClearAlias(only_alias=only))
 
 
-def command_draft(what: DeviceCommand) -> NewRecord:
+def command_record(what: DeviceCommand) -> NewRecord:
     key = device_key(what.appkey, what.token)
     return NewRecord(DEVICE_COMMANDS.name, partition_of(key, PARTITIONS), key, what.SerializeToString())
 
 
-def session_draft(device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> NewRecord:
+def session_record(device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> NewRecord:
     event = SessionEvent(appkey=device.appkey, token=device.token, number=device.number, kind=kind, time_ms=time_ms)
     fact = SessionFact(meta=Meta(event_id=ids.event_id(), time_ms=time_ms), batch=SessionBatch(events=[event]))
     key = device_key(device.appkey, device.token)

@@ -29,9 +29,9 @@ from tests.roles.registry.conftest import (
 async def join(registry: Running, app: App, alias: str, *tokens: str, start_ms: int = NOON_MS) -> None:
     """Register the devices and give them the alias, one millisecond after the other."""
     moments = itertools.count(start_ms)
-    await registry.tell(*(register(app, token, next(moments)) for token in tokens))
+    await registry.apply(*(register(app, token, next(moments)) for token in tokens))
     for token in tokens:
-        await registry.tell(set_alias(app, token, alias, next(moments)))
+        await registry.apply(set_alias(app, token, alias, next(moments)))
 
 
 async def tokens_of(registry: Running, app: App, alias: str) -> list[str]:
@@ -54,12 +54,12 @@ async def test_devices_come_most_recently_active_first(registry: Running) -> Non
 async def test_an_alias_follows_its_devices(registry: Running) -> None:
     app = await registry.app()
     await join(registry, app, "alice", "a", "b", "c")
-    await registry.tell(set_alias(app, "a", "bob", NOON_MS + 50), clear_alias(app, "b"))
+    await registry.apply(set_alias(app, "a", "bob", NOON_MS + 50), clear_alias(app, "b"))
     assert await tokens_of(registry, app, "alice") == ["c"]
     assert await tokens_of(registry, app, "bob") == ["a"]
-    await registry.tell(command(app, "c", remove=RemoveDevice()))
+    await registry.apply(command(app, "c", remove=RemoveDevice()))
     assert await tokens_of(registry, app, "alice") == []
-    await registry.tell(register(app, "c", NOON_MS + 60))
+    await registry.apply(register(app, "c", NOON_MS + 60))
     assert await tokens_of(registry, app, "alice") == ["c"]
 
 
@@ -145,5 +145,5 @@ async def test_a_fresh_index_does_not_decide_about_the_past(start: Start, log: S
         path.unlink()
     async with start() as registry:
         assert await tokens_of(registry, app, "alice") == list(reversed(tokens[3:]))
-        await registry.tell(register(app, "another"))
+        await registry.apply(register(app, "another"))
         assert len(await records(log, DEVICE_COMMANDS.name)) == len(before) + 1

@@ -119,7 +119,7 @@ async def test_mistakes_are_told_in_a_sentence(carillon: Carillon) -> None:
 
 async def test_keys_are_revoked_of_one_device_and_of_all(registry: Running, carillon: Carillon) -> None:
     app = await registry.app()
-    await registry.tell(register(app, "one"), register(app, "two"))
+    await registry.apply(register(app, "one"), register(app, "two"))
     one, two = await registry.device(app.appkey, "one"), await registry.device(app.appkey, "two")
     assert one is not None
     assert two is not None

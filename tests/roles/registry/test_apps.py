@@ -20,7 +20,7 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, TOPICS, decode
 from services.registry.app_lookup import AppLookup
-from services.registry.lookups import Lookups
+from services.registry.queries import RegistryQueries
 from services.registry.server import RegistryServicer
 from services.registry.settings import RegistrySettings
 from services.registry.store import ALIASES_DDL, DEVICES_DDL
@@ -188,11 +188,11 @@ async def test_an_appkey_that_is_taken_is_not_given_again(registry: Running) -> 
     keys = iter([app.appkey, app.appkey, "1234567890"])
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
     aliases = SqliteStore(registry.settings.data / "a.sqlite", ALIASES_DDL)
-    lookups = Lookups(devices, aliases)
-    servicer = RegistryServicer(registry.context, lookups, PARTITIONS, owns_apps=True, new_appkey=lambda: next(keys))
+    queries = RegistryQueries(devices, aliases)
+    servicer = RegistryServicer(registry.context, queries, PARTITIONS, owns_apps=True, new_appkey=lambda: next(keys))
     answer = await servicer.CreateApp(REQUEST, None)  # type: ignore[arg-type]
     assert answer.app.appkey == "1234567890"
-    lookups.close()
+    queries.close()
     devices.close()
     aliases.close()
 

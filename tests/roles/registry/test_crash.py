@@ -85,7 +85,7 @@ async def test_a_crash_decides_nothing_twice_and_loses_nothing(
 ) -> None:
     async with start() as registry:
         app = await registry.app()
-        await registry.tell(register(app, "before"))
+        await registry.apply(register(app, "before"))
         await registry.stop()
         await registry.write(*changes(app.appkey))
     await log.close()
@@ -93,7 +93,7 @@ async def test_a_crash_decides_nothing_twice_and_loses_nothing(
 
     reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
-        await again.tell(register(app, "afterwards"))
+        await again.apply(register(app, "afterwards"))
         assert await appended(reopened, DEVICES.name) == 2 + len(changes(app.appkey))
         tagged = await again.device(app.appkey, "t4")
         assert tagged is not None
@@ -109,8 +109,8 @@ async def test_a_crash_of_the_index_clears_each_device_once(
 ) -> None:
     async with start() as registry:
         app = await registry.app()
-        await registry.tell(*(register(app, f"t{index}") for index in range(12)))
-        await registry.tell(*(set_alias(app, f"t{index}", "alice", NOON_MS + index) for index in range(10)))
+        await registry.apply(*(register(app, f"t{index}") for index in range(12)))
+        await registry.apply(*(set_alias(app, f"t{index}", "alice", NOON_MS + index) for index in range(10)))
         await registry.stop()
         await registry.write(*(set_alias(app, f"t{index}", "alice", NOON_MS + index) for index in (10, 11)))
     await log.close()
@@ -140,7 +140,7 @@ async def test_a_settled_write_stays_settled_after_a_crash(
     reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
         where = await fact_that(reopened, lambda device: device.token == "t")
-        await again.tell(command(app, "t", add_tags=AddTags(tags=[1])))
+        await again.apply(command(app, "t", add_tags=AddTags(tags=[1])))
         later = await fact_that(reopened, lambda device: list(device.tags) == [1])
         await again.peers.wait_applied([where, later])
     await reopened.close()
@@ -149,7 +149,7 @@ async def test_a_settled_write_stays_settled_after_a_crash(
 async def test_states_emptied_are_filled_from_the_log(start: Start, log: SqliteLog) -> None:
     async with start() as registry:
         app = await registry.app()
-        await registry.tell(*changes(app.appkey), set_alias(app, "t1", "alice", NOON_MS + 2))
+        await registry.apply(*changes(app.appkey), set_alias(app, "t1", "alice", NOON_MS + 2))
         device = await registry.device(app.appkey, "t1")
         assert device is not None
         await registry.report(device, SESSION_EVENT_KIND_OPENED, NOON_MS + 9000)
@@ -161,6 +161,6 @@ async def test_states_emptied_are_filled_from_the_log(start: Start, log: SqliteL
     async with start() as again:
         assert await again.device(app.appkey, "t1") == device
         assert await again.alias(app.appkey, "alice") == before
-        await again.tell(register(app, "more"))
+        await again.apply(register(app, "more"))
         assert await appended(log, DEVICES.name) == count + 1
         assert (await again.verify()).equal

@@ -17,11 +17,11 @@ from protos.registry.v1.devices_pb2 import (
     RemoveTags,
     SetAttributes,
 )
-from services.registry.decide import MAX_DEVICE_BYTES, Place, decide
+from services.registry.decide import MAX_DEVICE_BYTES, FreeNumber, decide
 from tests.roles.registry.conftest import NOON_MS, clear_alias, command, register, set_alias
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
-FREE = Place(partition=3, number=7)
+FREE = FreeNumber(partition=3, number=7)
 LATER_MS = NOON_MS + 60_000
 
 

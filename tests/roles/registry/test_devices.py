@@ -29,7 +29,7 @@ from tests.roles.registry.conftest import (
     Running,
     Start,
     command,
-    command_draft,
+    command_record,
     device_facts,
     records,
     register,
@@ -39,7 +39,7 @@ from tests.roles.registry.conftest import (
 
 async def test_a_door_finds_what_it_registered(registry: Running) -> None:
     app = await registry.app()
-    await registry.tell(register(app, "t1", model="X1"))
+    await registry.apply(register(app, "t1", model="X1"))
     device = await registry.device(app.appkey, "t1")
     assert device is not None
     assert device.attributes.model == "X1"
@@ -51,8 +51,8 @@ async def test_a_door_finds_what_it_registered(registry: Running) -> None:
 async def test_numbers_are_dense_inside_an_app_and_a_partition(registry: Running, start: Start) -> None:
     weather, news = await registry.app(), await registry.app()
     tokens = [f"t{index}" for index in range(40)]
-    await registry.tell(*(register(app, token) for token in tokens for app in (weather, news)))
-    await registry.tell(*(register(app, f"late{token}") for token in tokens for app in (weather, news)))
+    await registry.apply(*(register(app, token) for token in tokens for app in (weather, news)))
+    await registry.apply(*(register(app, f"late{token}") for token in tokens for app in (weather, news)))
     numbers = defaultdict(list)
     for app, token in itertools.product((weather, news), [*tokens, *(f"late{token}" for token in tokens)]):
         device = await registry.device(app.appkey, token)
@@ -64,15 +64,15 @@ async def test_numbers_are_dense_inside_an_app_and_a_partition(registry: Running
 
 async def test_a_removed_device_is_not_found_and_comes_back_under_its_number(registry: Running) -> None:
     app = await registry.app()
-    await registry.tell(*(register(app, f"t{index}") for index in range(20)))
+    await registry.apply(*(register(app, f"t{index}") for index in range(20)))
     before = await registry.device(app.appkey, "t3")
     assert before is not None
-    await registry.tell(command(app, "t3", remove=RemoveDevice(reason="Unregistered")))
+    await registry.apply(command(app, "t3", remove=RemoveDevice(reason="Unregistered")))
     assert await registry.device(app.appkey, "t3") is None
     assert await registry.numbers(app.appkey, ["t3"]) == [-1]
     tokens = GetTokensRequest(appkey=app.appkey, partition=before.partition, numbers=[before.number])
     assert (await registry.stub.GetTokens(tokens)).tokens == [""]
-    await registry.tell(register(app, "other"), register(app, "t3", NOON_MS + 1))
+    await registry.apply(register(app, "other"), register(app, "t3", NOON_MS + 1))
     after = await registry.device(app.appkey, "t3")
     assert after is not None
     assert (after.partition, after.number) == (before.partition, before.number)
@@ -96,7 +96,7 @@ async def test_facts_name_the_command_they_follow_from(registry: Running) -> Non
 async def test_a_command_written_twice_counts_once(registry: Running) -> None:
     app = await registry.app()
     alice, bob = set_alias(app, "t", "alice"), set_alias(app, "t", "bob", NOON_MS + 1)
-    await registry.tell(register(app, "t"), alice, bob, alice)
+    await registry.apply(register(app, "t"), alice, bob, alice)
     device = await registry.device(app.appkey, "t")
     assert device is not None
     assert device.alias == "bob"
@@ -106,8 +106,8 @@ async def test_a_command_written_twice_counts_once(registry: Running) -> None:
 
 async def test_commands_that_change_nothing_leave_no_fact(registry: Running) -> None:
     app = await registry.app()
-    await registry.tell(register(app, "t"))
-    await registry.tell(
+    await registry.apply(register(app, "t"))
+    await registry.apply(
         register(app, "t"),
         command(app, "t", add_tags=AddTags()),
         command(app, "unknown", add_tags=AddTags(tags=[1])),
@@ -118,14 +118,14 @@ async def test_commands_that_change_nothing_leave_no_fact(registry: Running) -> 
 
 async def test_a_command_in_a_wrong_partition_and_one_that_is_none_are_parked(registry: Running) -> None:
     app = await registry.app()
-    good = command_draft(register(app, "t"))
+    good = command_record(register(app, "t"))
     await registry.log.append(
         [
             good._replace(partition=(good.partition + 1) % PARTITIONS),
             NewRecord(DEVICE_COMMANDS.name, 0, b"", b"\xff\xff"),
         ]
     )
-    await registry.tell(register(app, "u"))
+    await registry.apply(register(app, "u"))
     parked = Path(registry.settings.data_dir) / "dead-letters" / "registry.jsonl"
     await registry.peers.wait_applied(await registry.write(*(register(app, f"u{index}") for index in range(20))))
     assert len(parked.read_text().splitlines()) == 2
@@ -135,7 +135,7 @@ async def test_a_command_in_a_wrong_partition_and_one_that_is_none_are_parked(re
 async def test_lists_are_answered_in_the_order_asked(registry: Running) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(50)]
-    await registry.tell(*(register(app, token) for token in tokens))
+    await registry.apply(*(register(app, token) for token in tokens))
     asked = ["none", *reversed(tokens), "t7", "none"]
     numbers = await registry.numbers(app.appkey, asked)
     found = (await registry.stub.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=asked))).devices
@@ -154,8 +154,8 @@ async def test_lists_are_answered_in_the_order_asked(registry: Running) -> None:
 async def test_look_ups_over_a_socket_are_the_same(registry: Running, tmp_path: Path) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(1000)]
-    await registry.tell(*(register(app, token) for token in tokens[:500]))
-    await registry.tell(set_alias(app, "t1", "alice"))
+    await registry.apply(*(register(app, token) for token in tokens[:500]))
+    await registry.apply(set_alias(app, "t1", "alice"))
     server = serve([f"unix:{tmp_path}/registry.sock"])
     for add in registry.role.servicers:
         add(server)
@@ -179,19 +179,19 @@ async def test_look_ups_over_a_socket_are_the_same(registry: Running, tmp_path: 
 async def test_a_second_start_knows_everything(start: Start) -> None:
     async with start() as first:
         app = await first.app()
-        await first.tell(*(register(app, f"t{index}") for index in range(30)), set_alias(app, "t1", "alice"))
+        await first.apply(*(register(app, f"t{index}") for index in range(30)), set_alias(app, "t1", "alice"))
         numbers = await first.numbers(app.appkey, [f"t{index}" for index in range(30)])
     async with start() as second:
         assert await second.numbers(app.appkey, [f"t{index}" for index in range(30)]) == numbers
         assert [device.token for device in await second.alias(app.appkey, "alice")] == ["t1"]
-        await second.tell(register(app, "t30"))
+        await second.apply(register(app, "t30"))
         assert await second.numbers(app.appkey, ["t30"]) != [-1]
         assert len(await device_facts(second.log)) == 31
 
 
 async def test_the_latest_sign_of_life_counts(registry: Running) -> None:
     app = await registry.app()
-    await registry.tell(register(app, "t"), set_alias(app, "t", "alice", NOON_MS + 1))
+    await registry.apply(register(app, "t"), set_alias(app, "t", "alice", NOON_MS + 1))
     device = await registry.device(app.appkey, "t")
     assert device is not None
     seen = []

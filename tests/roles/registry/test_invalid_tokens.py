@@ -8,7 +8,7 @@ import pytest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.registry.v1.registry_pb2 import InvalidToken, ListInvalidTokensRequest
-from services.registry.lookups import INVALID_TOKENS
+from services.registry.queries import INVALID_TOKENS
 from services.registry.store import DEVICES_FILE
 from services.runtime.errors import InputError
 from tests.roles.registry.conftest import NOON_MS, Running, Start, command
@@ -33,9 +33,9 @@ async def listed(registry: Running, app: App) -> list[str]:
 
 async def test_only_what_apple_said_of_ios_devices_counts(registry: Running, start: Start) -> None:
     app, other, android = await registry.app(PLATFORM_IOS), await registry.app(PLATFORM_IOS), await registry.app()
-    await registry.tell(*(enter(app, token) for token in ("bad", "gone", "left", "silent", "well")))
-    await registry.tell(enter(other, "bad"), enter(android, "bad"))
-    await registry.tell(
+    await registry.apply(*(enter(app, token) for token in ("bad", "gone", "left", "silent", "well")))
+    await registry.apply(enter(other, "bad"), enter(android, "bad"))
+    await registry.apply(
         remove(app, "bad", "BadDeviceToken"),
         remove(app, "gone", "Unregistered", NOON_MS + 1),
         remove(app, "left", "unregistered"),
@@ -53,19 +53,19 @@ async def test_only_what_apple_said_of_ios_devices_counts(registry: Running, sta
 
 async def test_a_token_that_registers_again_is_well(registry: Running) -> None:
     app = await registry.app(PLATFORM_IOS)
-    await registry.tell(enter(app, "t"), remove(app, "t", "Unregistered"))
+    await registry.apply(enter(app, "t"), remove(app, "t", "Unregistered"))
     assert await listed(registry, app) == ["t"]
-    await registry.tell(enter(app, "t"))
+    await registry.apply(enter(app, "t"))
     assert await listed(registry, app) == []
-    await registry.tell(remove(app, "t", "unregistered"))
+    await registry.apply(remove(app, "t", "unregistered"))
     assert await listed(registry, app) == []
 
 
 async def test_pages_follow_each_other_also_inside_one_moment(registry: Running) -> None:
     app = await registry.app(PLATFORM_IOS)
     tokens = [f"t{number:02}" for number in range(20)]
-    await registry.tell(*(enter(app, token) for token in tokens))
-    await registry.tell(*(remove(app, token, "Unregistered", NOON_MS + n // 7) for n, token in enumerate(tokens)))
+    await registry.apply(*(enter(app, token) for token in tokens))
+    await registry.apply(*(remove(app, token, "Unregistered", NOON_MS + n // 7) for n, token in enumerate(tokens)))
     wanted = tokens[14:] + tokens[7:14] + tokens[:7]
     for limit in (1, 3, 20):
         found: list[InvalidToken] = []

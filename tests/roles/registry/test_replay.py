@@ -40,7 +40,7 @@ def life(app: App) -> Iterator[DeviceCommand]:
 async def lived(registry: Running) -> App:
     app = await registry.app()
     for what in life(app):
-        await registry.tell(what)
+        await registry.apply(what)
     for index in range(0, 40, 3):
         device = await registry.device(app.appkey, f"t{index}")
         if device:
@@ -72,14 +72,14 @@ async def test_a_state_that_is_written_meanwhile_can_be_copied(registry: Running
 
     async def write() -> None:
         for index in itertools.count():
-            await registry.tell(register(app, f"new{index}"), set_alias(app, f"new{index}", f"new{index // 5}"))
+            await registry.apply(register(app, f"new{index}"), set_alias(app, f"new{index}", f"new{index // 5}"))
 
     writing = asyncio.create_task(write())
     for copy in copies:
         await asyncio.to_thread(replay.copy_state, registry.settings.state_dir("registry"), copy)
     writing.cancel()
     await asyncio.wait([writing])
-    await registry.tell(*(register(app, f"last{index}") for index in range(20)))
+    await registry.apply(*(register(app, f"last{index}") for index in range(20)))
     verdict = await registry.verify()
     assert verdict.equal
     ends = await registry.log.ends(every_partition())
@@ -108,7 +108,7 @@ async def test_a_rebuilt_state_takes_the_place_of_a_broken_one(start: Start, log
         assert await registry.device(app.appkey, "t2") == device
         assert [await registry.alias(app.appkey, f"user{index}") for index in range(3)] == aliases
         before = await log.ends(every_partition())
-        await registry.tell(register(app, "t2"))
+        await registry.apply(register(app, "t2"))
         after = await log.ends(every_partition())
         assert {partition.topic for partition in after if after[partition] != before[partition]} == {"device-commands"}
         assert (await registry.verify()).equal

@@ -29,7 +29,7 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.domain.revocations import RevokedKeys
 from services.domain.topics import APPS, DEVICES, TOPICS, decode, device_key
 from services.registry import revocation_worker as revoking
-from services.registry.decide import Place, decide
+from services.registry.decide import FreeNumber, decide
 from services.registry.decide_revocations import removed, revoke_all, revoke_one
 from services.registry.settings import RegistrySettings
 from services.runtime.errors import NotFoundError
@@ -101,8 +101,8 @@ def test_only_registering_reaches_a_revoked_device_and_makes_it_anew() -> None:
         former_numbers=[2],
     )
     for known in (device, removed(device, record(numbers=[9]))):
-        assert decide(asked(add_tags=AddTags(tags=[2])), known, APP, Place(3, 12), is_revoked=True) is None
-        made = decide(register(APP, "t"), known, APP, Place(3, 12), is_revoked=True)
+        assert decide(asked(add_tags=AddTags(tags=[2])), known, APP, FreeNumber(3, 12), is_revoked=True) is None
+        made = decide(register(APP, "t"), known, APP, FreeNumber(3, 12), is_revoked=True)
         assert made == Device(
             appkey=APP.appkey,
             token="t",
@@ -143,7 +143,7 @@ async def until_none_is_left(registry: Running, app: App, tokens: Sequence[str])
 
 async def test_a_revoked_device_is_removed_and_its_key_refused(registry: Running) -> None:
     app = await registry.app()
-    await registry.tell(register(app, "t"), register(app, "other"), set_alias(app, "t", "anna"))
+    await registry.apply(register(app, "t"), register(app, "other"), set_alias(app, "t", "anna"))
     device, other = await known(registry, app, "t"), await known(registry, app, "other")
     await revoke(registry, app, "t")
     assert is_refused(registry, device)
@@ -161,12 +161,12 @@ async def test_a_revoked_device_is_removed_and_its_key_refused(registry: Running
 async def test_who_registers_again_gets_a_new_number_and_nothing_else_back(registry: Running) -> None:
     app = await registry.app(PLATFORM_IOS)
     again = command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS))
-    await registry.tell(again, set_alias(app, "t", "anna"), command(app, "t", add_tags=AddTags(tags=[1])))
+    await registry.apply(again, set_alias(app, "t", "anna"), command(app, "t", add_tags=AddTags(tags=[1])))
     numbers = [(await known(registry, app, "t")).number]
     for _ in range(3):
         await registry.report(await known(registry, app, "t"), SESSION_EVENT_KIND_OPENED, NOON_MS + 1)
         await revoke(registry, app, "t")
-        await registry.tell(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
+        await registry.apply(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
         device = await known(registry, app, "t")
         assert not is_refused(registry, device)
         assert list(device.former_numbers) == numbers
@@ -179,7 +179,7 @@ async def test_who_registers_again_gets_a_new_number_and_nothing_else_back(regis
 
 async def test_a_revoked_token_is_not_one_that_apple_called_invalid(registry: Running) -> None:
     app = await registry.app(PLATFORM_IOS)
-    await registry.tell(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
+    await registry.apply(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
     await revoke(registry, app, "t")
     answer = await registry.stub.ListInvalidTokens(ListInvalidTokensRequest(appkey=app.appkey, limit=10))
     assert not answer.tokens
@@ -187,9 +187,9 @@ async def test_a_revoked_token_is_not_one_that_apple_called_invalid(registry: Ru
 
 async def test_the_key_of_a_removed_device_can_be_revoked_too(registry: Running) -> None:
     app = await registry.app()
-    await registry.tell(register(app, "t"))
+    await registry.apply(register(app, "t"))
     device = await known(registry, app, "t")
-    await registry.tell(command(app, "t", remove=RemoveDevice(reason="unregistered")))
+    await registry.apply(command(app, "t", remove=RemoveDevice(reason="unregistered")))
     await revoke(registry, app, "t")
     assert is_refused(registry, device)
     (fact,) = [fact for fact in await device_facts(registry.log) if fact.HasField("device")]
@@ -210,14 +210,14 @@ async def test_all_keys_handed_out_so_far_and_no_later_ones(registry: Running, m
     monkeypatch.setattr(revoking, "BATCH", 3)
     app, news = await registry.app(), await registry.app()
     tokens = [f"t{index}" for index in range(40)]
-    await registry.tell(*(register(one, token) for token in tokens for one in (app, news)))
+    await registry.apply(*(register(one, token) for token in tokens for one in (app, news)))
     await revoke(registry, app, "t7")
     before = [await known(registry, app, token) for token in tokens if token != "t7"]
     await revoke_every_key(registry, app)
     assert all(is_refused(registry, device) for device in before)
     assert not is_refused(registry, await known(registry, news, "t1"))
     await until_none_is_left(registry, app, tokens)
-    await registry.tell(*(register(app, token) for token in tokens))
+    await registry.apply(*(register(app, token) for token in tokens))
     numbers = {(device.partition, device.number) for device in before}
     for token in tokens:
         device = await known(registry, app, token)
@@ -234,7 +234,7 @@ async def test_instances_write_their_own_partitions(start: Start, log: SqliteLog
     async with start(log, first, servers) as zero, start(log, second, servers) as one:
         app = await zero.app()
         tokens = [f"t{index}" for index in range(20)]
-        await zero.tell(*(register(app, token) for token in tokens))
+        await zero.apply(*(register(app, token) for token in tokens))
         theirs = next(token for token in tokens if partition_of(device_key(app.appkey, token), PARTITIONS) % 2)
         await revoke(zero, app, theirs)
         assert any(zero.apps.revoked(app.appkey, partition).others for partition in (1, 3))
@@ -247,7 +247,7 @@ async def test_instances_write_their_own_partitions(start: Start, log: SqliteLog
 async def test_the_doors_records_are_whole_and_have_a_key_for_each_partition(registry: Running) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(6)]
-    await registry.tell(*(register(app, token) for token in tokens))
+    await registry.apply(*(register(app, token) for token in tokens))
     for token in tokens:
         await revoke(registry, app, token)
     reader = await registry.log.open({Partition(APPS.name, 0): 0})
@@ -278,7 +278,7 @@ async def test_a_crash_amid_a_revocation_is_made_good(
 ) -> None:
     async with start() as registry:
         app = await registry.app()
-        await registry.tell(register(app, "t"))
+        await registry.apply(register(app, "t"))
         device = await known(registry, app, "t")
         await registry.stop()
         await registry.write(command(app, "t", revoke_key=RevokeKey()))
@@ -306,10 +306,10 @@ async def test_a_restart_goes_on_removing(start: Start, monkeypatch: pytest.Monk
         patched.setattr(revoking.RevocationWorker, "wake", lambda self: None)
         async with start() as registry:
             app = await registry.app()
-            await registry.tell(*(register(app, token) for token in tokens))
+            await registry.apply(*(register(app, token) for token in tokens))
             await revoke_every_key(registry, app)
             assert set(await registry.numbers(app.appkey, tokens)) != {-1}
-            await registry.tell(register(app, "t3"))
+            await registry.apply(register(app, "t3"))
             assert not is_refused(registry, await known(registry, app, "t3"))
     async with start() as again:
         await until_none_is_left(again, app, [token for token in tokens if token != "t3"])

@@ -1,4 +1,4 @@
-"""Targeting on an embedded log, wired as `build` wires it, and helpers to ask it."""
+"""Targeting on an embedded log, wired as `build` wires it, and helpers to query it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -29,8 +29,8 @@ from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE
 BOUND_S = 20.0
 
 
-class Town:
-    """One embedded log and a clock, on which targeting can be started and stopped again and again."""
+class Installation:
+    """A data directory, an embedded log and a clock, on which targeting can be started and stopped repeatedly."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,13 +44,13 @@ class Town:
 
     @asynccontextmanager
     async def running(self, settings: TargetingSettings | None = None) -> AsyncIterator[Channel]:
-        """Targeting, ready; leaving stops it in order."""
+        """Run targeting until the block ends; yields a channel to it once it is ready."""
         role = self.build(settings)
         ready = asyncio.Event()
         tasks = [asyncio.create_task(service.run(ready)) for service in role.services]
         try:
             await asyncio.wait_for(ready.wait(), BOUND_S)
-            yield local(role)
+            yield local_channel(role)
         finally:
             for task in tasks:
                 task.cancel()
@@ -64,15 +64,15 @@ class Town:
             for new_record, offset in zip(new_records, offsets, strict=True)
         ]
 
-    async def tell(self, channel: Channel, new_records: Sequence[NewRecord]) -> None:
-        """Append the records and wait until targeting has them."""
+    async def write(self, channel: Channel, new_records: Sequence[NewRecord]) -> None:
+        """Append the records and wait until targeting has applied them."""
         await PositionsServiceStub(channel).Await(
             AwaitRequest(positions=await self.append(new_records)), timeout=BOUND_S
         )
 
 
-def local(role: BuiltRole) -> Channel:
-    """A channel to the role inside the process."""
+def local_channel(role: BuiltRole) -> Channel:
+    """Return a channel to the role inside the process."""
     server = LocalServer()
     for add in role.servicers:
         add(server)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def local(role: BuiltRole) -> Channel:
 async def resolve(
     channel: Channel, wanted: Filter, partitions: Sequence[int] = range(PARTITIONS)
 ) -> set[tuple[int, int]]:
-    """(partition, number) of everything that matches, out of the bitmaps of the answer."""
+    """Return (partition, number) of every matching device, read from the bitmaps of the answer."""
     request = ResolveRequest(appkey=APP, audience=Audience(filter=wanted), partitions=partitions)
     answer = await TargetingServiceStub(channel).Resolve(request)
     bitmaps = {part.partition: BitMap.deserialize(part.bitmap) for part in answer.partitions}
@@ -92,7 +92,7 @@ async def resolve(
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    town = Town(tmp_path)
-    yield town
-    await town.log.close()
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    installation = Installation(tmp_path)
+    yield installation
+    await installation.log.close()

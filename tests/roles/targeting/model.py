@@ -1,4 +1,4 @@
-"""The same questions answered naively: every device is looked at, and every open counted again."""
+"""A naive model of filters that scans every device and counts every open, and strategies for random input."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
@@ -34,7 +34,7 @@ NOON_MS = int(datetime(2026, 6, 1, 12, tzinfo=ZONE).timestamp() * 1000)
 DAY_MS = 86_400_000
 
 same_each_time = settings(max_examples=examples(200), deadline=None, derandomize=True)
-"""How the tests of this folder use hypothesis: many examples, the same ones in every run."""
+"""Hypothesis settings of this folder: many examples, the same ones in every run."""
 
 Open = tuple[int, int, int]
 """(partition, number, time in ms)"""
@@ -117,16 +117,16 @@ filters = st.builds(
 )
 
 
-def device_draft(device: Device) -> NewRecord:
-    """The record that makes the device known."""
+def device_record(device: Device) -> NewRecord:
+    """Return the record of the device in topic `devices`."""
     token = f"{device.partition}-{device.number}"
     fact = DeviceFact(meta=Meta(time_ms=1), device=device)
     fact.device.token = token
     return NewRecord(DEVICES.name, device.partition, device_key(device.appkey, token), fact.SerializeToString())
 
 
-def opens_draft(partition: int, numbers_and_times: Iterable[tuple[int, int]], event_id: bytes = b"") -> NewRecord:
-    """One batch of app opens in one partition."""
+def opens_record(partition: int, numbers_and_times: Iterable[tuple[int, int]], event_id: bytes = b"") -> NewRecord:
+    """Return the record of a batch of app opens in one partition."""
     events = [
         SessionEvent(appkey=APP, number=number, kind=SESSION_EVENT_KIND_APP_OPENED, time_ms=time_ms)
         for number, time_ms in numbers_and_times
@@ -138,15 +138,15 @@ def opens_draft(partition: int, numbers_and_times: Iterable[tuple[int, int]], ev
 def expected(
     known: Sequence[Device], opened: Sequence[Open], wanted: Filter, now_ms: int, zone: ZoneInfo = ZONE
 ) -> set[tuple[int, int]]:
-    """(partition, number) of the devices that match; later records of a device replace earlier ones."""
+    """Return (partition, number) of the matching devices; later records of a device replace earlier ones."""
     latest = {(device.partition, device.number): device for device in known}
     return {
-        place
-        for place, device in latest.items()
+        key
+        for key, device in latest.items()
         if not device.removed_ms
         and _matches(device, wanted)
         and all(
-            _COMPARED[clause.comparison](_count(place, opened, clause.days, now_ms, zone), clause.opens)
+            _COMPARED[clause.comparison](_count(key, opened, clause.days, now_ms, zone), clause.opens)
             for clause in wanted.activity
         )
     }
@@ -174,10 +174,10 @@ def _model(device: Device, clause: ModelClause) -> bool:
     return model != "" and any((pair.brand, pair.model) == (brand, model) for pair in clause.pairs)
 
 
-def _count(place: tuple[int, int], opened: Sequence[Open], days: int, now_ms: int, zone: ZoneInfo) -> int:
+def _count(key: tuple[int, int], opened: Sequence[Open], days: int, now_ms: int, zone: ZoneInfo) -> int:
     today = _date(now_ms, zone)
     first = today - timedelta(days=days - 1)
-    return sum(1 for *where, ms in opened if tuple(where) == place and first <= _date(ms, zone) <= today)
+    return sum(1 for *device, ms in opened if tuple(device) == key and first <= _date(ms, zone) <= today)
 
 
 def _date(time_ms: int, zone: ZoneInfo) -> date:

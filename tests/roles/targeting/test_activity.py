@@ -1,4 +1,4 @@
-"""App opens in rolling days: the windows move with the clock, days end at midnight of the zone."""
+"""App opens in rolling windows of days: windows move with the clock, days end at midnight of the zone."""
 
 from collections import Counter
 from datetime import datetime
@@ -44,7 +44,7 @@ def test_an_open_counts_on_its_day_and_on_the_days_that_follow_in_the_window(win
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_an_open_that_is_told_late_counts_in_the_windows_that_still_cover_its_day(window: int) -> None:
+def test_an_open_that_is_reported_late_counts_in_the_windows_that_still_cover_its_day(window: int) -> None:
     activity = Activity()
     activity.add(1, _START)
     assert len(activity.at_least(1, window, _START)) == 1
@@ -63,7 +63,7 @@ def test_opens_are_added_up_over_days_and_compared_exactly() -> None:
     assert [len(activity.at_least(21, 7, today)), len(activity.at_least(22, 7, today))] == [1, 0]
 
 
-def test_only_91_days_are_kept() -> None:
+def test_only_91_days_are_stored() -> None:
     activity = Activity()
     for day in range(300):
         activity.add(day, _START + day)
@@ -84,8 +84,8 @@ _steps = st.lists(
 
 @same_each_time
 @given(_steps)
-def test_sums_that_move_with_the_days_equal_a_count_from_nothing(steps: list[tuple[str, int, int]]) -> None:
-    """An open may come up to 100 days late; what a window still covers then was not forgotten."""
+def test_moved_sums_equal_a_fresh_count(steps: list[tuple[str, int, int]]) -> None:
+    """An open may be reported up to 100 days late; it counts in every window that still covers its day."""
     activity, opened, today = Activity(), list[tuple[int, int]](), _START
     for step, first, second in steps:
         match step:
@@ -101,7 +101,7 @@ def test_sums_that_move_with_the_days_equal_a_count_from_nothing(steps: list[tup
 
 @same_each_time
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120)), max_size=40), st.booleans())
-def test_what_is_kept_does_not_depend_on_questions(opened: list[tuple[int, int]], asked: bool) -> None:
+def test_the_stored_days_do_not_depend_on_queries(opened: list[tuple[int, int]], asked: bool) -> None:
     activity = Activity()
     plain = Activity()
     for number, day in opened:

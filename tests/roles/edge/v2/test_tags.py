@@ -9,7 +9,7 @@ from edge.v2.tags.string_tags import MAX_DEVICE_STAGS
 from protos.push.v1.push_pb2 import Audience, Filter, StagGroup
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
-from protos.targeting.v1.targeting_pb2 import EstimateRequest
+from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
@@ -39,7 +39,8 @@ async def reached(installation: Installation, app: App, stag: str) -> int:
     """How many devices a push to the tag would have in its audience now."""
     targeting = TargetingServiceStub(installation.context.peers.all("targeting")[0])
     audience = Audience(filter=Filter(stags=[StagGroup(stags=[stag])]))
-    return int((await targeting.Estimate(EstimateRequest(appkey=app.appkey, audience=audience))).count)
+    request = ResolveRequest(appkey=app.appkey, audience=audience, partitions=range(PARTITIONS))
+    return sum(part.count for part in (await targeting.Resolve(request)).partitions)
 
 
 async def commands(installation: Installation) -> int:

@@ -21,14 +21,14 @@ from protos.push.v1.push_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
-from protos.targeting.v1.targeting_pb2 import EstimateRequest, ResolveRequest
+from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.topics import DEVICES
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.rpc.transport import Channel, connect, serve
-from tests.roles.targeting.conftest import Town, local, resolve
-from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, device_draft, expected, opens_draft
+from tests.roles.targeting.conftest import Installation, local_channel, resolve
+from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, device_record, expected, opens_record
 
 
 def _devices(count: int) -> list[Device]:
@@ -52,60 +52,57 @@ _WANTED = Filter(
 _ACTIVE = Filter(activity=[ActivityClause(days=7, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=1)])
 
 
-async def _estimate(channel: Channel, audience: Audience) -> int:
-    answer = await TargetingServiceStub(channel).Estimate(EstimateRequest(appkey=APP, audience=audience))
-    return int(answer.count)
+async def _count(channel: Channel, audience: Audience, appkey: str = APP) -> int:
+    request = ResolveRequest(appkey=appkey, audience=audience, partitions=range(PARTITIONS))
+    return sum(part.count for part in (await TargetingServiceStub(channel).Resolve(request)).partitions)
 
 
-async def test_what_was_written_is_found_once_its_position_is_awaited(town: Town) -> None:
+async def test_a_written_device_is_found_once_its_position_is_applied(installation: Installation) -> None:
     devices = _devices(100)
-    async with town.running() as channel:
-        await town.tell(channel, [device_draft(device) for device in devices])
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(device) for device in devices])
         assert await resolve(channel, _WANTED) == expected(devices, [], _WANTED, NOON_MS)
         assert await resolve(channel, _WANTED, [1]) == {
-            place for place in expected(devices, [], _WANTED, NOON_MS) if place[0] == 1
+            key for key in expected(devices, [], _WANTED, NOON_MS) if key[0] == 1
         }
         devices[0].removed_ms = 1
-        await town.tell(channel, [device_draft(devices[0])])
+        await installation.write(channel, [device_record(devices[0])])
         assert (0, 0) not in await resolve(channel, Filter())
 
 
-async def test_revoked_devices_are_in_no_audience(town: Town) -> None:
+async def test_revoked_devices_are_in_no_audience(installation: Installation) -> None:
     devices = _devices(100)
     revocations = Revocations(appkey=APP, partition=1, below=5, numbers=BitMap([7]).serialize())
     revoked = NewRecord(DEVICES.name, 1, APP.encode(), DeviceFact(revocations=revocations).SerializeToString())
-    async with town.running() as channel:
-        await town.tell(channel, [device_draft(device) for device in devices])
-        await town.tell(channel, [revoked])
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(device) for device in devices])
+        await installation.write(channel, [revoked])
         gone = {(1, number) for number in (0, 1, 2, 3, 4, 7)}
         for wanted in (Filter(), _WANTED, Filter(stags=[StagGroup(stags=["even"])])):
             assert await resolve(channel, wanted) == expected(devices, [], wanted, NOON_MS) - gone
 
 
-async def test_a_device_is_in_no_audience_under_a_former_number(town: Town) -> None:
-    """The log may have lost the record that removed it there."""
+async def test_a_device_is_in_no_audience_under_a_former_number(installation: Installation) -> None:
+    """Compaction may have dropped the record that removed the device under that number."""
     devices = _devices(12)
-    async with town.running() as channel:
-        await town.tell(channel, [device_draft(device) for device in devices])
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(device) for device in devices])
         devices[0].number = 50
         devices[0].former_numbers.append(0)
-        await town.tell(channel, [device_draft(devices[0])])
+        await installation.write(channel, [device_record(devices[0])])
         assert await resolve(channel, Filter()) == expected(devices, [], Filter(), NOON_MS)
 
 
-async def test_an_estimate_is_the_sum_of_what_is_resolved(town: Town) -> None:
-    async with town.running() as channel:
-        await town.tell(channel, [device_draft(device) for device in _devices(200)])
-        assert await _estimate(channel, Audience(filter=_WANTED)) == len(await resolve(channel, _WANTED)) > 0
-        assert await _estimate(channel, Audience(everyone=Everyone())) == 200
-        unknown = await TargetingServiceStub(channel).Estimate(
-            EstimateRequest(appkey="9999999999", audience=Audience(everyone=Everyone()))
-        )
-        assert unknown.count == 0
+async def test_everyone_is_every_device_of_the_app(installation: Installation) -> None:
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(device) for device in _devices(200)])
+        assert await _count(channel, Audience(filter=_WANTED)) == len(await resolve(channel, _WANTED)) > 0
+        assert await _count(channel, Audience(everyone=Everyone())) == 200
+        assert await _count(channel, Audience(everyone=Everyone()), "9999999999") == 0
 
 
-async def test_over_a_socket_the_answers_and_the_errors_are_the_same(town: Town, tmp_path: Path) -> None:
-    role = town.build()
+async def test_answers_and_errors_are_the_same_over_a_socket(installation: Installation, tmp_path: Path) -> None:
+    role = installation.build()
     server = serve([f"unix:{tmp_path}/t.sock"])
     for add in role.servicers:
         add(server)
@@ -115,10 +112,10 @@ async def test_over_a_socket_the_answers_and_the_errors_are_the_same(town: Town,
     running = asyncio.create_task(role.services[0].run(ready))
     try:
         await asyncio.wait_for(ready.wait(), 20)
-        await town.tell(channel, [device_draft(device) for device in _devices(100)])
-        assert await resolve(channel, _WANTED) == await resolve(local(role), _WANTED) != set()
+        await installation.write(channel, [device_record(device) for device in _devices(100)])
+        assert await resolve(channel, _WANTED) == await resolve(local_channel(role), _WANTED) != set()
         with pytest.raises(InputError, match="everyone or a filter"):
-            await _estimate(channel, Audience(tokens=Tokens(tokens=["t"])))
+            await _count(channel, Audience(tokens=Tokens(tokens=["t"])))
     finally:
         await channel.close()
         await server.stop(None)
@@ -141,36 +138,36 @@ async def test_over_a_socket_the_answers_and_the_errors_are_the_same(town: Town,
         ),
     ],
 )
-async def test_an_audience_without_a_meaning_is_an_input_error(town: Town, audience: Audience, problem: str) -> None:
-    async with town.running() as channel:
-        with pytest.raises(InputError, match=problem):
-            await _estimate(channel, audience)
+async def test_an_invalid_audience_is_an_input_error(
+    installation: Installation, audience: Audience, problem: str
+) -> None:
+    async with installation.running() as channel:
         with pytest.raises(InputError, match=problem):
             await TargetingServiceStub(channel).Resolve(ResolveRequest(appkey=APP, audience=audience, partitions=[0]))
 
 
-async def test_a_partition_of_another_instance_is_an_input_error(town: Town) -> None:
-    async with town.running() as channel:
+async def test_a_partition_of_another_instance_is_an_input_error(installation: Installation) -> None:
+    async with installation.running() as channel:
         with pytest.raises(InputError, match="partition"):
             await resolve(channel, Filter(), [PARTITIONS])
 
 
-async def test_nothing_is_answered_before_the_log_is_read_nor_after_the_end(town: Town) -> None:
-    role = town.build()
+async def test_queries_fail_before_the_log_is_read_and_after_the_stop(installation: Installation) -> None:
+    role = installation.build()
     with pytest.raises(UnavailableError):
-        await resolve(local(role), Filter())
-    async with town.running() as channel:
+        await resolve(local_channel(role), Filter())
+    async with installation.running() as channel:
         assert await resolve(channel, Filter()) == set()
     with pytest.raises(UnavailableError):
         await resolve(channel, Filter())
 
 
-async def test_windows_follow_the_clock(town: Town) -> None:
-    async with town.running() as channel:
+async def test_windows_follow_the_clock(installation: Installation) -> None:
+    async with installation.running() as channel:
         device = Device(appkey=APP, partition=0, number=0)
-        await town.tell(channel, [device_draft(device), opens_draft(0, [(0, NOON_MS)])])
+        await installation.write(channel, [device_record(device), opens_record(0, [(0, NOON_MS)])])
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
-        town.clock.move(6 * 86_400 + 12 * 3_600 - 1)
+        installation.clock.move(6 * 86_400 + 12 * 3_600 - 1)
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
-        town.clock.move(1)
+        installation.clock.move(1)
         assert await resolve(channel, _ACTIVE) == set()

@@ -1,4 +1,4 @@
-"""What the registry is asked, answered from disk in a thread of its own: a list at a time, beside the followers."""
+"""Queries of the registry, run on disk in a thread of their own, concurrently with the followers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from services.runtime.errors import BusyError
 from services.runtime.projection.store import SqliteStore
 
 MAX_WAITING = 1_000
-"""Questions that may wait; more are refused with BusyError."""
+"""Upper bound of waiting queries; further ones raise BusyError."""
 
 INVALID_TOKENS = """
 SELECT token, removed_ms FROM devices
@@ -23,56 +23,56 @@ ORDER BY removed_ms DESC, token LIMIT ?4
 Answer = TypeVar("Answer")
 
 
-class Lookups:
-    """Reads what the followers have committed. Removed devices are not found unless asked for.
+class RegistryQueries:
+    """Queries over what the followers have committed. Removed devices are not found unless requested.
 
-    BusyError: too much is waiting.
+    Every method raises BusyError when too many queries are waiting.
     """
 
     def __init__(self, devices: SqliteStore, aliases: SqliteStore) -> None:
         self._devices = devices.reading()
         self._aliases = aliases.reading()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry-lookups")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry-queries")
         self._waiting = 0
 
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
-        """The devices' numbers, in the order of the tokens."""
-        return await self._ask(self._numbers, appkey, tokens, removed_too)
+        """Return the devices' numbers in the order of the tokens."""
+        return await self._run(self._numbers, appkey, tokens, removed_too)
 
     async def devices(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
-        """The records of the tokens that exist, in their order."""
-        return await self._ask(self._records, appkey, tokens)
+        """Return the records of the tokens that exist, in the order of the tokens."""
+        return await self._run(self._records, appkey, tokens)
 
     async def tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
-        """The tokens of numbers of one partition, in their order, "" for none; and when each was last active."""
-        return await self._ask(self._tokens, appkey, partition, numbers)
+        """Return (token, last activity in ms) for each number of the partition, in order; ("", 0) if there is none."""
+        return await self._run(self._tokens, appkey, partition, numbers)
 
     async def aliases(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
-        """The devices of each alias, in the order asked, most recently active first."""
-        return await self._ask(self._members, appkey, aliases)
+        """Return the devices of each alias, in the order of the aliases, most recently active first."""
+        return await self._run(self._aliased_devices, appkey, aliases)
 
     async def invalid(self, appkey: str, after: InvalidToken | None, limit: int) -> list[InvalidToken]:
-        """A page of the app's invalid tokens, the last found first; those behind `after`."""
-        return await self._ask(self._invalid, appkey, after or InvalidToken(removed_ms=2**63 - 1), limit)
+        """Return the page of the app's invalid tokens that follows `after`, latest first."""
+        return await self._run(self._invalid, appkey, after or InvalidToken(removed_ms=2**63 - 1), limit)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
         self._devices.close()
         self._aliases.close()
 
-    async def _ask(self, question: Callable[..., Answer], *arguments: object) -> Answer:
+    async def _run(self, query: Callable[..., Answer], *arguments: object) -> Answer:
         if self._waiting >= MAX_WAITING:
-            raise BusyError("too many look-ups are waiting; try again")
+            raise BusyError("too many queries are waiting; try again")
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, question, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, query, *arguments)
         finally:
             self._waiting -= 1
 
     def _numbers(self, appkey: str, tokens: Sequence[str], removed_too: bool) -> list[int | None]:
         rows = self._devices.execute(
-            "SELECT token, number FROM json_each(?) AS asked CROSS JOIN devices"
-            " ON appkey = ? AND token = asked.value WHERE removed_ms = 0 OR ?",
+            "SELECT token, number FROM json_each(?) AS requested CROSS JOIN devices"
+            " ON appkey = ? AND token = requested.value WHERE removed_ms = 0 OR ?",
             (_json(tokens), appkey, removed_too),
         )
         found = dict(rows.fetchall())
@@ -80,16 +80,16 @@ class Lookups:
 
     def _records(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
         rows = self._devices.execute(
-            "SELECT record FROM json_each(?) AS asked CROSS JOIN devices"
-            " ON appkey = ? AND token = asked.value WHERE removed_ms = 0 ORDER BY asked.key",
+            "SELECT record FROM json_each(?) AS requested CROSS JOIN devices"
+            " ON appkey = ? AND token = requested.value WHERE removed_ms = 0 ORDER BY requested.key",
             (_json(tokens), appkey),
         )
         return [Device.FromString(record) for (record,) in rows]
 
     def _tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
         rows = self._devices.execute(
-            "SELECT number, token, active_ms FROM json_each(?) AS asked CROSS JOIN devices"
-            " ON appkey = ? AND partition = ? AND number = asked.value WHERE removed_ms = 0",
+            "SELECT number, token, active_ms FROM json_each(?) AS requested CROSS JOIN devices"
+            " ON appkey = ? AND partition = ? AND number = requested.value WHERE removed_ms = 0",
             (_json(numbers), appkey, partition),
         )
         found = {number: (token, active_ms) for number, token, active_ms in rows.fetchall()}
@@ -99,11 +99,11 @@ class Lookups:
         rows = self._devices.execute(INVALID_TOKENS, (appkey, after.removed_ms, after.token, limit))
         return [InvalidToken(token=token, removed_ms=removed_ms) for token, removed_ms in rows]
 
-    def _members(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
+    def _aliased_devices(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
         rows = self._aliases.execute(
-            "SELECT asked.key, token, partition, number, max(seen_ms, since_ms) AS active_ms"
-            " FROM json_each(?) AS asked CROSS JOIN members ON appkey = ? AND alias = asked.value"
-            " WHERE dropped_by IS NULL ORDER BY asked.key, active_ms DESC, partition, number",
+            "SELECT requested.key, token, partition, number, max(seen_ms, since_ms) AS active_ms"
+            " FROM json_each(?) AS requested CROSS JOIN members ON appkey = ? AND alias = requested.value"
+            " WHERE dropped_by IS NULL ORDER BY requested.key, active_ms DESC, partition, number",
             (_json(aliases), appkey),
         )
         found = [AliasDevices() for _ in aliases]

@@ -1,0 +1,178 @@
+"""Snapshots: what a restart restores, and what happens when a file cannot be used."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protos.push.v1.push_pb2 import Filter
+from protos.registry.v1.devices_pb2 import Device
+from services.runtime.log.port import Partition
+from services.runtime.process.clock import ManualClock
+from services.runtime.projection.replay import rebuild, verify
+from services.targeting import store
+from services.targeting.main import open_state
+from services.targeting.settings import TargetingSettings
+from services.targeting.state import TargetingState
+from services.targeting.store import PartitionSnapshots
+from testkit.examples import examples
+from tests.roles.targeting.conftest import BOUND_S, Installation, resolve
+from tests.roles.targeting.model import (
+    APP,
+    NOON_MS,
+    PARTITIONS,
+    ZONE,
+    Open,
+    device_record,
+    devices,
+    expected,
+    filters,
+    opens,
+    opens_record,
+    same_each_time,
+)
+from tests.roles.targeting.test_filters import fold, found
+
+
+def _device(number: int, partition: int = 0) -> Device:
+    return Device(appkey=APP, partition=partition, number=number, tags=[1], stags=["s"])
+
+
+async def _digest_of_a_rebuild(installation: Installation) -> str:
+    ends = await _ends(installation)
+    return await rebuild(
+        lambda directory, log: open_state(installation.settings, directory, log),
+        installation.directory / "rebuilt",
+        installation.log,
+        ends,
+        lambda count: None,
+    )
+
+
+async def _ends(installation: Installation) -> dict[Partition, int]:
+    return await installation.log.ends(
+        Partition(topic, number) for topic in ("devices", "sessions") for number in range(PARTITIONS)
+    )
+
+
+@settings(same_each_time, max_examples=examples(60))
+@given(
+    st.lists(devices, max_size=30),
+    st.lists(opens, max_size=20),
+    st.lists(devices, max_size=30),
+    st.lists(opens, max_size=20),
+    filters,
+)
+def test_a_snapshot_and_the_rest_of_the_log_make_the_whole_state(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[Device],
+    opened: list[Open],
+    after: list[Device],
+    reopened: list[Open],
+    wanted: Filter,
+) -> None:
+    directory = tmp_path_factory.mktemp("snapshots")
+    first, second, whole = (TargetingState(range(PARTITIONS), ZONE, ManualClock(NOON_MS)) for _ in range(3))
+    head = [device_record(device) for device in before] + [opens_record(p, [(n, ms)]) for p, n, ms in opened]
+    recent = [device_record(device) for device in after] + [opens_record(p, [(n, ms)]) for p, n, ms in reopened]
+    fold(first, head)
+    PartitionSnapshots(directory, first).save()
+    PartitionSnapshots(directory, second).restore()
+    assert second.offsets() == first.offsets()
+    fold(second, recent)
+    fold(whole, head + recent)
+    assert second.digest() == whole.digest()
+    assert second.offsets() == whole.offsets()
+    assert found(second, wanted) == expected(before + after, opened + reopened, wanted, NOON_MS)
+
+
+async def test_a_restart_reads_the_snapshot_and_only_newer_records(installation: Installation) -> None:
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)], b"first")])
+    state = open_state(installation.settings, installation.settings.state_dir("targeting"), installation.log)
+    assert (await state.followers[0].offsets()) == {Partition("devices", 0): 1, Partition("sessions", 0): 1}
+    await installation.append(
+        [device_record(_device(1)), device_record(_device(0, 1)), opens_record(0, [(0, NOON_MS)], b"first")]
+    )
+    async with installation.running() as channel:
+        assert await resolve(channel, Filter()) == {(0, 0), (0, 1), (1, 0)}
+    verdict = await verify(
+        lambda directory, log: open_state(installation.settings, directory, log),
+        installation.settings.state_dir("targeting"),
+        installation.log,
+        await _ends(installation),
+        lambda count: None,
+    )
+    assert verdict.equal
+    assert verdict.live == await _digest_of_a_rebuild(installation)
+
+
+async def test_snapshots_are_saved_at_intervals(installation: Installation) -> None:
+    path = installation.settings.state_dir("targeting") / "partition-0000.snapshot"
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(_device(0))])
+        assert not path.exists()
+        installation.clock.move(installation.settings.snapshot_s)
+        async with asyncio.timeout(BOUND_S):
+            while not path.exists():
+                await resolve(channel, Filter())
+        written = path.stat().st_ino
+        await installation.write(channel, [device_record(_device(0, 1))])
+    assert path.stat().st_ino == written, "nothing changed in this partition, so it was not written again"
+    assert path.with_name("partition-0001.snapshot").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text"])
+async def test_a_damaged_file_is_replaced_by_reading_the_log(installation: Installation, damage: str) -> None:
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(_device(number, number % 2)) for number in range(100)])
+    path = installation.settings.state_dir("targeting") / "partition-0000.snapshot"
+    _damage(path, damage)
+    async with installation.running() as channel:
+        assert await resolve(channel, Filter()) == {(number % 2, number) for number in range(100)}
+
+
+def _damage(path: Path, damage: str) -> None:
+    whole = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(whole[: len(whole) // 2])
+        case "changed":
+            position = whole.index(b"reachable") + 12
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            path.write_text("this is no snapshot\n" * 1000)
+
+
+async def test_a_file_of_another_schema_is_ignored(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(_device(0))])
+    monkeypatch.setattr(store, "SCHEMA", store.SCHEMA + 1)
+    state = open_state(installation.settings, installation.settings.state_dir("targeting"), installation.log)
+    assert await state.followers[0].offsets() == {}
+    async with installation.running() as channel:
+        assert await resolve(channel, Filter()) == {(0, 0)}
+
+
+async def test_a_file_of_another_time_zone_is_ignored(installation: Installation) -> None:
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)])])
+    moved = TargetingSettings(data_dir=str(installation.directory), partitions=PARTITIONS, timezone="Asia/Shanghai")
+    state = open_state(moved, moved.state_dir("targeting"), installation.log)
+    assert await state.followers[0].offsets() == {}
+    async with installation.running(moved) as channel:
+        assert await resolve(channel, Filter()) == {(0, 0)}
+
+
+async def test_a_number_that_is_not_dense_is_dead_lettered(installation: Installation) -> None:
+    async with installation.running() as channel:
+        await installation.write(channel, [device_record(_device(3)), device_record(_device(2**31))])
+        assert await resolve(channel, Filter()) == {(0, 3)}
+    assert (installation.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1
+    async with installation.running() as channel:
+        assert await resolve(channel, Filter()) == {(0, 3)}
+    assert (installation.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1
