@@ -123,7 +123,7 @@ class TargetingState:
         self.zone = zone
         self._clock = clock
 
-    def folds(self) -> list[Partition]:
+    def applied_partitions(self) -> list[Partition]:
         """Return the partitions that the state is folded from."""
         return [Partition(topic.name, number) for topic in (DEVICES, SESSIONS) for number in self.partitions]
 
