@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from services.runtime.log.port import Partition
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 
 _DDL = """
 CREATE TABLE batch (

@@ -16,7 +16,7 @@ from services.runtime.log.topics import Topic, owned
 from services.runtime.process.settings import Settings
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Follower
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 
 
 class RegistryProjection:

@@ -10,7 +10,7 @@ import msgspec
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
 from services.runtime.errors import BusyError
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 
 MAX_WAITING = 1_000
 """Upper bound of waiting queries; further ones raise BusyError."""

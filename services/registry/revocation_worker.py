@@ -10,7 +10,8 @@ from services.registry.decide_revocations import removed
 from services.registry.rules import device_fact, published_revocations
 from services.registry.store import DeviceTable
 from services.runtime.process.clock import Clock
-from services.runtime.projection.follower import Fact, Follower
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
 
 BATCH = 1000
 """Devices that are removed in one transaction; commands are decided between two of them."""

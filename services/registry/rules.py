@@ -12,7 +12,7 @@ from services.registry.state import AliasState, DeviceState, record_id
 from services.registry.store import AliasTable, DeviceTable
 from services.runtime.log.port import Record
 from services.runtime.log.topics import partition_of
-from services.runtime.projection.follower import Fact
+from services.runtime.projection.decider import Fact
 
 _DEDUPE_WINDOW = 50_000
 _OVERDUE_MS = 60_000

@@ -12,7 +12,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.revocations import NONE_REVOKED, REVOKED, RevokedKeys
 from services.runtime.errors import CarillonError
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 
 UNREGISTERED = "unregistered"
 """The removal reason of a device that its app or its app server unregistered."""

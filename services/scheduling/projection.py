@@ -9,8 +9,9 @@ from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import owned
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.follower import Fact, Follower
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
+from services.runtime.projection.sqlite_store import SqliteStore
 from services.scheduling.decide import decide
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
 from services.scheduling.state import apply

@@ -18,7 +18,8 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import TASKS_FIRED
-from services.runtime.projection.follower import Fact, Follower
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
 from services.scheduling import decide
 from services.scheduling.state import StoredTask
 from services.scheduling.store import BEFORE_ALL, TaskTable, firing_order

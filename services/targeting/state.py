@@ -15,7 +15,7 @@ from services.domain.revocations import RevokedKeys
 from services.domain.topics import DEVICES, SESSIONS
 from services.runtime.log.port import Partition, Record
 from services.runtime.process.clock import Clock
-from services.runtime.projection.follower import Fact
+from services.runtime.projection.decider import Fact
 from services.targeting.activity import Activity, day_of
 from services.targeting.bit_sliced_counts import BitSlicedCounts
 from services.targeting.index import MultiValueIndex, SingleValueIndex

@@ -1,111 +1,46 @@
-"""A role's state on disk: rows and log offsets in one SQLite file, changed in one transaction.
+"""Where a projection keeps its state together with the offsets that the state has applied."""
 
-WAL with synchronous=NORMAL: a power cut may take the last transactions, rows and offsets together, and the log
-gives them again.
-"""
-
-import hashlib
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Protocol
 
-from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 
-_OFFSETS = """
-CREATE TABLE IF NOT EXISTS offsets (
-  topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL, PRIMARY KEY (topic, partition)) WITHOUT ROWID;
-"""
 
+class TransactionalStore(Protocol):
+    """A state that changes in transactions, together with the next offset of each partition that it has applied."""
 
-class SqliteStore:
-    """One file. A file whose schema differs from `ddl` is emptied, and the log fills it again."""
-
-    def __init__(self, path: Path, ddl: str) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows = _open(path)
-        version = int.from_bytes(hashlib.sha256(ddl.encode()).digest()[:3], "big")
-        if self.rows.execute("PRAGMA user_version").fetchone()[0] != version:
-            self.rows.close()
-            remove(path)
-            self.rows = _open(path)
-            self.rows.executescript(_OFFSETS + ddl)
-            self.rows.execute(f"PRAGMA user_version = {version}")
-
-    def offsets(self) -> dict[Partition, int]:
-        """The next offset of each partition that the rows have seen."""
-        return {Partition(t, p): n for t, p, n in self.rows.execute("SELECT topic, partition, next FROM offsets")}
-
-    def begin(self) -> None:
-        self.rows.execute("BEGIN IMMEDIATE")
-
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Make the rows changed since `begin` and these offsets durable together.
-
-        UnavailableError: the disk does not take them; none of them is kept.
-        """
-        try:
-            self.rows.executemany(
-                "INSERT INTO offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next = excluded.next",
-                [(partition.topic, partition.number, next_offset) for partition, next_offset in offsets.items()],
-            )
-            self.rows.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self.rollback()
-            raise UnavailableError(f"the state {self.path} cannot be written: {error}") from error
-
-    def rollback(self) -> None:
-        if self.rows.in_transaction:
-            self.rows.execute("ROLLBACK")
-
-    def reading(self) -> sqlite3.Connection:
-        """Another connection that sees what is committed; for queries, from any one thread at a time."""
-        connection = _open(self.path)
-        connection.execute("PRAGMA query_only = ON")
-        return connection
-
-    def digest(self) -> str:
-        """A hash over all rows but the offsets: equal states have equal digests."""
-        digest = hashlib.sha256()
-        for line in self.dump():
-            digest.update(line.encode())
-        return digest.hexdigest()
-
-    def dump(self) -> Iterator[str]:
-        """Every row as text, table by table, in key order."""
-        tables = self.rows.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'offsets' ORDER BY name"
-        ).fetchall()
-        for (table,) in tables:
-            columns = ", ".join(row[1] for row in self.rows.execute(f"PRAGMA table_info({table})"))
-            for row in self.rows.execute(f"SELECT {columns} FROM {table} ORDER BY {columns}"):  # noqa: S608
-                yield f"{table} {row!r}\n"
-
-    def close(self) -> None:
-        self.rows.close()
-
-
-def remove(path: Path) -> None:
-    """Delete a SQLite file with what belongs to it."""
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    def offsets(self) -> dict[Partition, int]: ...
+    def begin(self) -> None: ...
+    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+    def rollback(self) -> None: ...
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path to write a new file to; it takes the place of `path` in one step when the block ends well."""
-    fresh = path.with_name(path.name + ".new")
-    remove(fresh)
-    yield fresh
-    remove(path)
-    fresh.rename(path)
+def transaction(store: TransactionalStore) -> Iterator[None]:
+    """Begin a transaction, and roll it back if the block raises. Otherwise it stays open, for the caller to commit."""
+    store.begin()
+    try:
+        yield
+    except BaseException:
+        store.rollback()
+        raise
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA cache_size = -65536")
-    return connection
+class MemoryStore:
+    """Offsets beside a state in memory, which cannot roll back; for roles that decide nothing."""
+
+    def __init__(self, offsets: Mapping[Partition, int] | None = None) -> None:
+        self._offsets = dict(offsets or {})
+
+    def offsets(self) -> dict[Partition, int]:
+        return dict(self._offsets)
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        self._offsets.update(offsets)
+
+    def rollback(self) -> None:
+        """Do nothing: no fact was decided, and a batch that failed is applied again from its start."""

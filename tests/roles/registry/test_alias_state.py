@@ -19,7 +19,7 @@ from services.registry.rules import AliasRules
 from services.registry.state import DEVICES_PER_ALIAS
 from services.registry.store import ALIASES_DDL, AliasTable
 from services.runtime.log.port import Record
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.examples import examples
 
 APPKEY = "1000000001"

@@ -27,7 +27,7 @@ from services.registry.store import ALIASES_DDL, DEVICES_DDL
 from services.runtime.errors import ConflictError, InputError, NotFoundError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import Page, SqliteLog
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from tests.roles.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start, records
 

@@ -16,7 +16,7 @@ from services.domain.topics import DEVICE_COMMANDS, DEVICES, device_key
 from services.registry.rules import DeviceRules
 from services.registry.store import DEVICES_DDL, DeviceTable
 from services.runtime.log.port import Record
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.examples import examples
 from tests.roles.registry.conftest import NOON_MS, clear_alias, command, register, set_alias
 

@@ -17,7 +17,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskScheduled,
     TaskSent,
 )
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 from services.scheduling.decide import decide
 from services.scheduling.state import apply
 from services.scheduling.store import DDL, TaskTable

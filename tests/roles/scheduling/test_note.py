@@ -9,7 +9,7 @@ import pytest
 from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.topics import partition_of
-from services.runtime.projection.follower import Fact
+from services.runtime.projection.decider import Fact
 from services.scheduling import decide
 from services.scheduling.projection import SchedulingProjection
 from testkit.dying_role import KilledError

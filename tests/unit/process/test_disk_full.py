@@ -9,7 +9,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.projection.snapshot import SnapshotFile
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.disk import full_disk
 
 PLACE = Partition(DELIVERIES.name, 0)

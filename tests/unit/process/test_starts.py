@@ -23,7 +23,9 @@ from services.runtime.process.retries import retry_until_available
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.follower import Fact, Follower, MemoryStore
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
+from services.runtime.projection.store import MemoryStore
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.transport import LocalServer
 from testkit.dying_role import MortalLog, add_servicers

@@ -15,9 +15,10 @@ from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite import Page, SqliteLog
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.follower import Fact, Follower
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
 from services.runtime.projection.positions import PositionsServicer
-from services.runtime.projection.store import SqliteStore
+from services.runtime.projection.sqlite_store import SqliteStore
 
 BOUND_S = 20
 COMMANDS = [Partition(DEVICE_COMMANDS.name, number) for number in range(3)]

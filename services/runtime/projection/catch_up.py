@@ -1,0 +1,83 @@
+"""Catching up: facts that the log holds already are applied to the state up to given ends; nothing is decided."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from google.protobuf.message import DecodeError
+
+from protos.runtime.v1.log_pb2 import Meta
+from services.runtime.log.decoding import decode
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record
+from services.runtime.log.topics import Topics
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.decider import Decider
+from services.runtime.projection.store import TransactionalStore, transaction
+
+
+class CatchUp:
+    """Applies facts in transactions of their own. A fact's cause counts as decided: commands up to it are skipped."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        decider: Decider,
+        store: TransactionalStore,
+        dead_letters: DeadLetters,
+        commands: frozenset[Partition],
+        own_topics: frozenset[str],
+    ) -> None:
+        self._topics = topics
+        self._decider = decider
+        self._store = store
+        self._dead_letters = dead_letters
+        self._commands = commands
+        self._own_topics = own_topics
+
+    def apply_batch(self, records: Sequence[Record], offsets: Mapping[Partition, int]) -> None:
+        """Apply the facts and commit them with the offsets, and with those of the commands that caused own facts."""
+        decided: dict[Partition, int] = self._store.offsets()
+        with transaction(self._store):
+            for record in records:
+                cause = self._apply(record).cause
+                source = Partition(cause.topic, cause.partition)
+                if source in self._commands and record.topic in self._own_topics:
+                    decided[source] = max(decided.get(source, 0), cause.offset + 1)
+        self._store.commit({**decided, **offsets})
+
+    def _apply(self, record: Record) -> Meta:
+        try:
+            message = decode(self._topics, record)
+            self._decider.apply(record, message)
+        except (DecodeError, ValueError) as error:
+            self._dead_letters.add(record, error)
+            return Meta()
+        meta: Meta = message.meta
+        return meta
+
+
+async def read_until(
+    role: str, log: Log, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> AsyncGenerator[tuple[list[Record], dict[Partition, int]], None]:
+    """Yield the records from the starts (0 where none is given) up to the ends, and the next offsets after each batch.
+
+    Offsets of records that were compacted away are passed over.
+    """
+    behind = {p: end for p, end in ends.items() if starts.get(p, 0) < end}
+    if not behind:
+        return
+    reader = await retry_until_available(
+        LOG_UNAVAILABLE, lambda: log.open({p: starts.get(p, 0) for p in behind}), role=role
+    )
+    try:
+        while behind:
+            records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=role)
+            offsets = {p: min(next_offset, ends[p]) for p, next_offset in next_offsets(records).items()}
+            yield [r for r in records if r.offset < ends[Partition(r.topic, r.partition)]], offsets
+            behind = {p: end for p, end in behind.items() if offsets.get(p, 0) < end}
+    finally:
+        await reader.close()
+
+
+def next_offsets(records: Sequence[Record]) -> dict[Partition, int]:
+    """Return the offset after the last record of each partition."""
+    return {Partition(record.topic, record.partition): record.offset + 1 for record in records}
