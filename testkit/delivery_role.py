@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,6 +222,10 @@ class DeliveryHarness:
 
     async def push_facts(self) -> list[PushFact]:
         return [decode(r) for n in range(PARTITIONS) for r in await self.records(Partition(PUSHES.name, n))]
+
+    async def start_counts(self) -> Counter[tuple[int, int]]:
+        """Return the number of PushStarted facts by (msgid, partition)."""
+        return Counter((f.msgid, f.partition) for f in await self.push_facts() if f.WhichOneof("fact") == "started")
 
     async def outcomes(self, *kinds: int) -> list[OutcomeRow]:
         """Return the outcomes of these kinds, or all."""

@@ -1,4 +1,4 @@
-"""Devices that come back: their backlog in order, a window at a time, and nothing again that they acknowledged."""
+"""Backlogs: sent in order and in windows when a device connects, without the messages that it has acknowledged."""
 
 import pytest
 
@@ -17,26 +17,28 @@ async def test_a_backlog_is_sent_in_windows_and_a_new_push_after_it(delivery: De
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, B)
         gateway.connect((9, B))
-        old = [push.msgid for push in await asked(delivery, 2 * BACKLOG_WINDOW)]
+        old = [push.msgid for push in await send_to_a(delivery, 2 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
         await gateway.expect(*((1, msgid) for msgid in old[:BACKLOG_WINDOW]))
         new = await delivery.send()
-        await gateway.wait_until(lambda: (9, new) in [(got.connection, got.msgid) for got in gateway.received])
+        await gateway.wait_until(
+            lambda: (9, new) in [(message.connection, message.msgid) for message in gateway.received]
+        )
         gateway.acknowledge(*((msgid, A) for msgid in old[: BACKLOG_WINDOW // 2 - 1]))
         await run_ready_tasks()
-        assert of(gateway, 1) == old[:BACKLOG_WINDOW]
+        assert msgids_on(gateway, 1) == old[:BACKLOG_WINDOW]
         gateway.acknowledge((old[BACKLOG_WINDOW // 2 - 1], A))
-        await gateway.wait_until(lambda: len(of(gateway, 1)) == BACKLOG_WINDOW + BACKLOG_WINDOW // 2)
-        gateway.acknowledge(*((msgid, A) for msgid in of(gateway, 1)))
-        await gateway.wait_until(lambda: len(of(gateway, 1)) == 2 * BACKLOG_WINDOW + 1)
-        assert of(gateway, 1) == [*old, new]
+        await gateway.wait_until(lambda: len(msgids_on(gateway, 1)) == BACKLOG_WINDOW + BACKLOG_WINDOW // 2)
+        gateway.acknowledge(*((msgid, A) for msgid in msgids_on(gateway, 1)))
+        await gateway.wait_until(lambda: len(msgids_on(gateway, 1)) == 2 * BACKLOG_WINDOW + 1)
+        assert msgids_on(gateway, 1) == [*old, new]
         live = await delivery.send(A)
-        await gateway.wait_until(lambda: of(gateway, 1) == [*old, new, live])
+        await gateway.wait_until(lambda: msgids_on(gateway, 1) == [*old, new, live])
 
 
 async def test_acknowledging_a_whole_window_at_once_sends_the_next_window(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
-        old = [push.msgid for push in await asked(delivery, 3 * BACKLOG_WINDOW)]
+        old = [push.msgid for push in await send_to_a(delivery, 3 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
         await gateway.expect_backlog(1, A, old)
 
@@ -45,33 +47,33 @@ async def test_unacknowledged_messages_are_sent_again_after_a_reconnect_with_the
     delivery: DeliveryHarness,
 ) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
-        old = [push.msgid for push in await asked(delivery, BACKLOG_WINDOW + 4)]
+        old = [push.msgid for push in await send_to_a(delivery, BACKLOG_WINDOW + 4)]
         gateway.connect((1, A))
         await gateway.wait_until(lambda: len(gateway.received) == BACKLOG_WINDOW)
         gateway.acknowledge((old[1], A))
         gateway.request(disconnected=[1])
         gateway.connect((2, A))
         left = [old[0], *old[2:]]
-        await gateway.wait_until(lambda: len(of(gateway, 2)) == BACKLOG_WINDOW)
-        assert of(gateway, 2) == left[:BACKLOG_WINDOW]
+        await gateway.wait_until(lambda: len(msgids_on(gateway, 2)) == BACKLOG_WINDOW)
+        assert msgids_on(gateway, 2) == left[:BACKLOG_WINDOW]
 
 
 async def test_a_message_cancelled_while_in_a_backlog_is_not_sent(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
-        old = [push.msgid for push in await asked(delivery, BACKLOG_WINDOW + 3)]
+        old = [push.msgid for push in await send_to_a(delivery, BACKLOG_WINDOW + 3)]
         gateway.connect((1, A))
         await gateway.wait_until(lambda: len(gateway.received) == BACKLOG_WINDOW)
         await delivery.cancel(old[BACKLOG_WINDOW])
         gateway.acknowledge(*((msgid, A) for msgid in old[:BACKLOG_WINDOW]))
         await gateway.wait_until(lambda: len(gateway.received) == BACKLOG_WINDOW + 2)
-        assert of(gateway, 1) == [*old[:BACKLOG_WINDOW], *old[BACKLOG_WINDOW + 1 :]]
+        assert msgids_on(gateway, 1) == [*old[:BACKLOG_WINDOW], *old[BACKLOG_WINDOW + 1 :]]
 
 
 @pytest.mark.parametrize("stored_first", [True, False])
 async def test_a_push_that_starts_while_the_device_connects_is_sent_once(
     delivery: DeliveryHarness, stored_first: bool
 ) -> None:
-    """Whichever comes first, neither sees the other half done."""
+    """In either order: the command before the connection, and the connection before the command."""
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A)
         for connection in range(1, 40):
@@ -82,15 +84,15 @@ async def test_a_push_that_starts_while_the_device_connects_is_sent_once(
             await run_ready_tasks(connection)
             if not stored_first:
                 await delivery.command(push, wait_applied=False)
-            await gateway.wait_until(lambda c=connection, m=push.msgid: m in of(gateway, c))  # type: ignore[misc]
+            await gateway.wait_until(lambda c=connection, m=push.msgid: m in msgids_on(gateway, c))  # type: ignore[misc]
             gateway.acknowledge((push.msgid, A))
             await delivery.recorder().wait_recorded()
-            assert of(gateway, connection) == [push.msgid]
+            assert msgids_on(gateway, connection) == [push.msgid]
 
 
 async def test_late_acknowledgements_of_the_older_gateway_prevent_a_resend(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as older, delivery.gateway() as newer:
-        old = [push.msgid for push in await asked(delivery, 2)]
+        old = [push.msgid for push in await send_to_a(delivery, 2)]
         older.connect((1, A))
         await older.expect(*((1, msgid) for msgid in old))
         newer.connect((2, A))
@@ -176,12 +178,12 @@ async def test_late_acknowledgements_of_cancelled_and_expired_pushes_count(deliv
     assert (await delivery.verify()).equal
 
 
-async def asked(delivery: DeliveryHarness, count: int) -> list[SendPush]:
-    """So many pushes to A alone."""
+async def send_to_a(delivery: DeliveryHarness, count: int) -> list[SendPush]:
+    """Send so many pushes to device A alone."""
     pushes = [delivery.push(A) for _ in range(count)]
     await delivery.command(*pushes)
     return pushes
 
 
-def of(gateway: GatewayClient, connection: int) -> list[int]:
-    return [got.msgid for got in gateway.received if got.connection == connection]
+def msgids_on(gateway: GatewayClient, connection: int) -> list[int]:
+    return [message.msgid for message in gateway.received if message.connection == connection]

@@ -1,4 +1,4 @@
-"""Outcomes on their way to the log: in columns, with back-pressure, and none is left behind."""
+"""The outcome recorder: columnar batches, back-pressure, and nothing lost at a stop."""
 
 import asyncio
 import contextlib
@@ -20,20 +20,20 @@ from testkit.delivery_records import APP, FAILED, RECEIVED, SENT, START_MS, Numb
 from testkit.event_loop import run_ready_tasks
 
 
-class MoodyLog:
-    """A log that refuses as often as it is told to, or holds appends back."""
+class FaultyLog:
+    """A log whose appends raise the errors in `errors`, the last first, and wait while `open` is not set."""
 
     def __init__(self, log: SqliteLog) -> None:
         self.log = log
-        self.refusals: list[Exception] = []
+        self.errors: list[Exception] = []
         self.open = asyncio.Event()
         self.open.set()
-        self.asked = asyncio.Event()
+        self.append_called = asyncio.Event()
 
     async def append(self, new_records: list[NewRecord]) -> list[int]:
-        self.asked.set()
-        if self.refusals:
-            raise self.refusals.pop()
+        self.append_called.set()
+        if self.errors:
+            raise self.errors.pop()
         await self.open.wait()
         return await self.log.append(new_records)
 
@@ -50,9 +50,9 @@ class MoodyLog:
 
 
 @pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[MoodyLog]:
+async def log(tmp_path: Path) -> AsyncIterator[FaultyLog]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
-    yield MoodyLog(log)
+    yield FaultyLog(log)
     await log.close()
 
 
@@ -62,7 +62,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def recorder(log: MoodyLog, clock: ManualClock) -> OutcomeRecorder:
+def recorder(log: FaultyLog, clock: ManualClock) -> OutcomeRecorder:
     return OutcomeRecorder(EventWriter(log, DeliveryState([0]), clock))  # type: ignore[arg-type]
 
 
@@ -76,19 +76,19 @@ async def running(recorder: OutcomeRecorder) -> AsyncIterator["asyncio.Task[None
         await asyncio.wait_for(task, 10)
 
 
-async def test_queued_outcomes_are_in_the_log_after_a_stop(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_queued_outcomes_are_in_the_log_after_a_stop(log: FaultyLog, recorder: OutcomeRecorder) -> None:
     async with running(recorder):
         recorder.record(0, APP, 7, 1, SENT, START_MS)
     assert await log.rows() == [OutcomeRow(7, NumberedDevice(0, 1), SENT)]
 
 
 async def test_a_stop_waits_for_a_write_in_progress(
-    log: MoodyLog, recorder: OutcomeRecorder, clock: ManualClock
+    log: FaultyLog, recorder: OutcomeRecorder, clock: ManualClock
 ) -> None:
-    log.refusals = [UnavailableError("away"), BusyError("full")]
+    log.errors = [UnavailableError("away"), BusyError("full")]
     async with running(recorder) as task:
         recorder.record(0, APP, 7, 1, SENT, START_MS)
-        await log.asked.wait()
+        await log.append_called.wait()
         task.cancel()
         await run_ready_tasks()
         recorder.record(0, APP, 8, 1, SENT, START_MS)
@@ -99,11 +99,11 @@ async def test_a_stop_waits_for_a_write_in_progress(
     assert await log.rows() == [OutcomeRow(7, NumberedDevice(0, 1), SENT), OutcomeRow(8, NumberedDevice(0, 1), SENT)]
 
 
-async def test_a_flush_waits_for_the_flush_in_progress(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_a_flush_waits_for_the_flush_in_progress(log: FaultyLog, recorder: OutcomeRecorder) -> None:
     log.open.clear()
     recorder.record(0, APP, 7, 1, SENT, START_MS)
     first = asyncio.create_task(recorder.flush())
-    await log.asked.wait()
+    await log.append_called.wait()
     second = asyncio.create_task(recorder.flush())
     await run_ready_tasks()
     assert not second.done()
@@ -113,12 +113,12 @@ async def test_a_flush_waits_for_the_flush_in_progress(log: MoodyLog, recorder: 
 
 
 async def test_a_second_final_outcome_of_a_message_on_a_device_is_not_recorded(
-    log: MoodyLog, recorder: OutcomeRecorder
+    log: FaultyLog, recorder: OutcomeRecorder
 ) -> None:
     log.open.clear()
     recorder.record_final(0, APP, 7, 1, RECEIVED, START_MS)
     flush = asyncio.create_task(recorder.flush())
-    await log.asked.wait()
+    await log.append_called.wait()
     recorder.record_final(0, APP, 7, 1, FAILED, START_MS, "late")
     recorder.record_final(0, APP, 7, 2, FAILED, START_MS, "other device")
     assert recorder.has_unwritten_final(0, 7, 1)
@@ -132,7 +132,7 @@ async def test_a_second_final_outcome_of_a_message_on_a_device_is_not_recorded(
     assert not recorder.has_unwritten_final(0, 7, 1)
 
 
-async def test_callers_wait_while_the_queue_is_at_capacity(log: MoodyLog, recorder: OutcomeRecorder) -> None:
+async def test_callers_wait_while_the_queue_is_at_capacity(log: FaultyLog, recorder: OutcomeRecorder) -> None:
     recorder.record_many(0, APP, 7, range(MAX_ROWS - 1), SENT, START_MS)
     await asyncio.wait_for(recorder.wait_capacity(), 1)
     recorder.record(0, APP, 7, MAX_ROWS, SENT, START_MS)
@@ -145,7 +145,7 @@ async def test_callers_wait_while_the_queue_is_at_capacity(log: MoodyLog, record
 
 
 async def test_reasons_beyond_the_limit_of_the_column_are_recorded_as_other(
-    log: MoodyLog, recorder: OutcomeRecorder
+    log: FaultyLog, recorder: OutcomeRecorder
 ) -> None:
     for number in range(300):
         recorder.record(0, APP, 7, number, FAILED, START_MS, f"reason {number} " + "x" * 500)

@@ -1,4 +1,4 @@
-"""A gateway that hangs without a word, over a real connection, and what becomes of its devices."""
+"""Gateways that hang without closing their connection, over a real socket, and what happens to their devices."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,8 +15,8 @@ KEEPALIVE = Keepalive(silence_s=0.2, answer_s=0.5)
 
 
 @asynccontextmanager
-async def far_away(delivery: DeliveryHarness) -> AsyncIterator[StallingProxy]:
-    """Delivery behind a socket, and the way to it."""
+async def behind_proxy(delivery: DeliveryHarness) -> AsyncIterator[StallingProxy]:
+    """Serve delivery on a socket, behind a proxy that can stall."""
     server = serve([], keepalive=KEEPALIVE)
     for add in delivery.role.servicers:
         add(server)
@@ -32,14 +32,14 @@ async def far_away(delivery: DeliveryHarness) -> AsyncIterator[StallingProxy]:
 async def test_a_hanging_gateway_is_removed_and_its_devices_are_served_by_another(
     delivery: DeliveryHarness,
 ) -> None:
-    """The clock stands still: it is not the bound for last words that lets the other gateway have the device."""
-    async with delivery.running(), far_away(delivery) as way:
-        channel = connect(way.address)
+    """The clock stands still, so it is not the takeover's deadline that lets the other gateway serve the device."""
+    async with delivery.running(), behind_proxy(delivery) as proxy:
+        channel = connect(proxy.address)
         async with delivery.gateway(channel) as hanging, delivery.gateway() as other:
             hanging.connect((1, A))
             first = await delivery.send(A)
             await hanging.expect((1, first))
-            way.stall()
+            proxy.stall()
             second = await delivery.send(A)
             other.connect((2, A))
             await other.expect((2, first), (2, second))
@@ -47,15 +47,15 @@ async def test_a_hanging_gateway_is_removed_and_its_devices_are_served_by_anothe
 
 
 async def test_an_idle_gateway_is_not_removed(delivery: DeliveryHarness) -> None:
-    async with delivery.running(), far_away(delivery) as way:
-        channel = connect(way.address)
-        async with delivery.gateway(channel) as idle:
-            idle.connect((1, A))
+    async with delivery.running(), behind_proxy(delivery) as proxy:
+        channel = connect(proxy.address)
+        async with delivery.gateway(channel) as gateway:
+            gateway.connect((1, A))
             first = await delivery.send(A)
-            await idle.expect((1, first))
+            await gateway.expect((1, first))
             async with asyncio.timeout(TIMEOUT_S):
-                await way.passes(10)
+                await proxy.passes(10)
             second = await delivery.send(A)
-            await idle.expect((1, first), (1, second))
-            assert not idle.task.done()
+            await gateway.expect((1, first), (1, second))
+            assert not gateway.task.done()
         await channel.close()

@@ -1,11 +1,11 @@
-"""A gateway's outbox is bounded, and so is what leaves it at once."""
+"""Gateway streams: the queue and its batches are bounded."""
 
 from array import array
 
 import pytest
 
 from protos.push.v1.push_pb2 import Message
-from services.delivery.android import gateway_stream as streams
+from services.delivery.android import gateway_stream
 from services.delivery.android.gateway_stream import GatewayStream
 from services.runtime.errors import BusyError
 
@@ -46,7 +46,7 @@ async def test_connections_keep_their_message_ids_when_a_send_is_split() -> None
 async def test_a_queue_over_its_byte_budget_is_cleared_and_fails_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "MAX_QUEUED_BYTES", 10_000)
+    monkeypatch.setattr(gateway_stream, "MAX_QUEUED_BYTES", 10_000)
     stream = GatewayStream()
     for msgid in range(100):
         stream.send(Message(content="x" * 1000), 1, array("Q", [1]), array("Q", [msgid]))

@@ -1,70 +1,75 @@
-"""Delivery's state in plain words: what each device has still to get."""
+"""A simple model of delivery's state, against which the real one is compared."""
 
 from dataclasses import dataclass, field
 
 from testkit.delivery_records import NumberedDevice
 
-IdsAt = dict[NumberedDevice, list[int]]
+IdsByDevice = dict[NumberedDevice, list[int]]
 
 
 @dataclass
 class PushModel:
-    """`targets`: message ids by device, over all partitions; `open`: the partitions that have started and not ended;
-    `late`: those that ended with somebody left, who may still say that they have it."""
+    """A push; `targets` holds its message ids by device, over all partitions.
 
-    order: int
+    `active`: partitions that have started and not ended; `ended`: those that were cancelled or finished with devices
+    left, whose late acknowledgements count; `concluded`: (device, message id) with a final outcome.
+    """
+
+    offset: int
     msgid: int
     appkey: str
-    targets: IdsAt
+    targets: IdsByDevice
     partitions: set[int]
-    open: set[int] = field(default_factory=set)
-    late: set[int] = field(default_factory=set)
+    active: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
     started: set[int] = field(default_factory=set)
-    done: set[tuple[NumberedDevice, int]] = field(default_factory=set)
+    concluded: set[tuple[NumberedDevice, int]] = field(default_factory=set)
     cancelled: bool = False
 
     @property
-    def over(self) -> bool:
-        return not self.in_flight and not self.late
+    def is_forgotten(self) -> bool:
+        return not self.is_in_progress and not self.ended
 
     @property
-    def in_flight(self) -> bool:
-        return self.started != self.partitions or bool(self.open)
+    def is_in_progress(self) -> bool:
+        return self.started != self.partitions or bool(self.active)
 
     def start(self, partition: int) -> None:
         if partition in self.partitions - self.started:
             self.started.add(partition)
-            self.open.add(partition)
-            self.close_if_done(partition)
+            self.active.add(partition)
+            self._forget_if_concluded(partition)
 
-    def settle(self, at: NumberedDevice, msgid: int) -> None:
-        if at.partition in self.open | self.late and msgid in self.targets.get(at, ()):
-            self.done.add((at, msgid))
-            self.close_if_done(at.partition)
+    def conclude(self, device: NumberedDevice, msgid: int) -> None:
+        if device.partition in self.active | self.ended and msgid in self.targets.get(device, ()):
+            self.concluded.add((device, msgid))
+            self._forget_if_concluded(device.partition)
 
     def end(self, partition: int) -> None:
-        if partition in self.open:
-            self.open.discard(partition)
-            self.late.add(partition)
+        if partition in self.active:
+            self.active.discard(partition)
+            self.ended.add(partition)
 
-    def close_if_done(self, partition: int) -> None:
-        here = {(at, msgid) for at, ids in self.targets.items() if at.partition == partition for msgid in ids}
-        if here <= self.done:
-            self.open.discard(partition)
-            self.late.discard(partition)
+    def _forget_if_concluded(self, partition: int) -> None:
+        targets = {
+            (device, msgid) for device, ids in self.targets.items() if device.partition == partition for msgid in ids
+        }
+        if targets <= self.concluded:
+            self.active.discard(partition)
+            self.ended.discard(partition)
 
-    def pending(self, at: NumberedDevice) -> list[int]:
-        if at.partition not in self.open or self.cancelled:
+    def pending(self, device: NumberedDevice) -> list[int]:
+        if device.partition not in self.active or self.cancelled:
             return []
-        return sorted(msgid for msgid in self.targets.get(at, ()) if (at, msgid) not in self.done)
+        return sorted(msgid for msgid in self.targets.get(device, ()) if (device, msgid) not in self.concluded)
 
 
 class Model:
-    """Every push there was."""
+    """All pushes by msgid, forgotten ones too."""
 
     def __init__(self) -> None:
         self.pushes: dict[int, PushModel] = {}
 
-    def pending(self, appkey: str, at: NumberedDevice) -> list[int]:
-        pushes = sorted(self.pushes.values(), key=lambda push: push.order)
-        return [msgid for push in pushes if push.appkey == appkey for msgid in push.pending(at)]
+    def pending(self, appkey: str, device: NumberedDevice) -> list[int]:
+        pushes = sorted(self.pushes.values(), key=lambda push: push.offset)
+        return [msgid for push in pushes if push.appkey == appkey for msgid in push.pending(device)]

@@ -1,4 +1,4 @@
-"""The badges that devices were last sent: recorded beside the outcomes, folded, and forgotten when the app is used."""
+"""The last badge of each device: recorded beside outcomes, folded from them, and 0 once the app was used."""
 
 import pytest
 from hypothesis import given
@@ -27,22 +27,22 @@ def outcomes(sent: list[Sent], time_ms: int, appkey: str = APP) -> list[AppOutco
     return columns.batches(appkey)
 
 
-@given(sent=batches, asked=st.integers(0, 80), active=st.integers(0, 8))
-def test_the_last_badge_counts_until_the_app_is_used(sent: list[list[Sent]], asked: int, active: int) -> None:
+@given(sent=batches, queried=st.integers(0, 80), active=st.integers(0, 8))
+def test_the_last_badge_counts_until_the_app_is_used(sent: list[list[Sent]], queried: int, active: int) -> None:
     badges = Badges()
     expected = 0
     for time_ms, batch in enumerate(sent, start=1):
         for some in outcomes(batch, time_ms):
             badges.fold(3, some)
         for number, badge in batch:
-            if number == asked and badge is not None:
+            if number == queried and badge is not None:
                 expected = badge if time_ms > active else 0
-    assert badges.last((APP, 3), asked, active) == expected
-    assert badges.last((APP, 4), asked, active) == badges.last((OTHER_APP, 3), asked, active) == 0
+    assert badges.last((APP, 3), queried, active) == expected
+    assert badges.last((APP, 4), queried, active) == badges.last((OTHER_APP, 3), queried, active) == 0
     again = Badges()
     again.load(badges.dump())
     assert again.dump() == badges.dump()
-    assert again.last((APP, 3), asked, active) == expected
+    assert again.last((APP, 3), queried, active) == expected
 
 
 def test_badges_stay_with_their_rows_when_a_batch_is_split_into_records() -> None:

@@ -1,4 +1,4 @@
-"""What delivery remembers of broadcasts and answers about them, until their time to live is over."""
+"""Broadcasts that delivery knows and answers GetBroadcast for, until they expire."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ A = NumberedDevice(0, 0)
 
 
 async def is_cancelled(delivery: DeliveryHarness, msgid: int, appkey: str = APP) -> bool | None:
-    """None: not known."""
+    """Return whether the broadcast is cancelled; None if it is unknown."""
     stub = DeliveryServiceStub(delivery.server.channel())
     try:
         return bool((await stub.GetBroadcast(GetBroadcastRequest(msgid=msgid, appkey=appkey))).cancelled)

@@ -1,4 +1,4 @@
-"""Writing facts: in the log first, then in the state, and the state has no gaps."""
+"""Facts are written to the log first and then applied to the state, without gaps."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from testkit.event_loop import run_ready_tasks
 
 
 class SlowLog:
-    """Answers an append when it is told to, in whatever order."""
+    """A log that answers each append when the test says so, in any order."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Sequence[int], asyncio.Future[Sequence[int]]]] = []
@@ -36,7 +36,7 @@ class SlowLog:
         future.set_result(offsets)
 
 
-def asked(msgid: int) -> tuple[Record, PushCommand]:
+def requested(msgid: int) -> tuple[Record, PushCommand]:
     send = SendPush(msgid=msgid, appkey=APP, audience=Audience(everyone=Everyone()), period_s=60)
     return Record("push-commands", 0, msgid, b"", b""), PushCommand(meta=Meta(time_ms=START_MS), send=send)
 
@@ -50,13 +50,13 @@ async def test_offsets_never_skip_a_fact_whose_append_is_answered_late() -> None
     log, state = SlowLog(), DeliveryState([0])
     events = EventWriter(log, state, ManualClock(START_MS))  # type: ignore[arg-type]
     for msgid in (1, 2):
-        events.apply(*asked(msgid))
+        events.apply(*requested(msgid))
     writes = [asyncio.create_task(events.write(PUSHES, [start(msgid)])) for msgid in (1, 2)]
     await run_ready_tasks()
     while log.waiting:
         log.answer(-1)
         await run_ready_tasks()
-        held = events.offsets.get(Partition(PUSHES.name, 0), 0)
-        assert held == 2 - len(state.requested)
+        offset = events.offsets.get(Partition(PUSHES.name, 0), 0)
+        assert offset == 2 - len(state.requested)
     await asyncio.gather(*writes)
-    assert (held, state.requested) == (2, {})
+    assert (offset, state.requested) == (2, {})

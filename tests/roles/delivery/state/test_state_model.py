@@ -1,8 +1,7 @@
-"""The state against a plain model, under random commands and facts; and any order of folding gives the same state."""
+"""The state against a simple model, under random commands and facts, and folded in other orders."""
 
 import itertools
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -10,10 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import (
-    AppOutcomes,
     DeliveryFact,
     OutcomeKind,
-    Outcomes,
     PushCancelled,
     PushFact,
     PushFinished,
@@ -31,6 +28,7 @@ from services.runtime.log.port import Record
 from testkit.delivery_records import START_MS, NumberedDevice, listed_audience
 from testkit.examples import examples
 from tests.roles.delivery.state.model import Model, PushModel
+from tests.roles.delivery.state.records import outcomes_fact, parsed
 
 ANDROID, IOS = "1000000001", "1000000002"
 OWNED = (0, 2)
@@ -39,8 +37,8 @@ DEVICES = [NumberedDevice(partition, number) for partition in (*OWNED, FOREIGN) 
 KINDS = [kind for kind in OutcomeKind.values() if kind]
 
 
-class Folding(RuleBasedStateMachine):
-    """Applies each record to the state as it comes and keeps it, to fold all again in other orders."""
+class StateMachine(RuleBasedStateMachine):
+    """Applies each record to the state and the model, and keeps the records to fold them again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,33 +55,35 @@ class Folding(RuleBasedStateMachine):
         self.ends[topic, partition] = offset + 1
         record = Record(topic, partition, offset, b"", message.SerializeToString())
         self.records.append((record, message))
-        apply(self.state, record, message)
+        self.state.apply(record, message)
         return offset
 
     @rule(
         app=st.sampled_from([ANDROID, IOS]),
-        listing=st.lists(st.sampled_from(DEVICES), min_size=1, max_size=6),
+        devices_listed=st.lists(st.sampled_from(DEVICES), min_size=1, max_size=6),
         own_ids=st.booleans(),
     )
-    def ask_for_a_list(self, app: str, listing: list[NumberedDevice], own_ids: bool) -> None:
+    def request_list(self, app: str, devices_listed: list[NumberedDevice], own_ids: bool) -> None:
         msgid = next(self.msgids)
         ids: dict[NumberedDevice, list[int]] = {}
-        for index, at in enumerate(listing):
+        for index, at in enumerate(devices_listed):
             entry = msgid + (index if own_ids else 0)
             if at.partition in OWNED and entry not in ids.setdefault(at, []):
                 ids[at].append(entry)
-        order = self.ask(app, msgid, listed_audience(*listing, own_ids=own_ids), len(listing) if own_ids else 1)
+        offset = self.write_request(
+            app, msgid, listed_audience(*devices_listed, own_ids=own_ids), len(devices_listed) if own_ids else 1
+        )
         here = {at.partition for at, entries in ids.items() if entries}
-        self.model.pushes[msgid] = PushModel(order, msgid, app, ids, here)
+        self.model.pushes[msgid] = PushModel(offset, msgid, app, ids, here)
 
     @rule(app=st.sampled_from([ANDROID, IOS]), matching=st.sets(st.sampled_from(DEVICES)))
-    def ask_for_a_broadcast(self, app: str, matching: set[NumberedDevice]) -> None:
+    def request_broadcast(self, app: str, matching: set[NumberedDevice]) -> None:
         msgid = next(self.msgids)
-        order = self.ask(app, msgid, Audience(everyone=Everyone()), 1)
+        offset = self.write_request(app, msgid, Audience(everyone=Everyone()), 1)
         ids = {at: [msgid] for at in matching if at.partition in OWNED}
-        self.model.pushes[msgid] = PushModel(order, msgid, app, ids, set(OWNED))
+        self.model.pushes[msgid] = PushModel(offset, msgid, app, ids, set(OWNED))
 
-    def ask(self, app: str, msgid: int, audience: Audience, id_count: int) -> int:
+    def write_request(self, app: str, msgid: int, audience: Audience, id_count: int) -> int:
         send = SendPush(
             msgid=msgid,
             id_count=id_count,
@@ -98,18 +98,18 @@ class Folding(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.pushes)
     @rule(data=st.data())
-    def ask_again(self, data: st.DataObject) -> None:
-        again = [
+    def repeat_request(self, data: st.DataObject) -> None:
+        requests = [
             message for record, message in self.records if isinstance(message, PushCommand) and message.HasField("send")
         ]
-        self.write("push-commands", 0, PushCommand.FromString(data.draw(st.sampled_from(again)).SerializeToString()))
+        self.write("push-commands", 0, PushCommand.FromString(data.draw(st.sampled_from(requests)).SerializeToString()))
 
     @precondition(lambda self: self.model.pushes)
     @rule(data=st.data(), app=st.sampled_from([ANDROID, IOS]))
-    def ask_to_cancel(self, data: st.DataObject, app: str) -> None:
+    def request_cancel(self, data: st.DataObject, app: str) -> None:
         push = data.draw(st.sampled_from(list(self.model.pushes.values())))
         self.write("push-commands", 0, PushCommand(cancel=CancelPush(msgid=push.msgid, appkey=app)))
-        if push.appkey == app and push.in_flight:
+        if push.appkey == app and push.is_in_progress:
             push.cancelled = True
 
     @precondition(lambda self: self.model.pushes)
@@ -139,12 +139,12 @@ class Folding(RuleBasedStateMachine):
         return PushFact(meta=meta, msgid=push.msgid, appkey=push.appkey, partition=partition, **kind)  # type: ignore[arg-type]
 
     @rule()
-    def let_a_day_pass(self) -> None:
-        """The log tells it with the next command, here one that changes nothing else."""
+    def pass_a_day(self) -> None:
+        """Advance the time of the log by a command that changes nothing else."""
         self.now_ms += LATE_MS
         self.write("push-commands", 0, PushCommand(meta=Meta(time_ms=self.now_ms)))
         for push in self.model.pushes.values():
-            push.late.clear()
+            push.ended.clear()
 
     @precondition(lambda self: self.model.pushes)
     @rule(data=st.data(), partition=st.sampled_from(OWNED), app=st.sampled_from([ANDROID, IOS]))
@@ -159,30 +159,30 @@ class Folding(RuleBasedStateMachine):
         rows = [
             (push.msgid + index, number, kind, push) for push, index, number, kind in drawn if partition in push.started
         ]
-        self.write("deliveries", partition, outcomes(app, [row[:3] for row in rows]))
+        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows]))
         for msgid, number, kind, push in rows:
             is_end = kind in FINAL_OUTCOMES or (kind == OutcomeKind.OUTCOME_KIND_SENT and app == IOS)
             if push.appkey == app and is_end:
-                push.settle(NumberedDevice(partition, number), msgid)
+                push.conclude(NumberedDevice(partition, number), msgid)
 
     @invariant()
-    def every_device_has_the_same_to_get(self) -> None:
+    def every_device_has_the_same_pending_messages(self) -> None:
         for app in (ANDROID, IOS):
             for at in DEVICES:
                 found = [msgid for msgid, _ in self.state.pending(DeviceAddress(app, *at))]
                 assert found == self.model.pending(app, at)
 
     @invariant()
-    def what_is_over_is_gone(self) -> None:
-        active = {push.msgid for push in self.model.pushes.values() if not push.over}
-        assert self.state.started.keys() | self.state.requested.keys() == active
+    def only_pushes_that_are_not_forgotten_are_stored(self) -> None:
+        stored = {push.msgid for push in self.model.pushes.values() if not push.is_forgotten}
+        assert self.state.started.keys() | self.state.requested.keys() == stored
         assert self.state.pending_cancels.keys() == {
-            m for m in active if self.model.pushes[m].cancelled and self.model.pushes[m].in_flight
+            m for m in stored if self.model.pushes[m].cancelled and self.model.pushes[m].is_in_progress
         }
         for push in self.model.pushes.values():
             pending = {msgid for at in DEVICES for msgid in (push.pending(at) if not push.cancelled else [])}
             assert all(found and found.msgid == push.msgid for found in map(self.state.push_of, pending))
-            if push.over:
+            if push.is_forgotten:
                 assert self.state.push_of(push.msgid) is None
 
     @rule()
@@ -195,36 +195,36 @@ class Folding(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def fold_in_another_order(self, data: st.DataObject) -> None:
-        """Commands first; of each partition the audiences before the outcomes; else as it may come."""
+        """Fold commands first and each partition's audiences before its outcomes, partitions in random order."""
         rebuilt = DeliveryState(OWNED)
-        lines = [
+        queues = [
             [pair for pair in self.records if pair[0].topic == "pushes" and pair[0].partition == partition]
             + [pair for pair in self.records if pair[0].topic == "deliveries" and pair[0].partition == partition]
             for partition in OWNED
         ]
         if data.draw(st.booleans()):
-            lines = [
+            queues = [
                 [pair for pair in self.records if pair[0].topic != "push-commands" and pair[0].partition == partition]
                 for partition in OWNED
             ]
         for record, _ in self.records:
             if record.topic == "push-commands":
-                apply(rebuilt, record, PushCommand.FromString(record.value))
-        while any(lines):
-            line = data.draw(st.sampled_from([line for line in lines if line]))
-            record, message = line.pop(0)
-            apply(rebuilt, record, message)
+                rebuilt.apply(record, PushCommand.FromString(record.value))
+        while any(queues):
+            queue = data.draw(st.sampled_from([queue for queue in queues if queue]))
+            record, message = queue.pop(0)
+            rebuilt.apply(record, message)
         assert serialization.digest(rebuilt) == serialization.digest(self.state)
 
     @rule(taken=st.integers(0, 6))
-    def begin_a_snapshot(self, taken: int) -> None:
+    def begin_snapshot(self, taken: int) -> None:
         blobs = serialization.dump(self.state)
         self.snapshot = len(self.records), list(itertools.islice(blobs, taken)), blobs
 
     @precondition(lambda self: self.snapshot is not None)
     @rule()
-    def end_the_snapshot(self) -> None:
-        """Its offsets are those of its beginning, while some of its blobs are newer."""
+    def end_snapshot(self) -> None:
+        """Load a snapshot whose offsets are of its beginning and some blobs newer, and fold the records since."""
         assert self.snapshot is not None
         start, taken, rest = self.snapshot
         self.snapshot = None
@@ -234,8 +234,8 @@ class Folding(RuleBasedStateMachine):
         assert serialization.digest(loaded) == serialization.digest(self.state)
 
     @rule(data=st.data())
-    def fold_the_tail_again(self, data: st.DataObject) -> None:
-        """A snapshot's offsets may lie before what its blobs hold."""
+    def fold_the_last_records_again(self, data: st.DataObject) -> None:
+        """Fold records once more that a snapshot holds already; the state stays the same."""
         start = data.draw(st.integers(0, len(self.records)))
         loaded = loaded_from(self.state)
         self.fold_since(start, loaded)
@@ -245,33 +245,7 @@ class Folding(RuleBasedStateMachine):
         for topic in ("push-commands", "pushes", "deliveries"):
             for record, _ in self.records[start:]:
                 if record.topic == topic:
-                    apply(state, record, parsed(record))
-
-
-def apply(state: DeliveryState, record: Record, message: object) -> None:
-    state.apply(record, message)
-
-
-def parsed(record: Record) -> PushCommand | PushFact | DeliveryFact:
-    types: dict[str, type[PushCommand | PushFact | DeliveryFact]] = {
-        "push-commands": PushCommand,
-        "pushes": PushFact,
-        "deliveries": DeliveryFact,
-    }
-    return types[record.topic].FromString(record.value)
-
-
-def outcomes(app: str, rows: Sequence[tuple[int, int, int]]) -> DeliveryFact:
-    count = len(rows)
-    columns = AppOutcomes(
-        appkey=app,
-        msgids=struct.pack(f"<{count}Q", *(row[0] for row in rows)),
-        numbers=struct.pack(f"<{count}I", *(row[1] for row in rows)),
-        kinds=bytes(row[2] for row in rows),
-        times_ms=struct.pack(f"<{count}q", *[START_MS] * count),
-        reason_indexes=bytes(count),
-    )
-    return DeliveryFact(outcomes=Outcomes(apps=[columns]))
+                    state.apply(record, parsed(record))
 
 
 def loaded_from(state: DeliveryState) -> DeliveryState:
@@ -292,7 +266,7 @@ def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
     assert BitmapAudience(1, ranges, singles).dump() == BitmapAudience(1, singles, ranges).dump()
 
 
-Folding.TestCase.settings = settings(
+StateMachine.TestCase.settings = settings(
     max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-TestFolding = Folding.TestCase
+TestStateMachine = StateMachine.TestCase

@@ -1,0 +1,85 @@
+"""Commands: repeated and unreadable ones, and audiences that targeting cannot resolve."""
+
+from protos.push.v1.push_pb2 import CancelPush
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.runtime.log.port import NewRecord, Partition
+from testkit.delivery_records import RECEIVED, NumberedDevice, OutcomeRow, stag_audience
+from testkit.delivery_role import DeliveryHarness
+from testkit.event_loop import run_ready_tasks
+
+A = NumberedDevice(0, 0)
+
+
+async def test_a_command_that_is_in_the_log_twice_starts_one_push(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        push, concluded = delivery.push(A), delivery.push(A)
+        await delivery.command(push, concluded, push)
+        gateway.acknowledge((concluded.msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(concluded.msgid, A, RECEIVED))
+        await delivery.command(push, concluded)
+        marker = await delivery.send(A)
+        await gateway.expect((1, push.msgid), (1, concluded.msgid), (1, marker))
+    for snapshot in (delivery.read_snapshot(), None):
+        delivery.write_snapshot(snapshot)
+        async with delivery.running():
+            await delivery.command(push, concluded)
+            assert set((await delivery.start_counts()).values()) == {1}
+    assert (await delivery.verify()).equal
+
+
+async def test_an_unreadable_command_becomes_a_dead_letter_and_the_next_is_decided(delivery: DeliveryHarness) -> None:
+    no_audience = delivery.push(A)
+    no_audience.ClearField("audience")
+    torn = delivery.push(A)
+    torn.audience.devices.numbers = b"123"
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        await delivery.log.append([NewRecord(PUSH_COMMANDS.name, 0, b"", b"\xff\xff\xff")])
+        await delivery.command(no_audience, torn)
+        msgid = await delivery.send(A)
+        await gateway.expect((1, msgid))
+        dead_letters = (delivery.directory / "dead-letters" / "delivery.jsonl").read_text().splitlines()
+        assert len(dead_letters) == 3
+    assert (await delivery.verify()).equal
+
+
+async def test_pushes_wait_while_targeting_is_unavailable_and_then_start_in_order(delivery: DeliveryHarness) -> None:
+    async with delivery.running():
+        await delivery.register(A)
+    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        first, second = delivery.push(), delivery.push(A)
+        await delivery.command(first, second, wait_applied=False)
+        await delivery.advance(5, steps=5)
+        assert gateway.received == []
+        delivery.show_targeting()
+        await delivery.advance(1)
+        await gateway.expect((1, first.msgid), (1, second.msgid))
+
+
+async def test_a_push_whose_audience_targeting_refuses_is_sent_to_no_device(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        refused = delivery.push(audience=stag_audience("x"))
+        refused.audience.filter.activity.add(days=12345)
+        await delivery.command(refused)
+        assert [fact.started.count for fact in await delivery.push_facts() if fact.msgid == refused.msgid] == [0, 0]
+        marker = await delivery.send(A)
+        await gateway.expect((1, marker))
+
+
+async def test_facts_name_the_command_that_caused_them(delivery: DeliveryHarness) -> None:
+    async with delivery.running():
+        (offset,) = await delivery.command(push := delivery.push(A))
+        (cancelled_at,) = await delivery.command(CancelPush(msgid=push.msgid, appkey=push.appkey))
+        causes = [(fact.meta.writer, fact.meta.cause.offset) for fact in await delivery.push_facts()]
+        assert causes == [("delivery", offset), ("delivery", cancelled_at)]
+        assert all(fact.meta != Meta() and len(fact.meta.event_id) == 16 for fact in await delivery.push_facts())
+        assert (await delivery.log.ends([Partition(PUSHES.name, 1)]))[Partition(PUSHES.name, 1)] == 0
