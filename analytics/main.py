@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analytics.projection import Filling, Store, connect, open_ingestion
+from analytics.projection import AnalyticsStore, DeferredIngestion, connect, open_ingestion
 from analytics.replay import fill, rebuild, verify
 from analytics.server import AnalyticsServicer
 from analytics.settings import ROLE_NAME, AnalyticsSettings
@@ -13,11 +13,11 @@ from services.domain.role import BuiltRole, ReplaySupport, RoleContext, RoleDefi
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
-_PATIENCE_S = 5.0
+_READY_WITHIN_S = 5.0
 
 
 def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
-    """Wire the role: hold the store open, fill it from the log, answer audits."""
+    """Wire the role: the store, its ingestion, prewarming of counts, and the servicer of audits and statistics."""
     clickhouse = connect(settings)
     ingestion = open_ingestion(settings, context.log, clickhouse, settings.offsets_file())
     servicer = AnalyticsServicer(
@@ -26,13 +26,15 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
         ack_delay_ms=settings.ack_delay_s * 1000,
         others=_others(settings, context),
     )
-    patience_s = _PATIENCE_S if settings.clickhouse_url else None
+    ready_within_s = _READY_WITHIN_S if settings.clickhouse_url else None
     is_first = settings.shard == 0
-    store = Store(clickhouse, settings.history_days, settings.zone(), is_first=is_first, patience_s=patience_s)
-    preparing = [Prewarm(clickhouse, context.clock, settings.zone())] if is_first else []
+    store = AnalyticsStore(
+        clickhouse, settings.history_days, settings.zone(), is_first=is_first, ready_within_s=ready_within_s
+    )
+    prewarm = [Prewarm(clickhouse, context.clock, settings.zone())] if is_first else []
     return BuiltRole(
         ROLE_NAME,
-        services=[store, Filling(store, ingestion, patience_s), *preparing],
+        services=[store, DeferredIngestion(store, ingestion, ready_within_s), *prewarm],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

@@ -1,4 +1,4 @@
-"""Analytics' projection: the store in ClickHouse, and the ingestion that fills it from the log."""
+"""The services of analytics' projection: the store in ClickHouse, and the ingestion that fills it from the log."""
 
 import asyncio
 import contextlib
@@ -12,17 +12,17 @@ from analytics.settings import DATABASE, ROLE_NAME, AnalyticsSettings
 from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import check_migrated, migrate
-from analytics.store.retention import keep
+from analytics.store.retention import apply_retention
 from services.runtime.log.port import Log
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 
 
-class Store:
-    """A service that holds the analytics store open, with every migration applied and old rows going away.
+class AnalyticsStore:
+    """A service that opens the analytics store, migrates it, and sets how long rows are kept.
 
-    Of several instances the first sees to that, and the others wait for its migrations. Whoever starts after it waits
-    for a server `patience_s` at most: pushes do not wait for statistics.
+    Only the first of several instances migrates; the others wait for its migrations. With `ready_within_s` the service
+    is ready after that time even if no server answers, so that the roles that deliver pushes start without analytics.
     """
 
     name = "analytics store"
@@ -34,17 +34,17 @@ class Store:
         zone: ZoneInfo,
         *,
         is_first: bool = True,
-        patience_s: float | None = None,
+        ready_within_s: float | None = None,
     ) -> None:
         self.opened = asyncio.Event()
         self._clickhouse = clickhouse
         self._is_first = is_first
         self._history_days = history_days
         self._zone = zone
-        self._patience_s = patience_s
+        self._ready_within_s = ready_within_s
 
     async def run(self, ready: asyncio.Event) -> None:
-        with ready_after(self._patience_s, ready):
+        with ready_within(self._ready_within_s, ready):
             try:
                 await retry_until_available("the analytics store does not answer", self._open)
                 self.opened.set()
@@ -59,50 +59,51 @@ class Store:
             await check_migrated(self._clickhouse)
             return
         await migrate(self._clickhouse)
-        await keep(self._clickhouse, self._history_days)
+        await apply_retention(self._clickhouse, self._history_days)
         await count_days(self._clickhouse, self._zone)
 
 
-class Filling:
-    """A service: the ingestion, once the store is open."""
+class DeferredIngestion:
+    """A service that starts the ingestion once the store is open; `ready_within_s` as for AnalyticsStore."""
 
     name = Ingestion.name
 
-    def __init__(self, store: Store, ingestion: Ingestion, patience_s: float | None = None) -> None:
+    def __init__(self, store: AnalyticsStore, ingestion: Ingestion, ready_within_s: float | None = None) -> None:
         self._store = store
         self._ingestion = ingestion
-        self._patience_s = patience_s
+        self._ready_within_s = ready_within_s
 
     async def run(self, ready: asyncio.Event) -> None:
-        with ready_after(self._patience_s, ready):
+        with ready_within(self._ready_within_s, ready):
             await self._store.opened.wait()
             await self._ingestion.run(ready)
 
 
 @contextlib.contextmanager
-def ready_after(patience_s: float | None, ready: asyncio.Event) -> Iterator[None]:
-    """Say ready when so much time went by, whatever else is said."""
-    if patience_s is None:
+def ready_within(seconds: float | None, ready: asyncio.Event) -> Iterator[None]:
+    """Set `ready` after this many seconds at the latest; None: leave it to the body."""
+    if seconds is None:
         yield
         return
-    saying = asyncio.get_running_loop().call_later(patience_s, ready.set)
+    timer = asyncio.get_running_loop().call_later(seconds, ready.set)
     try:
         yield
     finally:
-        saying.cancel()
+        timer.cancel()
 
 
 def connect(settings: AnalyticsSettings) -> ClickHouse:
-    """The store that the settings name, not opened yet."""
+    """Return the store of the settings, not opened yet."""
     path = urlsplit(settings.clickhouse_url or "").path
     return ClickHouse(settings.clickhouse_url, settings.state_dir(ROLE_NAME) / "chdb", path.strip("/") or DATABASE)
 
 
-def open_ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, offsets: Path) -> Ingestion:
+def open_ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, offsets_file: Path) -> Ingestion:
+    """Return the ingestion of this instance's share of the log; `offsets_file` holds how far it has come."""
     return Ingestion(
         log,
         clickhouse,
-        offsets,
+        offsets_file,
         DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
         sources(settings.partitions, settings.shard, settings.shards),
         instance=f"{settings.shard}/{settings.shards}",

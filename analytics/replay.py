@@ -1,4 +1,4 @@
-"""Replays of analytics: the store is built again from the log, to replace the live one or to be compared with it."""
+"""Replays of analytics: rebuild the store from the log, to replace the live one, compare it, or keep it beside it."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,11 +6,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from analytics.digest import digest
 from analytics.ingestion.ingestion import sources
 from analytics.projection import connect, open_ingestion
 from analytics.settings import ROLE_NAME, AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.digest import digest
 from analytics.store.migrate import migrate
 from services.runtime.errors import InputError
 from services.runtime.log.port import Log, Partition
@@ -19,7 +19,7 @@ from services.runtime.process.settings import PREFIX
 from services.runtime.projection.replay import ReplayComparison, to_fold
 
 PAST = "_past"
-"""Suffix of the database that holds the state of an earlier moment."""
+"""Suffix of the database with the state of an earlier moment."""
 
 _DAY_MS = 86_400_000
 
@@ -31,17 +31,19 @@ async def rebuild(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
-    """Empty the store and fill it from the log up to the ends; returns its digest. The role must not be running.
+    """Empty the store and fill it from the log up to the ends; return its digest. The role must not be running.
 
-    What the log no longer has is gone then: earlier states of devices that were compacted away, for one. Of several
-    instances this one fills its share, and every other one its own at its next start.
+    Rows of records that were compacted away, such as earlier device states, are lost. With several instances, this one
+    fills its share only, and every other instance fills its own at its next start.
     """
     clickhouse = connect(settings)
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        on_total(_all(settings, ends))
-        return await _filled(settings, log, clickhouse, settings.offsets_file(), ends, on_batch, _kept_ms(settings))
+        on_total(_record_count(settings, ends))
+        return await _fold(
+            settings, log, clickhouse, settings.offsets_file(), ends, on_batch, _retained_since_ms(settings)
+        )
     finally:
         await clickhouse.close()
 
@@ -54,18 +56,18 @@ async def fill(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
-    """Fill a store of its own up to the ends, with what all instances read, and leave it there; returns its digest.
+    """Fill a separate store up to the ends with the partitions of all instances; return its digest.
 
-    With chdb it is in the directory; on a server it is the database with `_past` after the name, emptied before.
+    With chdb the store is in the directory; on a server it is the database with the suffix `_past`, emptied before.
     """
     settings = msgspec.structs.replace(settings, shard=0, shards=1)
     clickhouse = ClickHouse(settings.clickhouse_url, directory / "chdb", f"{connect(settings).database}{PAST}")
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        on_total(_all(settings, ends))
+        on_total(_record_count(settings, ends))
         offsets = directory / "offsets.db"
-        return await _filled(settings, log, clickhouse, offsets, ends, on_batch, _kept_ms(settings))
+        return await _fold(settings, log, clickhouse, offsets, ends, on_batch, _retained_since_ms(settings))
     finally:
         await clickhouse.close()
 
@@ -77,23 +79,23 @@ async def verify(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> ReplayComparison:
-    """Fill the store up to the ends and compare it with another one, filled from nothing in a database beside it.
+    """Fill the store up to the ends and compare it with a second database, filled from the log's beginning.
 
-    InputError: several instances fill the store, so this one cannot bring it to the ends.
+    InputError: several instances fill the store, so this one alone cannot bring it to the ends.
     """
     if settings.shards > 1:
         raise InputError(f"--verify cannot compare a store that several instances fill: {PREFIX}SHARDS is more than 1")
-    since_ms = _kept_ms(settings)
+    since_ms = _retained_since_ms(settings)
     clickhouse = connect(settings)
     await clickhouse.open()
     try:
-        live = await _filled(settings, log, clickhouse, settings.offsets_file(), ends, lambda count: None, since_ms)
+        live = await _fold(settings, log, clickhouse, settings.offsets_file(), ends, lambda count: None, since_ms)
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
-            on_total(_all(settings, ends))
+            on_total(_record_count(settings, ends))
             with TemporaryDirectory(dir=settings.state_dir(ROLE_NAME)) as work:
-                rebuilt = await _filled(settings, log, beside, Path(work) / "offsets.db", ends, on_batch, since_ms)
+                rebuilt = await _fold(settings, log, beside, Path(work) / "offsets.db", ends, on_batch, since_ms)
             await beside.drop()
         finally:
             await beside.close()
@@ -102,24 +104,24 @@ async def verify(
         await clickhouse.close()
 
 
-async def _filled(
+async def _fold(
     settings: AnalyticsSettings,
     log: Log,
     clickhouse: ClickHouse,
-    offsets: Path,
+    offsets_file: Path,
     ends: Mapping[Partition, int],
     on_batch: Callable[[int], None],
     since_ms: int,
 ) -> str:
     await migrate(clickhouse)
-    await open_ingestion(settings, log, clickhouse, offsets).apply_until(ends, on_batch)
+    await open_ingestion(settings, log, clickhouse, offsets_file).apply_until(ends, on_batch)
     return await digest(clickhouse, since_ms)
 
 
-def _all(settings: AnalyticsSettings, ends: Mapping[Partition, int]) -> int:
+def _record_count(settings: AnalyticsSettings, ends: Mapping[Partition, int]) -> int:
     return to_fold(ends, sources(settings.partitions, settings.shard, settings.shards), {})
 
 
-def _kept_ms(settings: AnalyticsSettings) -> int:
-    """From when on nothing was dropped for its age: a day later than must be, as both stores drop in their own time."""
+def _retained_since_ms(settings: AnalyticsSettings) -> int:
+    """Return since when both stores have all rows: one day less than retention, as ClickHouse drops rows at merges."""
     return SystemClock().now_ms() - (settings.history_days - 1) * _DAY_MS

@@ -1,4 +1,4 @@
-"""Answers audits, statistics and pages of acknowledgements from the store."""
+"""gRPC servicer that answers audits, statistics and pages of acknowledgements from the store."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -7,14 +7,14 @@ from zoneinfo import ZoneInfo
 
 from analytics.acks.positions import decode, encode
 from analytics.acks.reader import AckReader
-from analytics.audit.app import Span, audit_app
+from analytics.audit.app import TimeRange, audit_app
 from analytics.audit.device import audit_device
 from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import find_push, no_such_push
 from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import Ingestion
 from analytics.statistics.answers import answer
-from analytics.statistics.question import Question
+from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
@@ -50,7 +50,7 @@ _MAX_LINES = 1000
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
-    """Audits and statistics take in what is in the log when the call comes; acknowledgements need not."""
+    """Audits and statistics first ingest the log up to its end; pages of acknowledgements do not need that."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         ack_delay_ms: int,
         others: "Sequence[AnalyticsServiceAsyncStub]" = (),
     ) -> None:
-        """`others`: the other instances, which fill the same store from the other partitions."""
+        """`others`: the other instances, which ingest the other partitions into the same store."""
         self._ingestion = ingestion
         self._clickhouse = clickhouse
         self._clock = clock
@@ -78,7 +78,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         try:
             audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
         except NotFoundError as error:
-            raise _missing(error, behind) from None
+            raise _not_found(error, behind) from None
         audit.records_behind = behind
         return audit
 
@@ -89,7 +89,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         try:
             audit = await audit_device(self._clickhouse, request.appkey, request.token)
         except NotFoundError as error:
-            raise _missing(error, behind) from None
+            raise _not_found(error, behind) from None
         audit.records_behind = behind
         return audit
 
@@ -101,8 +101,8 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         if not 0 < request.limit <= _MAX_LINES:
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
         behind = await self._catch_up()
-        span = Span(request.from_ms, request.to_ms)
-        audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
+        time_range = TimeRange(request.from_ms, request.to_ms)
+        audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
         audit.records_behind = behind
         return audit
 
@@ -116,7 +116,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         behind = await self._catch_up()
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
-            raise _missing(no_such_push(request.msgid), behind)
+            raise _not_found(no_such_push(request.msgid), behind)
         async with export(self._clickhouse, push, request.msgid, FORMATS[request.format], self._zone) as exported:
             yield ExportPushResponse(rows=exported.rows, records_behind=behind)
             async for piece in exported.pieces:
@@ -131,25 +131,25 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         now_ms = self._clock.now_ms()
         visible_ms = now_ms - self._ack_delay_ms
         ends = self._ingestion.ends(DELIVERIES)
-        await self._ingestion.know_pushes(visible_ms)
+        await self._ingestion.ingest_push_commands(visible_ms)
         reader = AckReader(
             *(self._clickhouse, request.appkey, self._partitions, ends, self._catch_up),
             now_ms=now_ms,
             visible_ms=visible_ms,
         )
         page = await reader.page(start, request.limit)
-        return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.places), has_more=page.has_more)
+        return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.positions), has_more=page.has_more)
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
-        question = Question.of(request, self._clock.now_ms(), self._zone)
+        query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
         await self._catch_up()
-        return await answer(self._clickhouse, question)
+        return await answer(self._clickhouse, query)
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         return CatchUpResponse(records_behind=await self._ingestion.catch_up())
 
     async def _catch_up(self) -> int:
-        """Take in everything that is in the log now, here and elsewhere; returns how many records were missing then."""
+        """Have all instances ingest what is in the log now; return how many records are missing after that."""
         others = asyncio.gather(*(other.CatchUp(CatchUpRequest()) for other in self._others))
         behind, answers = await asyncio.gather(self._ingestion.catch_up(), others)
         return behind + sum(answer.records_behind for answer in answers)
@@ -160,7 +160,8 @@ def _check_msgid(msgid: int) -> None:
         raise InputError("msgid is not a message id")
 
 
-def _missing(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:
+def _not_found(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:
+    """Return the error, or UnavailableError while records are missing that may contain what was looked for."""
     if behind:
         return UnavailableError(f"analytics is {behind} records behind the event log; try again later")
     return error

@@ -1,4 +1,4 @@
-"""Analytics' settings."""
+"""Settings of the analytics role."""
 
 from pathlib import Path
 from typing import Annotated

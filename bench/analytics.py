@@ -31,7 +31,7 @@ from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import Ingestion, sources
 from analytics.statistics.answers import answer
 from analytics.statistics.logins import count_days
-from analytics.statistics.question import Question
+from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from bench.analytics_facts import APP, FIRST_ID, LOGIN, PARTITIONS, History
@@ -182,7 +182,7 @@ def questions(history: History, clickhouse: ClickHouse, ingestion: Ingestion) ->
 
     def statistic(kind: StatisticsKind.ValueType, **fields: Any) -> Ask:
         request = StatisticsRequest(appkey=APP, kind=kind, **fields)
-        question = Question.of(request, history.now_ms, ZONE)
+        question = StatisticsQuery.of(request, history.now_ms, ZONE)
         return lambda: answer(clickhouse, question)
 
     def page() -> Awaitable[object]:

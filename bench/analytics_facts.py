@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
-from analytics.ingestion.attributes import ATTRIBUTES
+from analytics.store.columns import ATTRIBUTES
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes, PushFact, PushStarted
 from protos.push.v1.push_pb2 import Audience, Everyone, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID

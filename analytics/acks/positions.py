@@ -1,4 +1,4 @@
-"""Where a reader of acknowledgements is: the next record, and the place in it, of each partition; as opaque text."""
+"""Read positions of acknowledgements: how far each partition was read, and their encoding as opaque text."""
 
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -16,29 +16,31 @@ _LONGEST = 64 * 1024
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Place(NamedTuple):
-    """The first record of a partition, and the row in it, that was not read yet. The log alone decides, so places
-    outlive any rebuild."""
+class ReadPosition(NamedTuple):
+    """The first record of a partition, and the row in it, that was not read yet.
+
+    Both come from the log alone, so positions stay valid when the store is rebuilt.
+    """
 
     offset: int
     row: int
 
 
-Places = Mapping[int, Place]
-"""By partition; one that is missing is read from its beginning."""
+ReadPositions = Mapping[int, ReadPosition]
+"""Positions by partition; a partition that is missing is read from its beginning."""
 
 
-def encode(appkey: str, places: Places) -> str:
-    """Text of the characters of base64 for URLs."""
-    if not places:
+def encode(appkey: str, positions: ReadPositions) -> str:
+    """Return the positions as text in URL-safe base64, with a checksum of the app and the positions."""
+    if not positions:
         return START
-    flat = [number for partition, place in sorted(places.items()) for number in (partition, *place)]
+    flat = [number for partition, position in sorted(positions.items()) for number in (partition, *position)]
     body = msgspec.msgpack.encode(flat)
     return urlsafe_b64encode(_check(appkey, body) + body).decode().rstrip("=")
 
 
-def decode(appkey: str, text: str) -> dict[int, Place]:
-    """InputError: `encode` did not make this text for this app."""
+def decode(appkey: str, text: str) -> dict[int, ReadPosition]:
+    """Return the positions of a text. InputError: `encode` did not return this text for this app."""
     if text == START:
         return {}
     try:
@@ -46,13 +48,13 @@ def decode(appkey: str, text: str) -> dict[int, Place]:
         flat = msgspec.msgpack.decode(blob[_CHECK_BYTES:], type=list[_Number])
     except (ValueError, msgspec.DecodeError):
         flat = []
-    places = {
-        partition: Place(offset, index)
+    positions = {
+        partition: ReadPosition(offset, index)
         for partition, offset, index in zip(flat[::3], flat[1::3], flat[2::3], strict=False)
     }
-    if not all(one < other for one, other in pairwise(places)) or encode(appkey, places) != text:
+    if not all(one < other for one, other in pairwise(positions)) or encode(appkey, positions) != text:
         raise InputError("pos is no position that was given out for this app")
-    return places
+    return positions
 
 
 def _check(appkey: str, body: bytes) -> bytes:

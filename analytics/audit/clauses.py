@@ -1,11 +1,11 @@
-"""The clauses of a filter, each held against one device."""
+"""Evaluates each clause of a filter for one device."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from analytics.audit import expression
-from analytics.audit.device_states import State
-from analytics.audit.enum_names import enum_name
-from analytics.audit.timeline import joined
+from analytics.audit import audience_text
+from analytics.audit.device_states import DeviceState
+from analytics.audit.timeline import comma_joined
+from analytics.store.enum_names import enum_name
 from protos.analytics.v1.analytics_pb2 import Clause
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -25,8 +25,11 @@ _HOLDS: Mapping[int, Callable[[int, int], bool]] = {
 }
 
 
-def clauses(rule: Filter, device: State, opens: Mapping[int, int]) -> list[Clause]:
-    """All of them have to hold; none for everyone. `opens` are the device's app opens by the number of days."""
+def clauses(rule: Filter, device: DeviceState, opens: Mapping[int, int]) -> list[Clause]:
+    """Return every clause with its result; none for an audience of all devices. All must hold for the filter to match.
+
+    `opens`: the device's app opens within each number of days that the filter asks for.
+    """
     return [
         *_tag_clauses(rule, device),
         *_stag_clauses(rule, device),
@@ -36,47 +39,47 @@ def clauses(rule: Filter, device: State, opens: Mapping[int, int]) -> list[Claus
     ]
 
 
-def _tag_clauses(rule: Filter, device: State) -> Iterator[Clause]:
-    found = joined(*(f"tag {tag}" for tag in sorted(device.tags))) or "no tags"
+def _tag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
+    found = comma_joined(*(f"tag {tag}" for tag in sorted(device.tags))) or "no tags"
     if rule.tags:
         holds = _any_group((group.tags for group in rule.tags), device.tags)
-        yield Clause(text=expression.groups(expression.tag_names(rule.tags)), holds=holds, found=found)
+        yield Clause(text=audience_text.groups(audience_text.tag_names(rule.tags)), holds=holds, found=found)
     if rule.not_tags:
         holds = not _any_group((group.tags for group in rule.not_tags), device.tags)
-        yield Clause(text=expression.negated(expression.tag_names(rule.not_tags)), holds=holds, found=found)
+        yield Clause(text=audience_text.negated(audience_text.tag_names(rule.not_tags)), holds=holds, found=found)
 
 
-def _stag_clauses(rule: Filter, device: State) -> Iterator[Clause]:
-    found = joined(*(f'stag "{stag}"' for stag in sorted(device.stags))) or "no stags"
+def _stag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
+    found = comma_joined(*(f'stag "{stag}"' for stag in sorted(device.stags))) or "no stags"
     if rule.stags:
         holds = _any_group((group.stags for group in rule.stags), device.stags)
-        yield Clause(text=expression.groups(expression.stag_names(rule.stags)), holds=holds, found=found)
+        yield Clause(text=audience_text.groups(audience_text.stag_names(rule.stags)), holds=holds, found=found)
     if rule.not_stags:
         holds = not _any_group((group.stags for group in rule.not_stags), device.stags)
-        yield Clause(text=expression.negated(expression.stag_names(rule.not_stags)), holds=holds, found=found)
+        yield Clause(text=audience_text.negated(audience_text.stag_names(rule.not_stags)), holds=holds, found=found)
 
 
 def _any_group(groups: Iterable[Sequence[int] | Sequence[str]], have: Collection[int | str]) -> bool:
     return any(all(wanted in have for wanted in group) for group in groups)
 
 
-def _attribute(clause: AttributeClause, device: State) -> Clause:
+def _attribute(clause: AttributeClause, device: DeviceState) -> Clause:
     name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
     value = device.attribute(name)
     within = value != "" and value in clause.values
     return Clause(
-        text=expression.attribute(clause), holds=within != clause.negated, found=f"{name} {value or 'unknown'}"
+        text=audience_text.attribute(clause), holds=within != clause.negated, found=f"{name} {value or 'unknown'}"
     )
 
 
 def _activity(clause: ActivityClause, opens: int) -> Clause:
     holds = _HOLDS.get(clause.comparison)
     known = holds is not None and holds(opens, clause.opens)
-    return Clause(text=expression.activity(clause), holds=known, found=f"{opens} app opens")
+    return Clause(text=audience_text.activity(clause), holds=known, found=f"{opens} app opens")
 
 
-def _model(clause: ModelClause, device: State) -> Clause:
+def _model(clause: ModelClause, device: DeviceState) -> Clause:
     brand, model = device.attribute("brand"), device.attribute("model")
     within = model != "" and (brand, model) in [(pair.brand, pair.model) for pair in clause.pairs]
     found = f"model {brand or 'unknown'} {model or 'unknown'}"
-    return Clause(text=expression.model(clause), holds=within != clause.negated, found=found)
+    return Clause(text=audience_text.model(clause), holds=within != clause.negated, found=found)

@@ -1,4 +1,4 @@
-"""What happened to one device: what was asked for and by whom, its states, sessions and messages."""
+"""The audit of one device: the commands to it with their origins, its states, sessions, pushes and messages."""
 
 from base64 import b64decode
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap
 
-from analytics.audit.device_states import LATEST, State, device_states, state_entries
-from analytics.audit.timeline import entry, in_order, joined, source
+from analytics.audit.device_states import LATEST, DeviceState, device_states, state_entries
+from analytics.audit.timeline import by_time, comma_joined, entry, origin_text
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
 from services.runtime.errors import NotFoundError
@@ -47,7 +47,7 @@ _SESSION_EVENTS = {
 }
 
 
-class Command(NamedTuple):
+class CommandRecord(NamedTuple):
     """A row of `device_commands`."""
 
     partition: int
@@ -60,69 +60,71 @@ class Command(NamedTuple):
     request_id: str
 
     @property
-    def source(self) -> str:
-        return source(self.writer, self.door, self.address, self.request_id)
+    def origin(self) -> str:
+        return origin_text(self.writer, self.door, self.address, self.request_id)
 
 
 async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> AuditDeviceResponse:
-    """NotFoundError: the log knows no such device, and nobody asked for anything about it."""
+    """Return the device's timeline. NotFoundError: the store has neither the device nor a command to it."""
     states = await device_states(clickhouse, appkey, token)
     commands = await _commands(clickhouse, appkey, token, states)
     if not states and not commands:
         raise NotFoundError("the event log knows no device with this token in this app")
-    entries = _explained(state_entries(states) if states else [], commands)
-    happened = await _happened(clickhouse, appkey, states) if states else []
-    return AuditDeviceResponse(appkey=appkey, token=token, timeline=in_order([*entries, *happened]))
+    entries = _with_origins(state_entries(states) if states else [], commands)
+    events = await _events(clickhouse, appkey, states) if states else []
+    return AuditDeviceResponse(appkey=appkey, token=token, timeline=by_time([*entries, *events]))
 
 
-async def _commands(clickhouse: ClickHouse, appkey: str, token: str, states: Sequence[State]) -> list[Command]:
-    """What was asked for: of the device, and since it is there of all devices of its partition."""
+async def _commands(
+    clickhouse: ClickHouse, appkey: str, token: str, states: Sequence[DeviceState]
+) -> list[CommandRecord]:
+    """Return the commands to the device, and those to all devices of its partition since it registered."""
     parameters = {"appkey": appkey, "token": token, "limit": LATEST}
     rows = [*await clickhouse.rows(_COMMANDS, parameters)]
     if states:
         to_all = await clickhouse.rows(_COMMANDS_TO_ALL, {**parameters, "partition": states[0].partition})
         rows += [row for row in to_all if row[1] >= states[0].registered_ms]
-    return [Command(*row) for row in rows]
+    return [CommandRecord(*row) for row in rows]
 
 
-def _explained(entries: Sequence[TimelineEntry], commands: Sequence[Command]) -> list[TimelineEntry]:
-    """The changes, each with who asked for it, and what was asked for without a record of its own that came of it.
+def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRecord]) -> list[TimelineEntry]:
+    """Return the changes with the origins of their commands, and an entry for each command without a change.
 
-    A record bears the time of the command that it comes from.
+    A device's record has the time of the command that it results from.
     """
     changed_ms = {change.first_ms for change in entries}
     for change in entries:
-        sources = dict.fromkeys(command.source for command in commands if command.time_ms == change.first_ms)
-        change.detail = joined(change.detail, *sources)
-    asked = [command for command in commands if command.time_ms not in changed_ms]
+        origins = dict.fromkeys(command.origin for command in commands if command.time_ms == change.first_ms)
+        change.detail = comma_joined(change.detail, *origins)
+    unchanged = [command for command in commands if command.time_ms not in changed_ms]
     return [
         *entries,
         *(
-            entry("asked", command.time_ms, detail=joined(f"{command.command}: {command.detail}", command.source))
-            for command in asked
+            entry("asked", command.time_ms, detail=comma_joined(f"{command.command}: {command.detail}", command.origin))
+            for command in unchanged
         ),
     ]
 
 
-async def _happened(clickhouse: ClickHouse, appkey: str, states: Sequence[State]) -> list[TimelineEntry]:
-    """Its sessions, and what became of its messages."""
+async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceState]) -> list[TimelineEntry]:
+    """Return entries of the device's sessions, of the audiences it was in, and of outcomes of its messages."""
     numbers = {state.number for state in states}
-    place = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers), "limit": LATEST}
+    parameters = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers), "limit": LATEST}
     return [
         *(
             entry(_SESSION_EVENTS.get(kind, kind), time_ms, detail=reason)
-            for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, place)
+            for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, parameters)
         ),
-        *_audience_entries(await clickhouse.rows(_AUDIENCES, place), numbers),
+        *_audience_entries(await clickhouse.rows(_AUDIENCES, parameters), numbers),
         *(
-            entry(kind, time_ms, detail=joined(f"message {msgid}", reason))
-            for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, place)
+            entry(kind, time_ms, detail=comma_joined(f"message {msgid}", reason))
+            for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, parameters)
         ),
     ]
 
 
 def _audience_entries(rows: Sequence[Sequence[Any]], numbers: AbstractSet[int]) -> list[TimelineEntry]:
-    """The pushes that the device was meant to get, whether it did or not."""
+    """Return an entry for each push with the device in its audience, whether it was delivered or not."""
     return [
         entry("audience", time_ms, detail=f"push {msgid}")
         for time_ms, msgid, audience in rows

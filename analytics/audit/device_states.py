@@ -1,16 +1,16 @@
-"""What a device was like at each moment, and what changed from one to the next."""
+"""The states of a device over time, and the changes from each state to the next."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from analytics.audit.changes import DESCRIPTION, stags, tags
-from analytics.audit.timeline import entry, joined
+from analytics.audit.command_text import DESCRIPTION, stags, tags
+from analytics.audit.timeline import comma_joined, entry
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
 
 LATEST = 1000
-"""Of states, commands, session events, pushes and outcomes, at most so many are looked at: the latest ones."""
+"""Audits read at most this many states, commands, session events, pushes and outcomes: the latest ones."""
 
 _STATES = f"""
 SELECT partition, number, toUnixTimestamp64Milli(time), platform, toUnixTimestamp64Milli(registered),
@@ -20,7 +20,7 @@ ORDER BY _offset DESC LIMIT {{limit:UInt32}}
 """  # noqa: S608
 
 
-class State(NamedTuple):
+class DeviceState(NamedTuple):
     """A row of `devices`."""
 
     partition: int
@@ -39,25 +39,27 @@ class State(NamedTuple):
         return self.description[DESCRIPTION.index(name)]
 
 
-async def device_states(clickhouse: ClickHouse, appkey: str, token: str) -> list[State]:
-    """Those that were read, in their order; the log keeps the latest for certain and earlier ones for a while."""
+async def device_states(clickhouse: ClickHouse, appkey: str, token: str) -> list[DeviceState]:
+    """Return the ingested states in order. The log keeps earlier ones only until it is compacted."""
     rows = await clickhouse.rows(_STATES, {"appkey": appkey, "token": token, "limit": LATEST})
     return [_state(row) for row in reversed(rows)]
 
 
-def state_entries(states: Sequence[State]) -> list[TimelineEntry]:
-    """The registration, then what changed from each state to the next."""
+def state_entries(states: Sequence[DeviceState]) -> list[TimelineEntry]:
+    """Return an entry for the registration, and one for each change of the state."""
     first = states[0]
     nothing = first._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(DESCRIPTION))
     if first.time_ms > first.registered_ms:
         entries = [entry("registered", first.registered_ms, detail=first.platform)]
         states = [nothing._replace(removed_ms=0), *states]
     else:
-        entries = [entry("registered", first.registered_ms, detail=joined(first.platform, _difference(nothing, first)))]
+        entries = [
+            entry("registered", first.registered_ms, detail=comma_joined(first.platform, _difference(nothing, first)))
+        ]
     return [*entries, *(change for before, after in pairwise(states) for change in _changes(before, after))]
 
 
-def _changes(before: State, after: State) -> list[TimelineEntry]:
+def _changes(before: DeviceState, after: DeviceState) -> list[TimelineEntry]:
     difference = _difference(before, after)
     if after.removed_ms and not before.removed_ms:
         return [entry("removed", after.removed_ms, detail=after.removed_reason)]
@@ -66,9 +68,9 @@ def _changes(before: State, after: State) -> list[TimelineEntry]:
     return [entry("changed", after.time_ms, detail=difference)] if difference else []
 
 
-def _difference(before: State, after: State) -> str:
+def _difference(before: DeviceState, after: DeviceState) -> str:
     alias = "" if before.alias == after.alias else "no alias" if after.alias is None else f"alias {after.alias}"
-    return joined(
+    return comma_joined(
         alias,
         *tags("+", after.tags - before.tags),
         *tags("-", before.tags - after.tags),
@@ -82,7 +84,7 @@ def _difference(before: State, after: State) -> str:
     )
 
 
-def _state(row: Sequence[Any]) -> State:
+def _state(row: Sequence[Any]) -> DeviceState:
     has_alias, alias, tags_, stags_, *description = row[7:]
     known = (alias if has_alias else None, frozenset(tags_), frozenset(stags_), tuple(description))
-    return State._make((*row[:7], *known))
+    return DeviceState._make((*row[:7], *known))

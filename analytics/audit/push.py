@@ -1,14 +1,15 @@
-"""What happened to one push: the queries, and the timeline made of their rows."""
+"""The audit of one push: its timeline, states, sizes and, for one device, its outcome there."""
 
 from collections.abc import Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from analytics.audit.find_push import Push, find_push, no_such_push
+from analytics.audit.find_push import PushRecord, find_push, no_such_push
 from analytics.audit.push_on_device import push_on_device
-from analytics.audit.push_states import states
-from analytics.audit.timeline import entry, in_order, joined, moment, source
+from analytics.audit.state_counts import state_counts
+from analytics.audit.timeline import by_time, comma_joined, entry, origin_text, time_text
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse, PartitionSize, StateCount, TimelineEntry
 
 _REQUEST = """
@@ -36,55 +37,28 @@ _SIZES_OF_LIST = """
 SELECT arrayJoin(target_partitions) AS partition, count() FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY partition ORDER BY partition
 """
-_REPEATED = """
-SELECT event, toUnixTimestamp64Milli(min(last)), toUnixTimestamp64Milli(max(last)), sum(records) - count(), count()
-FROM (
-  SELECT event, max(time) AS last, count() AS records FROM push_records FINAL
-  WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event, _partition HAVING records > 1)
-GROUP BY event
-"""
-_REPEATED_AS = {"command": "command", "started": "audience", "cancelled": "push cancelled", "finished": "finished"}
-_OUTCOMES = """
-WITH firsts AS (
-  SELECT kind, min(time) AS first FROM deliveries
-  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} GROUP BY kind)
-SELECT kind, toUnixTimestamp64Milli(any(firsts.first)), toUnixTimestamp64Milli(max(latest)), sum(of_partition)
-FROM (
-  SELECT kind, max(time) AS latest, groupBitmapMerge(devices) AS of_partition FROM push_outcomes
-  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64}
-  GROUP BY kind, msgid, partition) AS parts
-INNER JOIN firsts USING kind
-GROUP BY kind
-"""
-_REASONS = """
-SELECT kind, reason, sum(devices) AS total
-FROM (
-  SELECT kind, reason, groupBitmap(number) AS devices FROM deliveries
-  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} AND reason != ''
-  GROUP BY kind, reason, msgid, partition)
-GROUP BY kind, reason ORDER BY total DESC, reason LIMIT 10 BY kind
-"""
+_REPEATED_NAMES = {"command": "command", "started": "audience", "cancelled": "push cancelled", "finished": "finished"}
 
 
 async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: str = "") -> AuditPushResponse:
-    """The push that has this message id, its first one or another of its list. NotFoundError: there is none.
+    """Audit the push that has this message id, as its first one or another of its list. NotFoundError: there is none.
 
-    For another one of a list, the entries of that message alone follow, each named `message ...`, and the states are
-    those of that message. With a token the answer says too what the push was to that device.
+    For another id of a list, the entries of that message alone are added, named `message ...`, and the states are of
+    that message. With a token the answer also explains the push on that device.
     """
     sent = await find_push(clickhouse, "pushes", msgid)
     push = sent or await find_push(clickhouse, "task_pushes", msgid)
     if push is None:
         raise no_such_push(msgid)
-    whole = await _states(clickhouse, push, push.msgid, push.last_msgid)
+    whole = await _state_counts(clickhouse, push, push.msgid, push.last_msgid)
     partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
     entries = [
         *await _task_entries(clickhouse, push, zone),
-        *([_command(sent)] if sent else []),
+        *([_command_entry(sent)] if sent else []),
         *_partition_entries(partitions, zone),
-        *_repeats(await _of_push(clickhouse, _REPEATED, push)),
+        *_repeat_entries(await _of_push(clickhouse, sql(__package__, "repeated_records"), push)),
         *(
-            entry("cancel command", time_ms, detail=source(*origin))
+            entry("cancel command", time_ms, detail=origin_text(*origin))
             for time_ms, *origin in await _of_push(clickhouse, _CANCELS, push)
         ),
         *await _outcome_entries(clickhouse, push.appkey, push.msgid, push.last_msgid),
@@ -97,30 +71,29 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         audience=push.audience,
         audience_count=sum(count.devices for count in whole),
         request_json=await _request(clickhouse, push),
-        timeline=in_order(entries),
-        states=whole if msgid == push.msgid else await _states(clickhouse, push, msgid, msgid),
+        timeline=by_time(entries),
+        states=whole if msgid == push.msgid else await _state_counts(clickhouse, push, msgid, msgid),
         partitions=await _sizes(clickhouse, push),
         device=await push_on_device(clickhouse, push, token, zone) if token else None,
     )
 
 
-async def _states(clickhouse: ClickHouse, push: Push, first: int, last: int) -> list[StateCount]:
+async def _state_counts(clickhouse: ClickHouse, push: PushRecord, first: int, last: int) -> list[StateCount]:
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
-    return await states(*of_push, is_listed=push.kind == "unicast", first=first, last=last)
+    return await state_counts(*of_push, is_listed=push.kind == "unicast", first=first, last=last)
 
 
-async def _sizes(clickhouse: ClickHouse, push: Push) -> list[PartitionSize]:
-    sql = _SIZES_OF_LIST if push.kind == "unicast" else _SIZES
-    rows = await _of_push(clickhouse, sql, push)
+async def _sizes(clickhouse: ClickHouse, push: PushRecord) -> list[PartitionSize]:
+    rows = await _of_push(clickhouse, _SIZES_OF_LIST if push.kind == "unicast" else _SIZES, push)
     return [PartitionSize(partition=partition, devices=devices) for partition, devices in rows]
 
 
-async def _of_push(clickhouse: ClickHouse, sql: str, push: Push) -> Sequence[Sequence[Any]]:
-    return await clickhouse.rows(sql, {"msgid": push.msgid, "appkey": push.appkey})
+async def _of_push(clickhouse: ClickHouse, query: str, push: PushRecord) -> Sequence[Sequence[Any]]:
+    return await clickhouse.rows(query, {"msgid": push.msgid, "appkey": push.appkey})
 
 
-async def _request(clickhouse: ClickHouse, push: Push) -> str:
-    """The request as accepted; it stands at the first of the pushes that one request made."""
+async def _request(clickhouse: ClickHouse, push: PushRecord) -> str:
+    """Return the request as accepted; only the first of the pushes that one request made has it."""
     if push.request_json or not push.request_id:
         return push.request_json
     for table in ("pushes", "task_pushes"):
@@ -130,24 +103,24 @@ async def _request(clickhouse: ClickHouse, push: Push) -> str:
     return ""
 
 
-def _command(push: Push) -> TimelineEntry:
+def _command_entry(push: PushRecord) -> TimelineEntry:
     task = f"task {push.task_key}" if push.task_key else ""
-    return entry("command", push.time_ms, detail=joined(f"accepted {push.source}".strip(), task))
+    return entry("command", push.time_ms, detail=comma_joined(f"accepted {push.origin}".strip(), task))
 
 
-async def _task_entries(clickhouse: ClickHouse, push: Push, zone: ZoneInfo) -> list[TimelineEntry]:
+async def _task_entries(clickhouse: ClickHouse, push: PushRecord, zone: ZoneInfo) -> list[TimelineEntry]:
     if not push.task_key:
         return []
     rows = await clickhouse.rows(_TASK, {"task_key": push.task_key})
     return [
-        entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, source(*origin), zone))
+        entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, origin_text(*origin), zone))
         for event, time_ms, due_ms, *origin in rows
     ]
 
 
-def _task_detail(task_key: str, event: str, due_ms: int, where: str, zone: ZoneInfo) -> str:
-    due = f"due {moment(due_ms, zone)}" if event == "scheduled" else ""
-    return joined(f"task {task_key}", due, where)
+def _task_detail(task_key: str, event: str, due_ms: int, origin: str, zone: ZoneInfo) -> str:
+    due = f"due {time_text(due_ms, zone)}" if event == "scheduled" else ""
+    return comma_joined(f"task {task_key}", due, origin)
 
 
 def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list[TimelineEntry]:
@@ -156,7 +129,9 @@ def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list
     for event, (first_ms, last_ms, count, devices, expires_ms) in partitions.items():
         match event:
             case "started":
-                detail = joined(f"in {count} partition{'' if count == 1 else 's'}", f"until {moment(expires_ms, zone)}")
+                detail = comma_joined(
+                    f"in {count} partition{'' if count == 1 else 's'}", f"until {time_text(expires_ms, zone)}"
+                )
                 entries.append(entry("audience", first_ms, last_ms, devices, detail))
             case "cancelled":
                 entries.append(entry("push cancelled", first_ms, last_ms, count, f"in {count} of {started} partitions"))
@@ -165,10 +140,10 @@ def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list
     return entries
 
 
-def _repeats(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
-    """Records that stand in the log more than once, as after a restart; each counts once."""
+def _repeat_entries(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
+    """Return entries of records that are in the log more than once, as after a restart; each record counts once."""
     return [
-        entry(f"{_REPEATED_AS[event]} again", first_ms, last_ms, again, _counted_once(event, partitions))
+        entry(f"{_REPEATED_NAMES[event]} again", first_ms, last_ms, again, _counted_once(event, partitions))
         for event, first_ms, last_ms, again, partitions in rows
     ]
 
@@ -181,11 +156,11 @@ def _counted_once(event: str, partitions: int) -> str:
 async def _outcome_entries(clickhouse: ClickHouse, appkey: str, first: int, last: int) -> list[TimelineEntry]:
     parameters = {"appkey": appkey, "first": first, "last": last}
     reasons: dict[str, list[str]] = {}
-    for kind, reason, devices in await clickhouse.rows(_REASONS, parameters):
+    for kind, reason, devices in await clickhouse.rows(sql(__package__, "push_outcome_reasons"), parameters):
         reasons.setdefault(kind, []).append(f"{reason}: {devices}")
     return [
-        entry(kind, first_ms, last_ms, devices, joined(*reasons.get(kind, [])))
-        for kind, first_ms, last_ms, devices in await clickhouse.rows(_OUTCOMES, parameters)
+        entry(kind, first_ms, last_ms, devices, comma_joined(*reasons.get(kind, [])))
+        for kind, first_ms, last_ms, devices in await clickhouse.rows(sql(__package__, "push_outcomes"), parameters)
     ]
 
 
@@ -193,5 +168,5 @@ async def _message_entries(clickhouse: ClickHouse, appkey: str, msgid: int) -> l
     entries = await _outcome_entries(clickhouse, appkey, msgid, msgid)
     for one in entries:
         one.event = f"message {one.event}"
-        one.detail = joined(f"message {msgid}", one.detail)
+        one.detail = comma_joined(f"message {msgid}", one.detail)
     return entries

@@ -1,4 +1,4 @@
-"""What one push was to one device: whether it was in the audience and why, and what happened to it there."""
+"""The audit of one push on one device: whether and why the device was in the audience, and the outcomes there."""
 
 from base64 import b64decode
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 from pyroaring import BitMap
 
 from analytics.audit.clauses import clauses
-from analytics.audit.device_states import State, device_states
-from analytics.audit.find_push import Push
-from analytics.audit.timeline import entry, in_order, joined, moment
+from analytics.audit.device_states import DeviceState, device_states
+from analytics.audit.find_push import PushRecord
+from analytics.audit.timeline import by_time, comma_joined, entry, time_text
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import Clause, PushOnDevice, TimelineEntry
 from protos.push.v1.push_pb2 import Filter
@@ -41,38 +41,38 @@ SELECT count() FROM device_commands FINAL WHERE appkey = {appkey:String} AND tok
 """
 
 
-class Start(NamedTuple):
-    """The push in the device's partition: when its audience was fixed, and the device numbers in it."""
+class PartitionStart(NamedTuple):
+    """The start of a push in the device's partition: when its audience was fixed, and the device numbers in it."""
 
     time_ms: int
     numbers: BitMap
-    others: str
-    """What is said of a device that is not among them, where the audience is a list."""
+    not_listed: str
+    """The verdict on a device that is not in the list of devices; "" for a push without such a list."""
 
 
-async def push_on_device(clickhouse: ClickHouse, push: Push, token: str, zone: ZoneInfo) -> PushOnDevice:
+async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, zone: ZoneInfo) -> PushOnDevice:
     states = await device_states(clickhouse, push.appkey, token)
     if not states:
         return PushOnDevice(token=token, verdict="not registered: the event log knows no device with this token")
-    place = {"appkey": push.appkey, "msgid": push.msgid, "last": push.last_msgid, "partition": states[0].partition}
-    events = {event: (time_ms, audience) for event, time_ms, audience in await clickhouse.rows(_PARTITION, place)}
-    start = await _start(clickhouse, push, place, events.get("started"))
+    parameters = {"appkey": push.appkey, "msgid": push.msgid, "last": push.last_msgid, "partition": states[0].partition}
+    events = {event: (time_ms, audience) for event, time_ms, audience in await clickhouse.rows(_PARTITION, parameters)}
+    start = await _start(clickhouse, push, parameters, events.get("started"))
     if start is None:
         verdict = f"the push has not started in the device's partition, {states[0].partition}"
         return PushOnDevice(token=token, verdict=verdict)
     numbers = sorted({state.number for state in states} & set(start.numbers))
-    verdict, held = await _verdict(clickhouse, push, token, start, states, zone, is_in=bool(numbers))
-    outcomes = await clickhouse.rows(_OUTCOMES, {**place, "numbers": numbers})
+    verdict, evaluated = await _verdict(clickhouse, push, token, start, states, zone, is_in=bool(numbers))
+    outcomes = await clickhouse.rows(_OUTCOMES, {**parameters, "numbers": numbers})
     return PushOnDevice(
         token=token,
         in_audience=bool(numbers),
         verdict=verdict,
-        clauses=held,
-        timeline=in_order(
+        clauses=evaluated,
+        timeline=by_time(
             [
                 *([entry("audience", start.time_ms)] if numbers else []),
                 *(
-                    entry(kind, time_ms, detail=joined(f"message {msgid}", reason))
+                    entry(kind, time_ms, detail=comma_joined(f"message {msgid}", reason))
                     for kind, time_ms, msgid, reason in outcomes
                 ),
                 *_endings(events if numbers else {}),
@@ -82,7 +82,7 @@ async def push_on_device(clickhouse: ClickHouse, push: Push, token: str, zone: Z
 
 
 def _endings(events: dict[str, tuple[int, str]]) -> list[TimelineEntry]:
-    """Of the push in the device's partition."""
+    """Return entries for the cancel and the finish of the push in the device's partition."""
     names = {"cancelled": "push cancelled", "finished": "finished"}
     return [
         entry(names[event], time_ms, detail="in the device's partition")
@@ -92,70 +92,74 @@ def _endings(events: dict[str, tuple[int, str]]) -> list[TimelineEntry]:
 
 
 async def _start(
-    clickhouse: ClickHouse, push: Push, place: dict[str, object], started: tuple[int, str] | None
-) -> Start | None:
+    clickhouse: ClickHouse, push: PushRecord, parameters: dict[str, object], started: tuple[int, str] | None
+) -> PartitionStart | None:
     if push.kind == "unicast":
-        rows = await clickhouse.rows(_LISTED, place)
-        return Start(push.time_ms, BitMap(rows[0][0]), f"not one of the {rows[0][1]} targets") if rows else None
-    return Start(started[0], BitMap.deserialize(b64decode(started[1])), "") if started else None
+        rows = await clickhouse.rows(_LISTED, parameters)
+        return (
+            PartitionStart(push.time_ms, BitMap(rows[0][0]), f"not one of the {rows[0][1]} targets") if rows else None
+        )
+    return PartitionStart(started[0], BitMap.deserialize(b64decode(started[1])), "") if started else None
 
 
 async def _verdict(
     clickhouse: ClickHouse,
-    push: Push,
+    push: PushRecord,
     token: str,
-    start: Start,
-    states: Sequence[State],
+    start: PartitionStart,
+    states: Sequence[DeviceState],
     zone: ZoneInfo,
     *,
     is_in: bool,
 ) -> tuple[str, list[Clause]]:
-    """A line, and the clauses held against the device as it was when the push started."""
-    if start.others:
-        return ("in the audience: the push lists it" if is_in else start.others), []
+    """Return the verdict, and the filter's clauses evaluated for the device's state when the push started."""
+    if start.not_listed:
+        return ("in the audience: the push lists it" if is_in else start.not_listed), []
     before = [state for state in states if state.time_ms <= start.time_ms]
-    held: list[Clause] = []
+    evaluated: list[Clause] = []
     if before and not before[-1].removed_ms:
         rule = Filter.FromString(push.filter)
         opens = await _opens(clickhouse, push.appkey, before[-1], rule, start.time_ms, zone)
-        held = clauses(rule, before[-1], opens)
+        evaluated = clauses(rule, before[-1], opens)
     if is_in:
-        return "in the audience when the push started", held
+        return "in the audience when the push started", evaluated
     if not before:
         return _unknown_then(states[0], start, zone), []
     if before[-1].removed_ms:
-        when = moment(before[-1].removed_ms, zone)
-        return f"removed before the push started: {joined(before[-1].removed_reason, when)}", []
-    failed = [clause for clause in held if not clause.holds]
+        when = time_text(before[-1].removed_ms, zone)
+        return f"removed before the push started: {comma_joined(before[-1].removed_reason, when)}", []
+    failed = [clause for clause in evaluated if not clause.holds]
     if failed:
-        return "excluded by " + "; ".join(f"{clause.text} (it had {clause.found})" for clause in failed), held
-    return await _unexplained(clickhouse, push.appkey, token, before[-1], start), held
+        return "excluded by " + "; ".join(f"{clause.text} (it had {clause.found})" for clause in failed), evaluated
+    return await _unexplained(clickhouse, push.appkey, token, before[-1], start), evaluated
 
 
-def _unknown_then(first: State, start: Start, zone: ZoneInfo) -> str:
+def _unknown_then(first: DeviceState, start: PartitionStart, zone: ZoneInfo) -> str:
     if first.registered_ms > start.time_ms:
-        return f"registered after the push started, {moment(first.registered_ms, zone)}"
+        return f"registered after the push started, {time_text(first.registered_ms, zone)}"
     return "not in the audience; what the device was like then was replaced in the log before analytics read it"
 
 
-async def _unexplained(clickhouse: ClickHouse, appkey: str, token: str, last: State, start: Start) -> str:
-    """Its last record from before matches, so it changed after that or in the same moment."""
-    span = {"appkey": appkey, "token": token, "since_ms": last.time_ms, "until_ms": start.time_ms}
-    count = (await clickhouse.rows(_LATER_COMMANDS, span))[0][0]
+async def _unexplained(
+    clickhouse: ClickHouse, appkey: str, token: str, last: DeviceState, start: PartitionStart
+) -> str:
+    """Return the verdict on a device whose last state before the start matches: it changed after that state."""
+    parameters = {"appkey": appkey, "token": token, "since_ms": last.time_ms, "until_ms": start.time_ms}
+    count = (await clickhouse.rows(_LATER_COMMANDS, parameters))[0][0]
     if count:
         return f"not in the audience; its record from before lacks {count} changes, which `audit device` shows as asked"
     return "not in the audience, though its last record from before matches: it changed as the push started"
 
 
 async def _opens(
-    clickhouse: ClickHouse, appkey: str, device: State, rule: Filter, until_ms: int, zone: ZoneInfo
+    clickhouse: ClickHouse, appkey: str, device: DeviceState, rule: Filter, until_ms: int, zone: ZoneInfo
 ) -> dict[int, int]:
-    """The device's app opens by the number of days, today included, that the filter asks for."""
+    """Return the device's app opens within each number of days, today included, that the filter asks for."""
     now = datetime.fromtimestamp(until_ms / 1000, zone)
-    place = {"appkey": appkey, "partition": device.partition, "number": device.number, "until_ms": until_ms}
+    parameters = {"appkey": appkey, "partition": device.partition, "number": device.number, "until_ms": until_ms}
     found = {}
     for days in {clause.days for clause in rule.activity}:
         first = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days - 1)
-        rows = await clickhouse.rows(_OPENS, {**place, "since_ms": int(first.timestamp() * 1000)})
+        rows = await clickhouse.rows(_OPENS, {**parameters, "since_ms": int(first.timestamp() * 1000)})
         found[days] = rows[0][0]
     return found

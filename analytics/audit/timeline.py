@@ -1,4 +1,4 @@
-"""Lines of a timeline, and the order they stand in."""
+"""Entries of a timeline, their order, and the parts of their text."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,29 +19,29 @@ _ORDER = {
 
 
 def entry(event: str, first_ms: int, last_ms: int | None = None, count: int = 1, detail: str = "") -> TimelineEntry:
-    """Something that happened once, or several times up to `last_ms`; milliseconds since 1970 UTC."""
+    """Return an entry of an event that happened once, or `count` times up to `last_ms`; times in ms since 1970 UTC."""
     last = first_ms if last_ms is None else last_ms
     return TimelineEntry(first_ms=first_ms, last_ms=last, event=event, count=count, detail=detail)
 
 
-def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
-    """By time; what bears the same time stands in the order in which such things happen."""
+def by_time(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
+    """Sort entries by time; entries of the same time by the order in which such events happen."""
     return sorted(entries, key=lambda e: (e.first_ms, _ORDER.get(e.event.removeprefix("message "), len(_ORDER))))
 
 
-def source(writer: str, door: str, address: str, request_id: str) -> str:
-    """From where a command came: `through v2 from 10.0.0.1, request 4f2a`."""
+def origin_text(writer: str, door: str, address: str, request_id: str) -> str:
+    """Return the origin of a command, for example `through v2 from 10.0.0.1, request 4f2a`."""
     if not door:
         return f"by {writer}" if writer else ""
     text = f"through {door}" + (f" from {address}" if address else "")
     return f"{text}, request {request_id}" if request_id else text
 
 
-def moment(time_ms: int, zone: ZoneInfo) -> str:
-    """A time for a line of detail."""
+def time_text(time_ms: int, zone: ZoneInfo) -> str:
+    """Return a time for the detail of an entry."""
     return datetime.fromtimestamp(time_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def joined(*parts: str) -> str:
-    """The parts that are not empty."""
+def comma_joined(*parts: str) -> str:
+    """Join the parts that are not empty."""
     return ", ".join(part for part in parts if part)

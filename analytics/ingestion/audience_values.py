@@ -1,4 +1,4 @@
-"""The devices of an audience by each value of each attribute, as bitmaps in the form that ClickHouse keeps."""
+"""Divides the devices of an audience by their values of each attribute, as bitmaps in ClickHouse's serialised form."""
 
 import array
 from collections.abc import Iterator
@@ -14,33 +14,33 @@ _LARGE = b"\x01"
 _SEVEN_BITS = 127
 
 
-def by_value(
+def bitmaps_by_value(
     attributes: DeviceAttributes, appkey: str, partition: int, audience: BitMap
 ) -> list[list[tuple[str, bytes]]]:
-    """For each attribute, the values that devices of the audience have by now, and who has them."""
+    """Return, for each attribute, the values that devices of the audience have now, each with their bitmap."""
     numbers = np.frombuffer(audience.to_array(), np.uint32)
     codes = attributes.codes(appkey, partition, numbers)
     return [
-        list(_bitmaps(numbers, of_attribute, vocabulary))
-        for of_attribute, vocabulary in zip(codes, attributes.vocabularies, strict=True)
+        list(_bitmaps(numbers, of_attribute, encoder))
+        for of_attribute, encoder in zip(codes, attributes.encoders, strict=True)
     ]
 
 
 def _bitmaps(
-    numbers: npt.NDArray[Any], codes: npt.NDArray[Any], vocabulary: DictionaryEncoder
+    numbers: npt.NDArray[Any], codes: npt.NDArray[Any], encoder: DictionaryEncoder
 ) -> Iterator[tuple[str, bytes]]:
     order = np.argsort(codes, kind="stable")
-    in_order = codes[order]
-    starts = [0, *(np.flatnonzero(np.diff(in_order)) + 1).tolist()]
-    for start, some in zip(starts, np.split(numbers[order], starts[1:]), strict=True):
-        if len(some):
-            devices = BitMap(array.array("I", some.tobytes()))
+    sorted_codes = codes[order]
+    starts = [0, *(np.flatnonzero(np.diff(sorted_codes)) + 1).tolist()]
+    for start, of_code in zip(starts, np.split(numbers[order], starts[1:]), strict=True):
+        if len(of_code):
+            devices = BitMap(array.array("I", of_code.tobytes()))
             devices.run_optimize()
-            yield vocabulary.string(int(in_order[start])), _state(devices.serialize())
+            yield encoder.string(int(sorted_codes[start])), _group_bitmap(devices.serialize())
 
 
-def _state(bitmap: bytes) -> bytes:
-    """A groupBitmap: a byte for its kind, the length in bytes of seven bits, the bitmap."""
+def _group_bitmap(bitmap: bytes) -> bytes:
+    """Return the state of ClickHouse's `groupBitmap`: one byte for its kind, the length as a varint, the bitmap."""
     length, left = bytearray(), len(bitmap)
     while left > _SEVEN_BITS:
         length.append(left & _SEVEN_BITS | 128)

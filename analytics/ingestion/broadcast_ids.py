@@ -1,4 +1,4 @@
-"""Which messages went to many: their ids, so that receipts of all others can be kept apart."""
+"""The message ids of broadcasts and multicasts, by which receipts of unicast messages are told from all others."""
 
 from typing import Any
 
@@ -8,31 +8,30 @@ import numpy.typing as npt
 from analytics.store.clickhouse import ClickHouse
 
 
-class Broadcasts:
-    """The message ids of all broadcasts and multicasts that were read, and how far the commands were read."""
+class BroadcastIds:
+    """Sorted message ids of all broadcasts and multicasts that were read, and the time of the newest push command."""
 
     def __init__(self) -> None:
         self._ids = np.zeros(0, np.uint64)
         self.newest_ms = 0
-        """When the newest push command that was read was written."""
+        """When the newest push command that was read was written, in milliseconds since 1970 UTC."""
 
     def note(self, msgid: int, *, is_broadcast: bool, time_ms: int) -> None:
         self.newest_ms = max(self.newest_ms, time_ms)
         if is_broadcast:
             ids = np.array([msgid], np.uint64)
-            if not self.among(ids)[0]:
+            if not self.includes(ids)[0]:
                 self._ids = np.insert(self._ids, np.searchsorted(self._ids, ids), ids)
 
-    def among(self, msgids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Which of the ids are a broadcast's or multicast's."""
+    def includes(self, msgids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Return, for each message id, whether it belongs to a broadcast or multicast."""
         if not len(self._ids):
             return np.zeros(len(msgids), np.bool_)
-        places = np.minimum(np.searchsorted(self._ids, msgids), len(self._ids) - 1)
-        found: npt.NDArray[Any] = self._ids[places] == msgids
+        indexes = np.minimum(np.searchsorted(self._ids, msgids), len(self._ids) - 1)
+        found: npt.NDArray[Any] = self._ids[indexes] == msgids
         return found
 
     async def load(self, clickhouse: ClickHouse) -> None:
-        """Take over what the store knows."""
         table = await clickhouse.arrow("SELECT DISTINCT msgid FROM pushes WHERE kind != 'unicast' ORDER BY msgid")
         self._ids = table.column("msgid").to_numpy().astype(np.uint64)
         rows = await clickhouse.rows("SELECT toUnixTimestamp64Milli(max(time)) FROM pushes")

@@ -1,4 +1,4 @@
-"""The devices that records of the log name by their numbers."""
+"""Finds references to devices in records of the log: the device numbers in sessions, audiences and outcomes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,35 +8,35 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
-from analytics.ingestion.registrations import Registrations
+from analytics.ingestion.known_devices import KnownDevices
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from services.domain.topics import DELIVERIES, DEVICES, PUSHES, SESSIONS, decode
 from services.runtime.log.port import Record
 
-_NAMING = (SESSIONS.name, PUSHES.name, DELIVERIES.name)
+_REFERRING = (SESSIONS.name, PUSHES.name, DELIVERIES.name)
 
 
-def unknown_in(records: Sequence[Record], registrations: Registrations) -> set[int]:
-    """The partitions in which devices are named that were not seen and that no record here registers."""
-    coming = defaultdict[tuple[str, int], BitMap](BitMap)
-    named: list[tuple[str, int, BitMap]] = []
+def unknown_device_partitions(records: Sequence[Record], known: KnownDevices) -> set[int]:
+    """Return the partitions with references to devices that are not known and that no record here registers."""
+    registered = defaultdict[tuple[str, int], BitMap](BitMap)
+    references: list[tuple[str, int, BitMap]] = []
     for record in records:
         with suppress(DecodeError, ValueError):
             if record.topic == DEVICES.name:
                 device = decode(record).device
-                coming[device.appkey, record.partition].add(device.number)
-            elif record.topic in _NAMING:
-                named += [(appkey, record.partition, numbers) for appkey, numbers in _named(record)]
+                registered[device.appkey, record.partition].add(device.number)
+            elif record.topic in _REFERRING:
+                references += [(appkey, record.partition, numbers) for appkey, numbers in _device_references(record)]
     return {
         partition
-        for appkey, partition, numbers in named
-        if not registrations.knows(appkey, partition, numbers - coming[appkey, partition])
+        for appkey, partition, numbers in references
+        if not known.includes(appkey, partition, numbers - registered[appkey, partition])
     }
 
 
-def _named(record: Record) -> Iterator[tuple[str, BitMap]]:
-    """Apps and numbers, all in the record's partition."""
+def _device_references(record: Record) -> Iterator[tuple[str, BitMap]]:
+    """Yield apps and device numbers, all in the record's partition."""
     match decode(record):
         case SessionFact(batch=batch):
             numbers = defaultdict[str, list[int]](list)

@@ -1,4 +1,4 @@
-"""Outcomes as columns: what happened to messages on devices, without a Python step for each of them."""
+"""Turns the outcomes of a batch into columns with numpy, without a Python step for each outcome."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analytics.audit.enum_names import enum_name
 from analytics.ingestion.attributes import DeviceAttributes, DictionaryEncoder
-from analytics.ingestion.broadcast_ids import Broadcasts
-from analytics.store.tables import ACKS, TABLES, TIME
+from analytics.ingestion.broadcast_ids import BroadcastIds
+from analytics.store.columns import ATTRIBUTES, CODED, TIME, UINT16, UINT32, UINT64, Column, Table
+from analytics.store.enum_names import enum_name
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind
 from services.domain.topics import DELIVERIES
 from services.runtime.log.port import Record
@@ -19,8 +19,8 @@ _KINDS = pa.array([enum_name(OutcomeKind.DESCRIPTOR, number, "OUTCOME_KIND_") fo
 _TOPIC = pa.array([DELIVERIES.name], pa.string())
 
 
-class Chunk(NamedTuple):
-    """Outcomes of one app and one record: columns of equal length, and what all of them share."""
+class OutcomeBlock(NamedTuple):
+    """Outcomes of one app in one record: arrays of equal length, and the values that all rows share."""
 
     appkey: str
     partition: int
@@ -35,112 +35,135 @@ class Chunk(NamedTuple):
     indexes: npt.NDArray[np.uint32]
 
 
-class OutcomeColumns:
-    """The outcomes of one batch."""
+class OutcomeColumns(NamedTuple):
+    """Blocks as the source of whole columns; `encoders` are those of the attributes."""
 
-    def __init__(self, attributes: DeviceAttributes, broadcasts: Broadcasts) -> None:
+    blocks: Sequence[OutcomeBlock]
+    reasons: DictionaryEncoder
+    encoders: Sequence[DictionaryEncoder]
+
+    def joined(self, name: str) -> npt.NDArray[Any]:
+        """Return one array of every block, one after the other."""
+        return np.concatenate([getattr(block, name) for block in self.blocks])
+
+    def repeated(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return one value of every block, repeated for each of its rows."""
+        sizes = [len(block.msgids) for block in self.blocks]
+        return np.repeat(np.array([getattr(block, name) for block in self.blocks], dtype), sizes)
+
+    def appkeys(self) -> pa.Array:
+        apps = DictionaryEncoder()
+        codes = np.array([apps.code(block.appkey) for block in self.blocks], np.uint32)
+        return _coded(np.repeat(codes, [len(block.msgids) for block in self.blocks]), apps.strings())
+
+    def attribute(self, index: int) -> pa.Array:
+        codes = np.concatenate([block.attributes[index] for block in self.blocks])
+        return _coded(codes, self.encoders[index].strings())
+
+
+def _coded(codes: npt.NDArray[Any], strings: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), strings)
+
+
+def _attribute(index: int) -> Column[OutcomeColumns]:
+    return Column(ATTRIBUTES[index], CODED, lambda rows: rows.attribute(index))
+
+
+DELIVERIES_TABLE = Table[OutcomeColumns](
+    "deliveries",
+    Column("appkey", CODED, lambda rows: rows.appkeys()),
+    Column("msgid", UINT64, lambda rows: pa.array(rows.joined("msgids"))),
+    Column("partition", UINT16, lambda rows: pa.array(rows.repeated("partition", np.uint16))),
+    Column("number", UINT32, lambda rows: pa.array(rows.joined("numbers"))),
+    Column("kind", CODED, lambda rows: _coded(rows.joined("kinds"), _KINDS)),
+    Column("time", TIME, lambda rows: pa.array(rows.joined("times_ms")).cast(TIME)),
+    Column("reason", CODED, lambda rows: _coded(rows.joined("reasons"), rows.reasons.strings())),
+    *(_attribute(index) for index in range(len(ATTRIBUTES))),
+    Column("_topic", CODED, lambda rows: _coded(np.zeros_like(rows.joined("kinds")), _TOPIC)),
+    Column("_partition", UINT16, lambda rows: pa.array(rows.repeated("partition", np.uint16))),
+    Column("_offset", UINT64, lambda rows: pa.array(rows.repeated("offset", np.uint64))),
+    Column("_index", UINT32, lambda rows: pa.array(rows.joined("indexes"))),
+)
+ACKS_TABLE = Table[OutcomeColumns](
+    "acks",
+    Column("appkey", CODED, lambda rows: rows.appkeys()),
+    Column("partition", UINT16, lambda rows: pa.array(rows.repeated("partition", np.uint16))),
+    Column("number", UINT32, lambda rows: pa.array(rows.joined("numbers"))),
+    Column("msgid", UINT64, lambda rows: pa.array(rows.joined("msgids"))),
+    Column("time", TIME, lambda rows: pa.array(rows.joined("times_ms")).cast(TIME)),
+    Column("_offset", UINT64, lambda rows: pa.array(rows.repeated("offset", np.uint64))),
+    Column("_index", UINT32, lambda rows: pa.array(rows.joined("indexes"))),
+)
+"""Receipts of unicast messages, which `deliveries` has too, in the order of the log."""
+
+
+class OutcomeBatch:
+    """The outcomes of one batch of records."""
+
+    def __init__(self, attributes: DeviceAttributes, broadcasts: BroadcastIds) -> None:
         self._attributes = attributes
         self._broadcasts = broadcasts
         self._reasons = DictionaryEncoder()
-        self._chunks: list[Chunk] = []
+        self._blocks: list[OutcomeBlock] = []
 
     def add(self, record: Record, message: DeliveryFact) -> None:
-        """ValueError or IndexError: some columns do not fit each other; nothing of the record is added."""
+        """Add a record's outcomes. ValueError or IndexError: its columns do not match; none of the record is added."""
         match message.WhichOneof("fact"):
             case "outcomes":
                 start = 0
-                chunks = []
+                blocks = []
                 for app in message.outcomes.apps:
-                    chunks.append(self._chunk(record, message.meta.time_ms, app, start))
-                    start += len(chunks[-1].msgids)
-                self._chunks += chunks
+                    blocks.append(self._block(record, message.meta.time_ms, app, start))
+                    start += len(blocks[-1].msgids)
+                self._blocks += blocks
             case None:
                 pass
             case never:
                 assert_never(never)
 
     def tables(self) -> dict[str, pa.Table]:
-        """`deliveries`, and `acks` of what no broadcast is known for; each only with rows."""
-        if not self._chunks:
+        """Return `deliveries`, and `acks` of messages that no broadcast is known for; each only if it has rows."""
+        if not self._blocks:
             return {}
-        receipts = [receipts for chunk in self._chunks if len((receipts := self._receipts(chunk)).msgids)]
-        deliveries = {"deliveries": self._deliveries(self._chunks)}
-        return {**deliveries, "acks": _acks(receipts)} if receipts else deliveries
+        receipts = [receipts for block in self._blocks if len((receipts := self._receipts(block)).msgids)]
+        deliveries = {"deliveries": DELIVERIES_TABLE.from_arrays(self._columns(self._blocks))}
+        return {**deliveries, "acks": ACKS_TABLE.from_arrays(self._columns(receipts))} if receipts else deliveries
 
-    def _chunk(self, record: Record, written_ms: int, app: AppOutcomes, start: int) -> Chunk:
+    def _columns(self, blocks: Sequence[OutcomeBlock]) -> OutcomeColumns:
+        return OutcomeColumns(blocks, self._reasons, self._attributes.encoders)
+
+    def _block(self, record: Record, written_ms: int, app: AppOutcomes, start: int) -> OutcomeBlock:
         msgids = np.frombuffer(app.msgids, "<u8")
         numbers = np.frombuffer(app.numbers, "<u4")
         kinds = np.frombuffer(app.kinds, "u1")
         times_ms = np.frombuffer(app.times_ms, "<i8")
-        indexes = np.frombuffer(app.reason_indexes, "u1")
-        if len({len(column) for column in (msgids, numbers, kinds, times_ms, indexes)}) != 1:
+        reason_indexes = np.frombuffer(app.reason_indexes, "u1")
+        if len({len(column) for column in (msgids, numbers, kinds, times_ms, reason_indexes)}) != 1:
             raise ValueError("outcomes have columns of different lengths")
-        reasons = np.array([0, *(self._reasons.code(reason) for reason in app.reasons)], np.uint32)[indexes]
-        attributes = self._attributes.codes(app.appkey, record.partition, numbers)
-        order = np.arange(start, start + len(msgids), dtype=np.uint32)
-        return Chunk(
-            *(app.appkey, record.partition, record.offset, written_ms, msgids, numbers, kinds, times_ms, reasons),
-            *(attributes, order),
+        return OutcomeBlock(
+            appkey=app.appkey,
+            partition=record.partition,
+            offset=record.offset,
+            written_ms=written_ms,
+            msgids=msgids,
+            numbers=numbers,
+            kinds=kinds,
+            times_ms=times_ms,
+            reasons=np.array([0, *(self._reasons.code(reason) for reason in app.reasons)], np.uint32)[reason_indexes],
+            attributes=self._attributes.codes(app.appkey, record.partition, numbers),
+            indexes=np.arange(start, start + len(msgids), dtype=np.uint32),
         )
 
-    def _receipts(self, chunk: Chunk) -> Chunk:
-        """What may be receipts of unicast messages. No clock of a gateway puts one behind the moment of its record."""
-        received = np.flatnonzero(chunk.kinds == OutcomeKind.OUTCOME_KIND_RECEIVED)
-        chosen = received[~self._broadcasts.among(chunk.msgids[received])]
-        return chunk._replace(
-            msgids=chunk.msgids[chosen],
-            numbers=chunk.numbers[chosen],
-            times_ms=np.minimum(chunk.times_ms[chosen], chunk.written_ms),
-            indexes=chunk.indexes[chosen],
+    def _receipts(self, block: OutcomeBlock) -> OutcomeBlock:
+        """Return the receipts of messages that are no known broadcast, none later than its record was written.
+
+        A gateway's clock may be ahead; without the bound such a receipt would stay invisible too long.
+        """
+        received = np.flatnonzero(block.kinds == OutcomeKind.OUTCOME_KIND_RECEIVED)
+        chosen = received[~self._broadcasts.includes(block.msgids[received])]
+        return block._replace(
+            msgids=block.msgids[chosen],
+            numbers=block.numbers[chosen],
+            times_ms=np.minimum(block.times_ms[chosen], block.written_ms),
+            indexes=block.indexes[chosen],
         )
-
-    def _deliveries(self, chunks: Sequence[Chunk]) -> pa.Table:
-        sizes = _sizes(chunks)
-        partitions = np.repeat(np.array([chunk.partition for chunk in chunks], np.uint16), sizes)
-        attributes = np.concatenate([chunk.attributes for chunk in chunks], axis=1)
-        columns = [
-            _appkeys(chunks),
-            pa.array(np.concatenate([chunk.msgids for chunk in chunks])),
-            pa.array(partitions),
-            pa.array(np.concatenate([chunk.numbers for chunk in chunks])),
-            _coded(np.concatenate([chunk.kinds for chunk in chunks]), _KINDS),
-            pa.array(np.concatenate([chunk.times_ms for chunk in chunks])).cast(TIME),
-            _coded(np.concatenate([chunk.reasons for chunk in chunks]), self._reasons.strings()),
-            *(
-                _coded(codes, vocabulary.strings())
-                for codes, vocabulary in zip(attributes, self._attributes.vocabularies, strict=True)
-            ),
-            _coded(np.zeros(len(partitions), np.uint8), _TOPIC),
-            pa.array(partitions),
-            pa.array(np.repeat(np.array([chunk.offset for chunk in chunks], np.uint64), sizes)),
-            pa.array(np.concatenate([chunk.indexes for chunk in chunks])),
-        ]
-        return pa.Table.from_arrays(columns, schema=TABLES["deliveries"])
-
-
-def _acks(chunks: Sequence[Chunk]) -> pa.Table:
-    sizes = _sizes(chunks)
-    columns = [
-        _appkeys(chunks),
-        pa.array(np.repeat(np.array([chunk.partition for chunk in chunks], np.uint16), sizes)),
-        pa.array(np.concatenate([chunk.numbers for chunk in chunks])),
-        pa.array(np.concatenate([chunk.msgids for chunk in chunks])),
-        pa.array(np.concatenate([chunk.times_ms for chunk in chunks])).cast(TIME),
-        pa.array(np.repeat(np.array([chunk.offset for chunk in chunks], np.uint64), sizes)),
-        pa.array(np.concatenate([chunk.indexes for chunk in chunks])),
-    ]
-    return pa.Table.from_arrays(columns, schema=ACKS)
-
-
-def _sizes(chunks: Sequence[Chunk]) -> npt.NDArray[np.int64]:
-    return np.array([len(chunk.msgids) for chunk in chunks], np.int64)
-
-
-def _appkeys(chunks: Sequence[Chunk]) -> pa.Array:
-    apps = DictionaryEncoder()
-    codes = np.array([apps.code(chunk.appkey) for chunk in chunks], np.uint32)
-    return _coded(np.repeat(codes, _sizes(chunks)), apps.strings())
-
-
-def _coded(codes: npt.NDArray[Any], strings: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), strings)

@@ -1,113 +1,48 @@
-"""How far broadcasts and multicasts came: who is in the audience, whom they reached, and how it ended for the others.
+"""Counts of broadcasts and multicasts: their audience, the devices they reached, and how they ended for the others.
 
-A device that reported a later step took the earlier ones too. Of the devices that are done with the push, which
-for Android is having received it and for iOS having been sent it, none is failed, expired or cancelled; every other
-device of the audience is at most one of these, or is still waited for.
+A device that reported a later step counts for the earlier ones too. A device is done with a push when it has received
+it (Android) or when it was sent to it (iOS). A device that is done counts as none of failed, expired and cancelled;
+any other device of the audience counts as at most one of them, or is still pending.
 
-With a category, each device counts under what was known of it when the start of the push was taken in; so the values
-add up to the audience. Of a push that is older than its outcomes are kept the audience alone is told.
+With a category, a device counts under the value it had when the start of the push was ingested, so the values add up to
+the audience. If the outcomes of a push have outlived their retention, only its audience is counted.
 """
 
 from collections.abc import Sequence
 
-from analytics.statistics.question import Question
+from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.retention import outlived_days
+from analytics.store.retention import expired_outcome_days
+from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import BroadcastRow
 from services.runtime.errors import NotFoundError
 
 LISTED_DAYS_MS = 30 * 86_400_000
-_LIST = """
-SELECT msgid, toUnixTimestamp64Milli(min(time)) AS sent_ms, any(platform)
-FROM broadcasts WHERE appkey = {appkey:String} AND time > fromUnixTimestamp64Milli({since_ms:Int64})
-GROUP BY msgid ORDER BY sent_ms DESC, msgid DESC LIMIT 1000
-"""
 _ONE = """
 SELECT msgid, toUnixTimestamp64Milli(time), platform FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind != 'unicast'
 """
 
-_PARTS = """
-WITH parts AS (
-  SELECT msgid, partition,
-    has({ios:Array(UInt64)}, msgid) AS is_ios,
-    max(event = 'cancelled') AS is_cancelled, max(event = 'finished') AS is_finished,
-    groupBitmapMergeStateIf(devices, event = 'audience') AS audience,
-    groupBitmapMergeStateIf(devices, event = 'clicked') AS clicked,
-    groupBitmapMergeStateIf(devices, event IN ('shown', 'clicked', 'dismissed')) AS shown,
-    groupBitmapMergeStateIf(devices, event IN ('received', 'shown', 'clicked', 'dismissed')) AS received,
-    groupBitmapMergeStateIf(devices, event IN ('sent', 'received', 'shown', 'clicked', 'dismissed')) AS sent,
-    if(is_ios, sent, received) AS done,
-    groupBitmapMergeStateIf(devices, event IN ('failed', 'dropped')) AS failed,
-    groupBitmapMergeStateIf(devices, event = 'expired') AS expired,
-    groupBitmapMergeStateIf(devices, event = 'cancelled_device') AS cancelled
-  FROM (
-    SELECT msgid, partition, 'audience' AS event, devices FROM push_audiences
-    WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
-    UNION ALL
-    SELECT msgid, partition, if(kind = 'cancelled', 'cancelled_device', toString(kind)) AS event, devices
-    FROM push_outcomes WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
-    UNION ALL
-    SELECT msgid, partition, toString(event) AS event, bitmapBuild(emptyArrayUInt32()) AS devices FROM push_partitions
-    WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND event IN ('cancelled', 'finished'))
-  GROUP BY msgid, partition)
-"""
-_COUNTS = """
-  sum(bitmapCardinality(target)) AS targets,
-  sum(bitmapAndCardinality(target, sent)),
-  sum(bitmapAndCardinality(target, received)),
-  sum(bitmapAndCardinality(target, shown)),
-  sum(bitmapAndCardinality(target, clicked)),
-  sum(bitmapAndCardinality(target, failed_only)),
-  sum(bitmapAndCardinality(target, expired_only) + if(is_finished AND NOT is_cancelled, unsettled, 0)),
-  sum(bitmapAndCardinality(target, cancelled_only) + if(is_cancelled, unsettled, 0))
-"""
-_ENDS = """
-  bitmapAndnot(failed, done) AS failed_only,
-  bitmapOr(done, failed) AS done_or_failed,
-  bitmapAndnot(cancelled, done_or_failed) AS cancelled_only,
-  bitmapOr(done_or_failed, cancelled) AS done_failed_or_cancelled,
-  bitmapAndnot(expired, done_failed_or_cancelled) AS expired_only,
-  bitmapOr(done_failed_or_cancelled, expired) AS settled
-"""
-_UNSETTLED = "if(is_finished OR is_cancelled, bitmapAndnotCardinality(target, settled), 0) AS unsettled"
-_WHOLE = f"""
-{_PARTS}
-SELECT msgid, {_COUNTS}
-FROM (SELECT *, audience AS target, {_ENDS}, {_UNSETTLED} FROM parts) GROUP BY msgid
-"""  # noqa: S608
-_BY_VALUE = f"""
-{_PARTS},
-ended AS (
-  SELECT partition, sent, received, shown, clicked, is_finished, is_cancelled, {_ENDS} FROM parts),
-values AS (
-  SELECT partition, one.1 AS info, CAST(one.2, 'AggregateFunction(groupBitmap, UInt32)') AS target
-  FROM (
-    SELECT partition, {{column:Identifier}} AS of_value FROM push_values FINAL
-    WHERE appkey = {{appkey:String}} AND msgid IN {{msgids:Array(UInt64)}})
-  ARRAY JOIN arrayZip(mapKeys(of_value), mapValues(of_value)) AS one
-  WHERE NOT {{is_one:Bool}} OR info = {{info:String}})
-SELECT info, {_COUNTS}
-FROM (SELECT *, {_UNSETTLED} FROM values INNER JOIN ended USING partition)
-GROUP BY info ORDER BY info
-"""  # noqa: S608
 _COLUMNS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 
 
-async def broadcasts(clickhouse: ClickHouse, question: Question) -> list[BroadcastRow]:
-    """The list, newest first; or the one that was asked for, with a category a row a value. NotFoundError: no such."""
-    if question.msgid is None:
-        since_ms = question.now_ms - LISTED_DAYS_MS
-        sent = await clickhouse.rows(_LIST, {"appkey": question.appkey, "since_ms": since_ms})
-        return await _whole(clickhouse, question.appkey, sent)
-    sent = await clickhouse.rows(_ONE, {"appkey": question.appkey, "msgid": question.msgid})
+async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[BroadcastRow]:
+    """Return the list, newest first; or the broadcast of a message id, with a category one row for each value.
+
+    NotFoundError: the app has no broadcast with the message id.
+    """
+    if query.msgid is None:
+        since_ms = query.now_ms - LISTED_DAYS_MS
+        sent = await clickhouse.rows(sql(__package__, "broadcast_list"), {"appkey": query.appkey, "since_ms": since_ms})
+        return await _whole(clickhouse, query.appkey, sent)
+    sent = await clickhouse.rows(_ONE, {"appkey": query.appkey, "msgid": query.msgid})
     if not sent:
-        raise NotFoundError(f"no broadcast of this app has the message id {question.msgid}")
-    if question.category:
-        rows = await _by_value(clickhouse, question, sent[0])
+        raise NotFoundError(f"no broadcast of this app has the message id {query.msgid}")
+    if query.category:
+        rows = await _by_value(clickhouse, query, sent[0])
     else:
-        rows = await _whole(clickhouse, question.appkey, sent)
-    if await outlived_days(clickhouse, question.appkey, question.msgid):
+        rows = await _whole(clickhouse, query.appkey, sent)
+    if await expired_outcome_days(clickhouse, query.appkey, query.msgid):
         return [BroadcastRow(msgid=row.msgid, sent_ms=row.sent_ms, info=_info(row), target=row.target) for row in rows]
     return rows
 
@@ -115,20 +50,28 @@ async def broadcasts(clickhouse: ClickHouse, question: Question) -> list[Broadca
 async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[object]]) -> list[BroadcastRow]:
     if not sent:
         return []
-    found = await clickhouse.rows(_WHOLE, _pushes(appkey, sent))
+    found = await clickhouse.rows(_counts_query("broadcasts_whole"), _pushes(appkey, sent))
     counts = {msgid: of_push for msgid, *of_push in found}
     return [_row(push, counts.get(push[0], ())) for push in sent]
 
 
-async def _by_value(clickhouse: ClickHouse, question: Question, push: Sequence[object]) -> list[BroadcastRow]:
+async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: Sequence[object]) -> list[BroadcastRow]:
     parameters = {
-        **_pushes(question.appkey, [push]),
-        "column": question.category,
-        "is_one": question.info is not None,
-        "info": question.info or "",
+        **_pushes(query.appkey, [push]),
+        "column": query.category,
+        "is_one": query.info is not None,
+        "info": query.info or "",
     }
-    rows = [_row(push, counts, info) for info, *counts in await clickhouse.rows(_BY_VALUE, parameters)]
-    return rows if question.info is None or rows else [_row(push, (), question.info)]
+    rows = [
+        _row(push, counts, info)
+        for info, *counts in await clickhouse.rows(_counts_query("broadcast_by_value"), parameters)
+    ]
+    return rows if query.info is None or rows else [_row(push, (), query.info)]
+
+
+def _counts_query(name: str) -> str:
+    parts = {part: sql(__package__, f"broadcast_{part}") for part in ("sets", "final_sets", "counts")}
+    return sql(__package__, name, **parts)
 
 
 def _pushes(appkey: str, sent: Sequence[Sequence[object]]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Days of a time zone: 24 hours, or 23 or 25 where the clocks change."""
+"""Days of a time zone: 24 hours, or more or fewer on days when the clocks change."""
 
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from services.runtime.errors import InputError
 
 FIRST = date(1970, 1, 1)
 LAST = date(2199, 12, 31)
-MOST = 400
-"""Days that one question may span."""
+MAX_DAYS = 400
+"""The greatest number of days in one query."""
 
 
 class Day(NamedTuple):
-    """From `start_ms` up to but without `end_ms`, milliseconds since 1970 UTC."""
+    """From `start_ms` up to and not including `end_ms`, in milliseconds since 1970 UTC."""
 
     date: str
     start_ms: int
@@ -21,14 +21,14 @@ class Day(NamedTuple):
 
 
 def days_between(first: date, last: date, zone: ZoneInfo) -> list[Day]:
-    """Both included. InputError: there are none, too many, or they lie outside of what the store can tell apart."""
+    """Return the days from `first` to `last`, both included. InputError: none, too many, or out of range."""
     if first > last:
         raise InputError("from is later than to")
     if first < FIRST or last > LAST:
         raise InputError(f"dates lie between {FIRST} and {LAST}")
     count = (last - first).days + 1
-    if count > MOST:
-        raise InputError(f"from and to are {count} days, more than {MOST}")
+    if count > MAX_DAYS:
+        raise InputError(f"from and to are {count} days, more than {MAX_DAYS}")
     return [_day(first + timedelta(days=after), zone) for after in range(count)]
 
 
@@ -36,8 +36,8 @@ def today(now_ms: int, zone: ZoneInfo) -> date:
     return datetime.fromtimestamp(now_ms / 1000, zone).date()
 
 
-def parsed(text: str, name: str) -> date:
-    """InputError: not YYYY-MM-DD, or no such day."""
+def parse_date(text: str, name: str) -> date:
+    """Parse YYYY-MM-DD. InputError: the text has another form, or there is no such day."""
     try:
         day = date.fromisoformat(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The analytics store: a ClickHouse server, or the same engine inside this process (chdb). The only file that calls it.
+"""The analytics store: a ClickHouse server, or the same engine in this process (chdb). Only this file calls the driver.
 
-The engine in the process allows one process per path and one path per process. Calls run in a few threads, each with
-a client of its own. Errors of the driver become UnavailableError.
+chdb allows one process per path and one path per process. Calls run in a few threads, each with a client of its own.
+Errors of the driver become UnavailableError.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError, Error
 from urllib3.exceptions import HTTPError
 
-from analytics.store.error_hints import advice
+from analytics.store.error_hints import error_hint
 from services.runtime.errors import ConflictError, UnavailableError
 
 PIECE_BYTES = 256 * 1024
@@ -44,7 +44,7 @@ class ClickHouse:
         self._url = url
         self._path = path
         self._threads = ThreadPoolExecutor(
-            _THREADS, thread_name_prefix="clickhouse", initializer=_stand_back if url is None else None
+            _THREADS, thread_name_prefix="clickhouse", initializer=_lower_priority if url is None else None
         )
         self._local = threading.local()
         self._clients: list[Client] = []
@@ -52,14 +52,14 @@ class ClickHouse:
         self._opened = False
 
     async def open(self) -> None:
-        """Make the database. ConflictError: another process has the path open. UnavailableError: no server answers."""
+        """Create the database. ConflictError: another process holds the path. UnavailableError: no server answers."""
         if self._url is None and self._lock is None:
             self._lock = _lock(self._path)
         self._opened = True
         await self._call(lambda client: None)
 
     def beside(self, database: str) -> "ClickHouse":
-        """Another database of the same opened store; closed before this one."""
+        """Return another database of this store, which is open; close it before this one."""
         other = ClickHouse(self._url, self._path, database)
         other._opened = True
         return other
@@ -69,12 +69,12 @@ class ClickHouse:
         await self._call(self._recreate)
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
-        """Insert durably, at most once for each token; an error leaves it unknown whether the rows are there."""
+        """Insert durably, once for each token. After an error the rows may be inserted or not; insert them again."""
         settings = {"insert_deduplication_token": token}
         await self._call(lambda client: client.insert_arrow(table, rows, settings=settings))
 
     async def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
-        """The result's rows. Parameters stand in the query as {name:Type}."""
+        """Run a query and return its rows. The query refers to parameters as {name:Type}."""
         given = dict(parameters or {})
         result: Sequence[Sequence[Any]] = await self._call(
             lambda client: client.query(sql, parameters=given).result_rows
@@ -82,7 +82,7 @@ class ClickHouse:
         return result
 
     async def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The result as columns; LowCardinality columns are dictionaries."""
+        """Run a query and return its columns; LowCardinality columns are dictionaries."""
         given = dict(parameters or {})
         return await self._call(lambda client: client.query_arrow(sql, parameters=given, settings=_ARROW_SETTINGS))
 
@@ -95,16 +95,16 @@ class ClickHouse:
     async def file(
         self, sql: str, parameters: Mapping[str, Any], file_format: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The result in one of ClickHouse's formats, in pieces of at most PIECE_BYTES; never as a whole in memory."""
-        write = self._written if self._url is None else _streamed
+        """Run a query; yield its result as a file of a ClickHouse format, in pieces of at most PIECE_BYTES."""
+        write = self._exported_to_file if self._url is None else _streamed
         opened = await self._call(lambda client: write(client, sql, dict(parameters), file_format))
         try:
             yield self._pieces(opened)
         finally:
             await self._call(lambda client: opened.close())
 
-    def _written(self, client: Client, sql: str, parameters: dict[str, Any], file_format: str) -> IO[bytes]:
-        """The engine in the process hands over most formats as one string only, but writes a file in parts."""
+    def _exported_to_file(self, client: Client, sql: str, parameters: dict[str, Any], file_format: str) -> IO[bytes]:
+        """Have chdb write a file: it returns most formats as one string only, which may exceed the memory."""
         file = NamedTemporaryFile(dir=self._path.parent, prefix="export")  # noqa: SIM115
         given = {**parameters, "_file": file.name, "_format": file_format}
         client.command(f"INSERT INTO FUNCTION file({{_file:String}}, {{_format:String}}) {sql}", parameters=given)
@@ -115,10 +115,10 @@ class ClickHouse:
             yield piece
 
     async def close(self) -> None:
-        """Wait for the calls under way and let go."""
-        await asyncio.to_thread(self._let_go)
+        """Wait for the calls in progress, then release clients and the lock."""
+        await asyncio.to_thread(self._release)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._threads.shutdown(wait=True)
         for client in self._clients:
             client.close()
@@ -132,7 +132,7 @@ class ClickHouse:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(self._client()))
         except (ClickHouseError, HTTPError, OSError) as error:
-            raise UnavailableError(f"ClickHouse: {_told(error)}") from error
+            raise UnavailableError(f"ClickHouse: {_error_text(error)}") from error
 
     def _client(self) -> Client:
         client: Client | None = getattr(self._local, "client", None)
@@ -175,14 +175,14 @@ def _streamed(client: Client, sql: str, parameters: dict[str, Any], file_format:
     return cast(IO[bytes], client.raw_stream(sql, parameters=parameters, fmt=file_format))
 
 
-def _stand_back() -> None:
-    """Let pushes go first: the engine's own threads come from this one and are as patient, where threads can be."""
+def _lower_priority() -> None:
+    """Lower the thread's priority, so that pushes go first; chdb's own threads inherit it where the system allows."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _lock(path: Path) -> IO[bytes]:
-    """Hold the path for this process; the system lets go of it when the process ends, however it ends."""
+    """Lock the path for this process; the system releases the lock when the process ends, however it ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f"{path.name}.lock").open("wb")
     try:
@@ -195,8 +195,8 @@ def _lock(path: Path) -> IO[bytes]:
     return lock
 
 
-def _told(error: Exception) -> str:
-    """The first line, and what can be done about it."""
-    what = str(error).partition("\n")[0][:500]
-    remedy = advice(error.code) if isinstance(error, Error) else ""
-    return f"{what}: {remedy}" if remedy else what
+def _error_text(error: Exception) -> str:
+    """Return the first line of the error and a hint for the operator."""
+    text = str(error).partition("\n")[0][:500]
+    hint = error_hint(error.code) if isinstance(error, Error) else ""
+    return f"{text}: {hint}" if hint else text

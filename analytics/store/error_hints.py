@@ -1,12 +1,12 @@
-"""What to do when ClickHouse refuses something: by the codes of its errors, for the logs."""
+"""Hints for operators by the code of a ClickHouse error, for the logs."""
 
 _CREDENTIALS = "correct the user and password in CARILLON_CLICKHOUSE_URL"
 _RIGHTS = "give the user of CARILLON_CLICKHOUSE_URL every right on the database"
-_TABLES = "undo what was changed in the database, or build it again with `carillon replay analytics`"
-_READ_ONLY = "let ClickHouse, and the user of CARILLON_CLICKHOUSE_URL, write again"
-_DISK = "make room on ClickHouse's disk"
-_MEMORY = "give ClickHouse more memory, or less else to do"
-_ADVICE = {
+_TABLES = "undo the change made in the database, or rebuild it with `carillon replay analytics`"
+_READ_ONLY = "make ClickHouse, and the user of CARILLON_CLICKHOUSE_URL, writable again"
+_DISK = "free space on ClickHouse's disk"
+_MEMORY = "give ClickHouse more memory, or reduce its other load"
+_HINTS = {
     16: _TABLES,  # NO_SUCH_COLUMN_IN_TABLE
     20: _TABLES,  # NUMBER_OF_COLUMNS_DOESNT_MATCH
     53: _TABLES,  # TYPE_MISMATCH
@@ -25,6 +25,6 @@ _ADVICE = {
 }
 
 
-def advice(code: int | None) -> str:
-    """What an operator can do about it; empty where trying again may be enough."""
-    return _ADVICE.get(code or 0, "")
+def error_hint(code: int | None) -> str:
+    """Return what an operator can do about the error; empty if trying again may be enough."""
+    return _HINTS.get(code or 0, "")

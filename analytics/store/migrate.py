@@ -1,4 +1,4 @@
-"""Applies the numbered SQL files of `migrations/`, each once, in order."""
+"""Applies the numbered SQL files of `migrations/` in order, each once."""
 
 from importlib import resources
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Migration(NamedTuple):
 
 
 def migrations() -> list[Migration]:
-    """All of them, by version. A file is NNNN_name.sql; a statement ends with a semicolon at the end of its line."""
+    """Return all migrations by version. Files are NNNN_name.sql; a statement ends with a semicolon at a line's end."""
     files = [
         file for file in resources.files("analytics.store").joinpath("migrations").iterdir() if file.name[-4:] == ".sql"
     ]
@@ -29,7 +29,7 @@ def migrations() -> list[Migration]:
 
 
 async def migrate(clickhouse: ClickHouse) -> None:
-    """Bring the database up to date. A crash half way is healed by the next call: statements may run twice."""
+    """Apply the missing migrations. Statements may run twice: after a crash the next call repeats the migration."""
     applied = await _applied(clickhouse)
     for migration in migrations():
         if migration.version not in applied:
@@ -43,7 +43,7 @@ async def migrate(clickhouse: ClickHouse) -> None:
 
 
 async def check_migrated(clickhouse: ClickHouse) -> None:
-    """UnavailableError: the instance that migrates the store has not done so yet."""
+    """UnavailableError: the first instance has not applied all migrations yet."""
     missing = {migration.version for migration in migrations()} - await _applied(clickhouse)
     if missing:
         raise UnavailableError(f"instance 0 of analytics has yet to apply {len(missing)} migrations to the store")

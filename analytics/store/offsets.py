@@ -1,8 +1,8 @@
-"""How far the analytics store is: the next offset of each partition, and the batch that may be half in.
+"""The offsets file of the ingestion: the next offset of each partition, and the batch that is being inserted.
 
-A batch is written down before its first row is inserted and ticked off after its last. When the process dies in
-between, the next start reads the very same records again and inserts them with the same tokens, and ClickHouse drops
-what it has already.
+A batch is noted before its first row is inserted and removed after its last. If the process dies in between, the next
+start reads the same records again and inserts them with the same tokens, and ClickHouse drops inserts that it has made
+already.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ CREATE TABLE reader (identity TEXT NOT NULL);
 
 
 class Range(NamedTuple):
-    """Offsets of one partition: from `first` on, up to but without `next`."""
+    """Offsets of one partition, from `first` up to and not including `next`."""
 
     first: int
     next: int
@@ -40,12 +40,12 @@ class Offsets:
         self._store.rows.execute("PRAGMA synchronous = FULL")
 
     def identity(self) -> str | None:
-        """Who filled the analytics store, or None before the first `restart`."""
+        """Return the ingester's identity, or None before the first `restart`."""
         row = self._store.rows.execute("SELECT identity FROM reader").fetchone()
         return row[0] if row else None
 
     def restart(self) -> str:
-        """Forget everything; returns a new identity."""
+        """Delete the identity, offsets and pending batch; return a new identity."""
         identity = secrets.token_hex(8)
         self._store.begin()
         for table in ("batch", "reader", "offsets"):
@@ -55,16 +55,16 @@ class Offsets:
         return identity
 
     def next_offsets(self) -> dict[Partition, int]:
-        """Where to read on, once no batch is pending."""
+        """Return the next offset of each partition; valid while no batch is pending."""
         return self._store.offsets()
 
     def pending(self) -> Batch:
-        """The batch that was begun and not ended; empty when there is none."""
+        """Return the batch that was begun and not ended, or an empty one."""
         rows = self._store.rows.execute("SELECT topic, partition, first, next FROM batch")
         return {Partition(topic, number): Range(first, following) for topic, number, first, following in rows}
 
     def begin(self, batch: Batch) -> None:
-        """Note durably what is about to be inserted."""
+        """Note durably that a batch is about to be inserted."""
         self._store.begin()
         self._store.rows.executemany(
             "INSERT INTO batch VALUES (?, ?, ?, ?)", [(*partition, *range_) for partition, range_ in batch.items()]
@@ -72,7 +72,7 @@ class Offsets:
         self._store.commit({})
 
     def end(self, batch: Batch) -> None:
-        """Note durably that all of it is in."""
+        """Note durably that the batch is inserted, and the next offsets with it."""
         self._store.begin()
         self._store.rows.execute("DELETE FROM batch")
         self._store.commit({partition: range_.next for partition, range_ in batch.items()})
@@ -81,8 +81,8 @@ class Offsets:
         self._store.close()
 
 
-def token(identity: str, table: str, batch: Batch) -> str:
-    """What a repeated insert is known by: the same for the same reader, table and ranges."""
+def insert_token(identity: str, table: str, batch: Batch) -> str:
+    """Return the deduplication token of an insert: the same for the same ingester, table and ranges."""
     ranges = ",".join(
         f"{partition.topic}:{partition.number}:{batch[partition].first}-{batch[partition].next}"
         for partition in sorted(batch)

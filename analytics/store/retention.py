@@ -1,4 +1,4 @@
-"""How long rows are kept: ClickHouse drops older ones by itself, when it merges."""
+"""How long rows are kept. ClickHouse drops older rows by itself, when it merges."""
 
 from analytics.store.clickhouse import ClickHouse
 
@@ -14,10 +14,9 @@ HISTORY = {
     "connection_counts": "minute",
     "connection_changes": "minute",
 }
-"""Tables of raw facts, and of sets made of them, with the column that says how old a row is. What was asked for, whom
-it was for, and what devices there are is kept for ever."""
+"""Tables kept for `history_days`, with the column of a row's age. Commands, audiences and devices are kept for ever."""
 
-_OUTLIVED = r"""
+_EXPIRED_OUTCOMES = r"""
 SELECT toUInt32OrZero(extract(engine_full, 'toIntervalDay\\((\\d+)\\)')) AS days FROM system.tables
 WHERE database = currentDatabase() AND name = 'push_outcomes' AND days > 0
   AND (SELECT min(time) FROM pushes WHERE msgid = {push:UInt64} AND appkey = {appkey:String})
@@ -26,17 +25,17 @@ WHERE database = currentDatabase() AND name = 'push_outcomes' AND days > 0
 _TABLES = "SELECT name, engine_full FROM system.tables WHERE database = currentDatabase()"
 
 
-async def keep(clickhouse: ClickHouse, history_days: int) -> None:
-    """Keep facts for so many days, acknowledgements for two. Changes only what is not so yet."""
+async def apply_retention(clickhouse: ClickHouse, history_days: int) -> None:
+    """Keep facts for `history_days` and acknowledgements for ACK_DAYS. Alters only tables with another retention."""
     engines = dict[str, str](await clickhouse.rows(_TABLES))  # type: ignore[arg-type]
     wanted = {table: (column, history_days) for table, column in HISTORY.items()} | {"acks": ("time", ACK_DAYS)}
     for table, (column, days) in wanted.items():
-        lifetime = f"toDateTime({column}) + toIntervalDay({days})"
-        if f"TTL {lifetime} " not in engines[table]:
-            await clickhouse.command(f"ALTER TABLE {table} MODIFY TTL {lifetime}")
+        ttl = f"toDateTime({column}) + toIntervalDay({days})"
+        if f"TTL {ttl} " not in engines[table]:
+            await clickhouse.command(f"ALTER TABLE {table} MODIFY TTL {ttl}")
 
 
-async def outlived_days(clickhouse: ClickHouse, appkey: str, push: int) -> int:
-    """For how many days outcomes are kept, if the push is older than that and they are gone; else 0."""
-    rows = await clickhouse.rows(_OUTLIVED, {"appkey": appkey, "push": push})
+async def expired_outcome_days(clickhouse: ClickHouse, appkey: str, push: int) -> int:
+    """Return for how many days outcomes are kept if the push is older than that, so that they are gone; else 0."""
+    rows = await clickhouse.rows(_EXPIRED_OUTCOMES, {"appkey": appkey, "push": push})
     return int(rows[0][0]) if rows else 0

@@ -23,7 +23,7 @@ OVER_HTTP = {
     "test_acks",
     "test_audit",
     "test_audit_export",
-    "test_connected",
+    "test_connections",
     "test_crashes",
     "test_ingestion",
     "test_statistics",

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from pyroaring import BitMap
 
-from analytics.ingestion.batches import Pace
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.ingestion import Ingestion, sources
 from analytics.server import AnalyticsServicer
 from analytics.statistics.logins import count_days
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 APP = "1234567890"
 PARTITIONS = 4
 T0 = 1_790_000_000_000
-FAST = Pace(flush_s=0.01, catch_up_s=20, stop_s=2)
+FAST = IngestionLimits(flush_s=0.01, catch_up_s=20, stop_s=2)
 
 
 def meta(seed: str, time_ms: int = T0, writer: str = "edge", origin: Origin | None = None) -> Meta:
@@ -207,12 +207,12 @@ def connection_counts(minute_ms: int, counts: dict[str, int], gateway: str = "g1
 
 
 def make(
-    log: Log, clickhouse: ClickHouse, directory: Path, pace: Pace = FAST, shard: int = 0, shards: int = 1
+    log: Log, clickhouse: ClickHouse, directory: Path, pace: IngestionLimits = FAST, shard: int = 0, shards: int = 1
 ) -> Ingestion:
     dead_letters = DeadLetters(directory / "dead-letters.jsonl", "analytics")
     reads = sources(PARTITIONS, shard, shards)
     instance = f"{shard}/{shards}"
-    return Ingestion(log, clickhouse, directory / "offsets.db", dead_letters, reads, instance=instance, pace=pace)
+    return Ingestion(log, clickhouse, directory / "offsets.db", dead_letters, reads, instance=instance, limits=pace)
 
 
 @asynccontextmanager

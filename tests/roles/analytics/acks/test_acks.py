@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from analytics.acks.positions import Place, decode, encode
+from analytics.acks.positions import ReadPosition, decode, encode
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from protos.analytics.v1.analytics_pb2 import (
@@ -254,7 +254,7 @@ async def test_large_records_are_read_in_part(log: SqliteLog, clickhouse: ClickH
 
 
 @pytest.mark.parametrize(
-    "pos", ["", "1", "00", "-1", "abc", "AAAAAAAA", "é", "0" * 100_000, encode("other", {1: Place(2, 3)})]
+    "pos", ["", "1", "00", "-1", "abc", "AAAAAAAA", "é", "0" * 100_000, encode("other", {1: ReadPosition(2, 3)})]
 )
 def test_a_position_that_was_never_given(pos: str) -> None:
     with pytest.raises(InputError, match="pos"):
@@ -262,11 +262,11 @@ def test_a_position_that_was_never_given(pos: str) -> None:
 
 
 def test_positions_keep_what_they_say() -> None:
-    places = {0: Place(0, 1), 7: Place(2**40, 29_999), 31: Place(5, 0)}
+    places = {0: ReadPosition(0, 1), 7: ReadPosition(2**40, 29_999), 31: ReadPosition(5, 0)}
     assert decode(APP, encode(APP, places)) == places
     assert decode(APP, "0") == {}
     assert encode(APP, {}) == "0"
-    assert len(encode(APP, {partition: Place(1_000_000, 100) for partition in range(32)})) < 400
+    assert len(encode(APP, {partition: ReadPosition(1_000_000, 100) for partition in range(32)})) < 400
 
 
 @pytest.mark.parametrize("limit", [0, 1001])

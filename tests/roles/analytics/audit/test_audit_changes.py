@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from analytics.digest import digest
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.digest import digest
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
     AuditAppResponse,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from analytics.ingestion.batches import Pace
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.server import AnalyticsServicer
 from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
@@ -61,7 +61,8 @@ async def carillon(
             outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
         ]
     )
-    async with running(make(log, clickhouse, tmp_path, Pace(flush_s=0.01, catch_up_s=2, stop_s=2))) as ingestion:
+    limits = IngestionLimits(flush_s=0.01, catch_up_s=2, stop_s=2)
+    async with running(make(log, clickhouse, tmp_path, limits)) as ingestion:
         servicer = AnalyticsServicer(
             *(ingestion, clickhouse, ManualClock(T0), ZoneInfo(ZONE)), partitions=PARTITIONS, ack_delay_ms=0
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analytics.audit.expression import readable
+from analytics.audit.audience_text import audience_text
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Aliases,
@@ -64,7 +64,7 @@ def clause(*values: str, attribute: Attribute.ValueType = REGION, negated: bool 
     ],
 )
 def test_filters(rule: Filter, text: str) -> None:
-    assert readable(Audience(filter=rule)) == text
+    assert audience_text(Audience(filter=rule)) == text
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_filters(rule: Filter, text: str) -> None:
     ],
 )
 def test_other_audiences(audience: Audience, text: str) -> None:
-    assert readable(audience) == text
+    assert audience_text(audience) == text

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analytics.ingestion.attributes import ATTRIBUTES, DeviceAttributes, load
+from analytics.ingestion.attributes import DeviceAttributes, load
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.columns import ATTRIBUTES
 from protos.registry.v1.devices_pb2 import Attributes
 from services.runtime.log.sqlite import SqliteLog
 from tests.roles.analytics.support import APP, T0, device, ingest
@@ -15,7 +16,7 @@ REGION = ATTRIBUTES.index("region")
 
 def regions(attributes: DeviceAttributes, partition: int, numbers: list[int]) -> list[str]:
     codes = attributes.codes(APP, partition, np.array(numbers, np.uint32))[REGION]
-    return [attributes.vocabularies[REGION].string(code) for code in codes.tolist()]
+    return [attributes.encoders[REGION].string(code) for code in codes.tolist()]
 
 
 def test_unknown_numbers_have_no_attributes() -> None:

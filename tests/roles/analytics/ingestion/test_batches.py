@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from analytics.ingestion.batches import Gathering, Pace
+from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
@@ -39,7 +39,7 @@ def records(count: int, size: int) -> list[NewRecord]:
     return [NewRecord(*PARTITIONS[n % len(PARTITIONS)], b"key", n.to_bytes(size, "big")) for n in range(count)]
 
 
-async def batches(gathering: Gathering, count: int) -> list[list[Record]]:
+async def batches(gathering: BatchReader, count: int) -> list[list[Record]]:
     """Until so many records are there."""
     found: list[list[Record]] = []
     async with asyncio.timeout(20):
@@ -59,7 +59,7 @@ def assert_each_once_in_order(found: Sequence[Sequence[Record]], count: int) -> 
 async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: Counting) -> None:
     """One read gives sixteen times what a batch takes."""
     await log.append(records(160, 1000))
-    found = await batches(Gathering(reader, Pace(flush_s=5, max_bytes=10_000), asyncio.Event()), 160)
+    found = await batches(BatchReader(reader, IngestionLimits(flush_s=5, max_bytes=10_000), asyncio.Event()), 160)
 
     assert_each_once_in_order(found, 160)
     assert [sum(len(record.value) for record in batch) for batch in found] == [10_000] * 16
@@ -67,14 +67,14 @@ async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: C
 
 async def test_a_record_larger_than_a_batch_is_one(log: SqliteLog, reader: Counting) -> None:
     await log.append(records(3, 1000))
-    found = await batches(Gathering(reader, Pace(flush_s=5, max_bytes=10), asyncio.Event()), 3)
+    found = await batches(BatchReader(reader, IngestionLimits(flush_s=5, max_bytes=10), asyncio.Event()), 3)
     assert [len(batch) for batch in found] == [1, 1, 1]
 
 
 async def test_a_batch_has_no_more_records_than_it_may(log: SqliteLog, reader: Counting) -> None:
     """Reads that do not add up to a full batch are cut, too."""
     hurry = asyncio.Event()
-    gathering = Gathering(reader, Pace(flush_s=5, max_records=10), hurry)
+    gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=10), hurry)
     await log.append(records(7, 8))
     first = asyncio.create_task(gathering.batch())
     async with asyncio.timeout(20):
@@ -90,7 +90,7 @@ async def test_a_batch_has_no_more_records_than_it_may(log: SqliteLog, reader: C
 
 async def test_nothing_is_read_while_a_rest_fills_batches(log: SqliteLog, reader: Counting) -> None:
     await log.append(records(100, 1000))
-    gathering = Gathering(reader, Pace(flush_s=5, max_records=40, max_bytes=10_000), asyncio.Event())
+    gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=40, max_bytes=10_000), asyncio.Event())
     for _ in range(4):
         assert len(await gathering.batch()) == 10
         assert reader.given == 40, "a read, of which the rest is held"
@@ -102,7 +102,7 @@ async def test_nothing_is_read_while_a_rest_fills_batches(log: SqliteLog, reader
 async def test_a_rest_does_not_wait_for_company(log: SqliteLog, reader: Counting) -> None:
     """Somebody waits: what is there goes on at once, though a batch would take more."""
     hurry = asyncio.Event()
-    gathering = Gathering(reader, Pace(flush_s=3600, max_bytes=10_000), hurry)
+    gathering = BatchReader(reader, IngestionLimits(flush_s=3600, max_bytes=10_000), hurry)
     await log.append(records(12, 1000))
     assert len(await gathering.batch()) == 10
     hurry.set()

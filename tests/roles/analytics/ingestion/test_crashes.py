@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from analytics.ingestion.batches import Pace
+from analytics.digest import counts, digest
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.digest import counts, digest
 from analytics.store.migrate import migrate
 from analytics.store.offsets import Offsets
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
@@ -216,7 +216,8 @@ async def test_the_lag_shows_while_the_store_takes_nothing(
     monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
     down = Down(clickhouse, 0, after=False)
     lag = LAG.labels("analytics", "push-commands")
-    async with running(make(log, down, tmp_path, Pace(flush_s=0.01, ready_s=0.01, max_records=3))) as ingestion:  # type: ignore[arg-type]
+    limits = IngestionLimits(flush_s=0.01, ready_s=0.01, max_records=3)
+    async with running(make(log, down, tmp_path, limits)) as ingestion:  # type: ignore[arg-type]
         await log.append([send(1000 + n) for n in range(50)])
         async with asyncio.timeout(20):
             while lag._value.get() < 50:
@@ -235,14 +236,14 @@ from pathlib import Path
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import Pace, make
+from tests.roles.analytics.support import IngestionLimits, make
 
 async def main(directory):
     clickhouse = ClickHouse(None, directory / "chdb")
     await clickhouse.open()
     await migrate(clickhouse)
     log = SqliteLog(directory / "log" / "events.db", TOPICS, read_only=True)
-    ingestion = make(log, clickhouse, directory, Pace(flush_s=0.001, max_records=3, max_bytes=1000))
+    ingestion = make(log, clickhouse, directory, IngestionLimits(flush_s=0.001, max_records=3, max_bytes=1000))
     task = asyncio.create_task(ingestion.run(asyncio.Event()))
     before = 0
     while not task.done():
@@ -291,13 +292,13 @@ async def test_sigkill_again_and_again(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_is_waited_out(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with running(make(log, clickhouse, tmp_path, Pace(catch_up_s=20))) as ingestion:
+    async with running(make(log, clickhouse, tmp_path, IngestionLimits(catch_up_s=20))) as ingestion:
         await log.append([send(1000)])
         assert await ingestion.catch_up() == 0
         await log.append([send(1001)])
         with full_disk((tmp_path / "offsets.db-wal").stat().st_size), capture_logs() as logs:
             async with asyncio.timeout(20):
-                while not any(line["event"] == "how far analytics came cannot be noted" for line in logs):
+                while not any(line["event"] == "the offsets of analytics cannot be written" for line in logs):
                     await asyncio.sleep(0.01)
         assert await ingestion.catch_up() == 0
     assert await value(clickhouse, "SELECT arraySort(groupArray(msgid)) FROM pushes") == [1000, 1001]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from analytics.ingestion.batches import Pace
+from analytics.digest import counts, digest
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.digest import counts, digest
 from analytics.store.migrate import migrate
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
@@ -261,7 +261,7 @@ async def test_token_lists_keep_their_ids(log: SqliteLog, clickhouse: ClickHouse
 
 
 async def test_catch_up_does_not_wait_for_the_flush(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    never = Pace(flush_s=3600, catch_up_s=20, stop_s=1)
+    never = IngestionLimits(flush_s=3600, catch_up_s=20, stop_s=1)
     async with running(make(log, clickhouse, tmp_path, never)) as ingestion:
         await log.append([send(1000)])
         assert await ingestion.catch_up() == 0

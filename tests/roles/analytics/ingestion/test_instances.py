@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from analytics.ingestion.batches import Pace
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.ingestion import Ingestion, sources
 from analytics.server import AnalyticsServicer
 from analytics.store.clickhouse import ClickHouse
@@ -27,7 +27,7 @@ from services.runtime.rpc.transport import Channel, Context, LocalServer
 from tests.roles.analytics.support import PARTITIONS, T0, app_outcomes, outcomes, running, send, started, value
 
 SHARDS = 2
-UNHURRIED = Pace(flush_s=3600, catch_up_s=20, stop_s=2)
+UNHURRIED = IngestionLimits(flush_s=3600, catch_up_s=20, stop_s=2)
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
@@ -63,7 +63,7 @@ async def ingestions(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> 
                         sources(PARTITIONS, shard, SHARDS),
                         instance=f"{shard}/{SHARDS}",
                         stores_commands=shard == 0,
-                        pace=UNHURRIED,
+                        limits=UNHURRIED,
                     )
                 )
             )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from analytics.ingestion.batches import Pace
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.domain.topics import PUSH_COMMANDS
@@ -22,7 +22,7 @@ from testkit.dying_role import MortalLog
 from tests.roles.analytics.support import make, running, send, value
 
 A_BATCH = 10
-SMALL = Pace(flush_s=0.01, max_records=A_BATCH, catch_up_s=60, stop_s=2)
+SMALL = IngestionLimits(flush_s=0.01, max_records=A_BATCH, catch_up_s=60, stop_s=2)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def test_what_is_held_is_bounded_by_bytes_too(
     """One read gives everything; it goes on in batches of a few records, and nothing more is read before."""
     counting, noting = CountingLog(log), NotingStore(store)
     size = len(send(1000).value)
-    pace = Pace(flush_s=0.01, max_bytes=5 * size, catch_up_s=60, stop_s=2)
+    pace = IngestionLimits(flush_s=0.01, max_bytes=5 * size, catch_up_s=60, stop_s=2)
     async with running(make(counting, noting, tmp_path, pace)) as ingestion:  # type: ignore[arg-type]
         await asyncio.to_thread(server.kill)
         with capture_logs() as logs:

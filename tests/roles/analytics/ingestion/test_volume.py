@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from analytics.ingestion.attributes import DeviceAttributes
-from analytics.ingestion.batches import Pace
-from analytics.ingestion.broadcast_ids import Broadcasts
-from analytics.ingestion.connection_spans import Spans
-from analytics.ingestion.registrations import Registrations
-from analytics.ingestion.rows import Translation
+from analytics.ingestion.batch_reader import IngestionLimits
+from analytics.ingestion.broadcast_ids import BroadcastIds
+from analytics.ingestion.connections.spans import LatestConnections
+from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.translation import Knowledge, RecordTranslator
 from analytics.store.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log.port import NewRecord, Record
@@ -43,10 +43,11 @@ def test_no_python_step_for_each_outcome(new_records: list[NewRecord]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        translation = Translation(DeviceAttributes(), Broadcasts(), Registrations(), Spans(), "")
+        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections())
+        translator = RecordTranslator(knowledge, "")
         sys.setprofile(profile)
         try:
-            tables = translation.tables(records, lambda record, error: pytest.fail(str(error)))
+            tables = translator.tables(records, lambda record, error: pytest.fail(str(error)))
         finally:
             sys.setprofile(None)
         assert tables["deliveries"].num_rows == rows
@@ -65,7 +66,7 @@ async def test_a_million_outcomes(
     await log.append(new_records)
 
     start = time.perf_counter()
-    async with running(make(log, clickhouse, tmp_path, Pace(catch_up_s=100, ready_s=0.1))) as ingestion:
+    async with running(make(log, clickhouse, tmp_path, IngestionLimits(catch_up_s=100, ready_s=0.1))) as ingestion:
         assert await ingestion.catch_up() == 0
     seconds = time.perf_counter() - start
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analytics.ingestion.attributes import DeviceAttributes
-from analytics.ingestion.connection_history import load
-from analytics.ingestion.connection_spans import Device, Spans
+from analytics.ingestion.connections.history import load
+from analytics.ingestion.connections.spans import LatestConnections, NumberedDevice
 from analytics.ingestion.ingestion import Ingestion
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
@@ -254,9 +254,9 @@ async def test_what_cannot_matter_any_more_is_not_loaded(
     await ingest(log, clickhouse, tmp_path, [*counts, *new_records])
 
     async def known(end: int) -> list[int]:
-        spans = Spans()
+        spans = LatestConnections()
         await load(spans, DeviceAttributes(), clickhouse, {0: end, 1: end})
-        return [number for number in (1, 2, 3) if spans.closed(Device(APP, 1, number), number, 5000)]
+        return [number for number in (1, 2, 3) if spans.closed(NumberedDevice(APP, 1, number), number, 5000)]
 
     assert await known(0) == []
     assert await known(2) == [2]

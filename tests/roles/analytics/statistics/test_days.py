@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from analytics.statistics.logins import count_days
-from analytics.statistics.question import Question
+from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsRequest, TimeScope, UserKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
@@ -57,7 +57,7 @@ MOMENTS = [
 def test_days_by_name(zone: str, text: str, fold: int, scope: TimeScope.ValueType) -> None:
     """Each is all moments that a calendar on the wall calls by its date, and no other."""
     now_ms = at(zone, text, fold)
-    days = Question.of(asked(StatisticsKind.STATISTICS_KIND_LOGINS, scope), now_ms, ZoneInfo(zone)).days
+    days = StatisticsQuery.of(asked(StatisticsKind.STATISTICS_KIND_LOGINS, scope), now_ms, ZoneInfo(zone)).days
     first, last = SPANS[scope]
     today = date.fromisoformat(text[:10])
     assert [day.date for day in days] == [(today - timedelta(ago)).isoformat() for ago in range(first, last - 1, -1)]

@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from analytics.statistics.login_counts import Logins
+from analytics.statistics.login_counts import LoginCounts
 from analytics.statistics.logins import count_days
 from analytics.statistics.prewarm import Prewarm
 from analytics.store.clickhouse import ClickHouse
@@ -29,22 +29,22 @@ def login(number: int, age_days: int = 0) -> NewRecord:
 async def test_a_range_is_counted_once(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     await count_days(clickhouse, UTC)
     await ingest(log, clickhouse, tmp_path, [login(1), login(2, 1), login(3, 6), login(3, 29)])
-    logins = Logins(clickhouse, APP, "")
-    first = await logins.counts(YESTERDAY, TODAY)
+    logins = LoginCounts(clickhouse, APP, "")
+    first = await logins.between(YESTERDAY, TODAY)
     assert first == {
         YESTERDAY: {"": [1, 1, 1, 1, 1, 2, 2, 2]},
         TODAY: {"": [1, 2, 2, 2, 2, 2, 3, 3]},
     }
     kept = await value(clickhouse, "SELECT max(kept) FROM login_counts")
-    assert await logins.counts(YESTERDAY, TODAY) == first
+    assert await logins.between(YESTERDAY, TODAY) == first
     assert await value(clickhouse, "SELECT (count(), max(kept)) FROM login_counts") == (2, kept)
 
     await ingest(log, clickhouse, tmp_path, [login(4, 10), login(2)])
-    assert await logins.counts(YESTERDAY, TODAY) == {
+    assert await logins.between(YESTERDAY, TODAY) == {
         YESTERDAY: {"": [1, 1, 1, 1, 1, 2, 2, 3]},
         TODAY: {"": [2, 2, 2, 2, 2, 2, 3, 4]},
     }
-    assert await logins.counts(date(2025, 1, 1), date(2025, 1, 9)) == {}
+    assert await logins.between(date(2025, 1, 1), date(2025, 1, 9)) == {}
 
 
 async def test_a_day_that_goes_on_is_laid_over_the_days_before(
@@ -53,29 +53,29 @@ async def test_a_day_that_goes_on_is_laid_over_the_days_before(
     await count_days(clickhouse, UTC)
     await ingest(log, clickhouse, tmp_path, [device(n, attributes={"brand": "Mi"}) for n in range(9)])
     await ingest(log, clickhouse, tmp_path, [login(1), login(2, 2), login(2, 5), login(3, 29), login(4, 30)])
-    by_brand = Logins(clickhouse, APP, "brand")
-    assert await by_brand.counts(TODAY, TODAY) == {TODAY: {"Mi": [1, 1, 2, 2, 2, 2, 2, 3]}}
+    by_brand = LoginCounts(clickhouse, APP, "brand")
+    assert await by_brand.between(TODAY, TODAY) == {TODAY: {"Mi": [1, 1, 2, 2, 2, 2, 2, 3]}}
     sets = "SELECT (count(), max(kept)) FROM login_before"
     made = await value(clickhouse, sets)
     assert made[0] == 3, "two, five and 29 days before"
 
     await ingest(log, clickhouse, tmp_path, [login(5), login(2), login(3)])
-    assert await by_brand.counts(TODAY, TODAY) == {TODAY: {"Mi": [4, 4, 4, 4, 4, 4, 4, 4]}}
+    assert await by_brand.between(TODAY, TODAY) == {TODAY: {"Mi": [4, 4, 4, 4, 4, 4, 4, 4]}}
     assert await value(clickhouse, sets) == made, "the sets are still so"
 
     await ingest(log, clickhouse, tmp_path, [login(6, 2), login(7, 3)])
-    assert await by_brand.counts(TODAY, TODAY) == {TODAY: {"Mi": [4, 4, 5, 6, 6, 6, 6, 6]}}
+    assert await by_brand.between(TODAY, TODAY) == {TODAY: {"Mi": [4, 4, 5, 6, 6, 6, 6, 6]}}
     assert await value(clickhouse, "SELECT count() FROM login_counts") == 0, "a single day is not kept"
 
 
 async def test_days_of_another_zone(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     await count_days(clickhouse, UTC)
     await ingest(log, clickhouse, tmp_path, [login(1)])
-    logins = Logins(clickhouse, APP, "")
-    assert (await logins.counts(YESTERDAY, TODAY)).keys() == {TODAY}
-    assert (await logins.counts(TODAY, TODAY)).keys() == {TODAY}
+    logins = LoginCounts(clickhouse, APP, "")
+    assert (await logins.between(YESTERDAY, TODAY)).keys() == {TODAY}
+    assert (await logins.between(TODAY, TODAY)).keys() == {TODAY}
     await count_days(clickhouse, ZoneInfo("Pacific/Kiritimati"))
-    assert await logins.counts(TODAY, TOMORROW) == {TOMORROW: {"": [1] * 8}}
+    assert await logins.between(TODAY, TOMORROW) == {TOMORROW: {"": [1] * 8}}
 
 
 async def test_counting_by_days_is_taken_up_again(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_counting_by_days_is_taken_up_again(log: SqliteLog, clickhouse: Cl
     await clickhouse.command("ALTER TABLE login_days_of_sessions MODIFY COMMENT ''")
     await clickhouse.command("TRUNCATE TABLE login_days")
     await count_days(clickhouse, UTC)
-    assert await Logins(clickhouse, APP, "").counts(TODAY, TODAY) == {TODAY: {"": [1] * 8}}
+    assert await LoginCounts(clickhouse, APP, "").between(TODAY, TODAY) == {TODAY: {"": [1] * 8}}
 
 
 async def test_large_apps_are_counted_before_somebody_asks(
@@ -93,12 +93,12 @@ async def test_large_apps_are_counted_before_somebody_asks(
 ) -> None:
     await count_days(clickhouse, UTC)
     await ingest(log, clickhouse, tmp_path, [login(1), login(2), login(1, 1)])
-    preparing = Prewarm(clickhouse, ManualClock(T0), UTC, many=4)
-    await preparing.prepare()
+    preparing = Prewarm(clickhouse, ManualClock(T0), UTC, min_logins=4)
+    await preparing.count()
     assert await value(clickhouse, "SELECT count() FROM login_counts") == 0
 
     await ingest(log, clickhouse, tmp_path, [login(3, 2)])
-    await preparing.prepare()
+    await preparing.count()
     days = "SELECT arraySort(groupUniqArray(day)) FROM login_counts WHERE category = 'sdk_version'"
     assert await value(clickhouse, days) == [date(2026, 9, 19), YESTERDAY, TODAY]
     assert await value(clickhouse, "SELECT uniqExact(category) FROM login_counts") == 6
@@ -109,7 +109,7 @@ async def test_counting_ahead_goes_on_when_the_store_answers_again(
 ) -> None:
     """The first attempt comes before there is a table."""
     clock = ManualClock(T0)
-    preparing = asyncio.create_task(Prewarm(clickhouse, clock, UTC, many=1).run(asyncio.Event()))
+    preparing = asyncio.create_task(Prewarm(clickhouse, clock, UTC, min_logins=1).run(asyncio.Event()))
     try:
         await clickhouse.command("RENAME TABLE login_days TO elsewhere")
         await asyncio.sleep(0)

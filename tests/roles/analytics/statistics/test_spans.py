@@ -6,19 +6,27 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from analytics.ingestion import connection_spans as module
 from analytics.ingestion.attributes import GREATEST_NUMBER
-from analytics.ingestion.connection_spans import LATEST, OPEN, Change, Connection, Device, Spans, minute_of
+from analytics.ingestion.connections import spans as module
+from analytics.ingestion.connections.spans import (
+    LATEST,
+    OPEN,
+    ConnectionDelta,
+    ConnectionSpan,
+    LatestConnections,
+    NumberedDevice,
+    minute_of,
+)
 
-DEVICE = Device("app", 1, 5)
+DEVICE = NumberedDevice("app", 1, 5)
 NORTH, SOUTH = (1, 0, 0, 0, 0, 0, 0, 0), (2, 0, 0, 0, 0, 0, 0, 0)
 
 
-def opened(id_: int, minute: int, gateway: int = 1, values: tuple[int, ...] = NORTH) -> Connection:
-    return Connection(id_, minute, OPEN, gateway, values)
+def opened(id_: int, minute: int, gateway: int = 1, values: tuple[int, ...] = NORTH) -> ConnectionSpan:
+    return ConnectionSpan(id_, minute, OPEN, gateway, values)
 
 
-def totals(changes: Sequence[Change]) -> dict[tuple[int, int, tuple[int, ...]], int]:
+def totals(changes: Sequence[ConnectionDelta]) -> dict[tuple[int, int, tuple[int, ...]], int]:
     """By minute, gateway and values, without what cancels itself out."""
     found = Counter[tuple[int, int, tuple[int, ...]]]()
     for minute, more, connection in changes:
@@ -36,20 +44,20 @@ def test_a_connection_counts_from_the_next_full_minute_on(time_ms: int, minute: 
 
 
 def test_opened_and_closed() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     connection = opened(7, 10)
-    assert spans.opened(DEVICE, connection) == [Change(10, 1, connection)]
-    assert spans.closed(DEVICE, 7, 30) == [Change(30, -1, connection._replace(closed=30))]
+    assert spans.opened(DEVICE, connection) == [ConnectionDelta(10, 1, connection)]
+    assert spans.closed(DEVICE, 7, 30) == [ConnectionDelta(30, -1, connection._replace(closed=30))]
 
 
 def test_what_is_over_within_a_minute_changes_nothing() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     changes = [*spans.opened(DEVICE, opened(7, 10)), *spans.closed(DEVICE, 7, 10)]
     assert totals(changes) == {}
 
 
 def test_repeats_change_nothing() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     spans.opened(DEVICE, opened(7, 10))
     spans.closed(DEVICE, 7, 20)
     spans.opened(DEVICE, opened(8, 30))
@@ -60,7 +68,7 @@ def test_repeats_change_nothing() -> None:
 
 def test_a_device_that_connects_again_is_gone_from_where_it_was() -> None:
     """The end that its old gateway tells of later is earlier, and another one, of a minute after, is not."""
-    spans = Spans()
+    spans = LatestConnections()
     changes = [*spans.opened(DEVICE, opened(7, 10)), *spans.opened(DEVICE, opened(8, 30, gateway=2, values=SOUTH))]
     assert totals(changes) == {(10, 1, NORTH): 1, (30, 1, NORTH): -1, (30, 2, SOUTH): 1}
     assert totals(spans.closed(DEVICE, 7, 20)) == {(30, 1, NORTH): 1, (20, 1, NORTH): -1}
@@ -69,7 +77,7 @@ def test_a_device_that_connects_again_is_gone_from_where_it_was() -> None:
 
 
 def test_an_opening_that_comes_after_a_later_one() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     changes = [*spans.opened(DEVICE, opened(8, 30)), *spans.opened(DEVICE, opened(7, 10, gateway=2))]
     assert totals(changes) == {(10, 2, NORTH): 1, (30, 2, NORTH): -1, (30, 1, NORTH): 1}
     assert totals(spans.closed(DEVICE, 7, 20)) == {(20, 2, NORTH): -1, (30, 2, NORTH): 1}
@@ -77,7 +85,7 @@ def test_an_opening_that_comes_after_a_later_one() -> None:
 
 
 def test_an_opening_between_two() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     changes = [
         change
         for id_, minute in ((6, 10), (8, 30), (7, 20))
@@ -91,42 +99,42 @@ def test_an_opening_between_two() -> None:
 def test_the_connection_before_is_kept_of_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that comes too late changes nothing, whether it was seen before or not."""
     monkeypatch.setattr(module, "MAX_BEFORE", 2)
-    spans = Spans()
+    spans = LatestConnections()
     for number in range(3):
         for id_ in (7, 8):
-            spans.opened(Device("app", 1, number), opened(id_, id_))
-    assert spans.closed(Device("app", 1, 0), 7, 7) == []
-    assert spans.opened(Device("app", 1, 0), opened(7, 7)) == []
-    assert spans.closed(Device("app", 1, 0), 8, 9) != []
-    assert spans.opened(Device("app", 1, 0), opened(6, 5)) == []
-    assert spans.closed(Device("app", 1, 2), 7, 7) != []
+            spans.opened(NumberedDevice("app", 1, number), opened(id_, id_))
+    assert spans.closed(NumberedDevice("app", 1, 0), 7, 7) == []
+    assert spans.opened(NumberedDevice("app", 1, 0), opened(7, 7)) == []
+    assert spans.closed(NumberedDevice("app", 1, 0), 8, 9) != []
+    assert spans.opened(NumberedDevice("app", 1, 0), opened(6, 5)) == []
+    assert spans.closed(NumberedDevice("app", 1, 2), 7, 7) != []
 
 
 def test_devices_do_not_mix_and_what_is_not_known_changes_nothing() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     spans.opened(DEVICE, opened(7, 10))
-    for other in (Device("b", 1, 5), Device("app", 2, 5), Device("app", 1, 4), Device("app", 1, 500)):
-        assert spans.closed(other, 7, 20) == []
+    for other in (("b", 1, 5), ("app", 2, 5), ("app", 1, 4), ("app", 1, 500)):
+        assert spans.closed(NumberedDevice(*other), 7, 20) == []
     assert spans.closed(DEVICE, 9, 20) == []
-    assert spans.opened(Device("app", 1, GREATEST_NUMBER + 1), opened(1, 1)) == []
-    assert spans.closed(Device("app", 1, GREATEST_NUMBER + 1), 1, 1) == []
+    assert spans.opened(NumberedDevice("app", 1, GREATEST_NUMBER + 1), opened(1, 1)) == []
+    assert spans.closed(NumberedDevice("app", 1, GREATEST_NUMBER + 1), 1, 1) == []
 
 
 def test_more_values_than_two_bytes_count() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     many = (70_000, 0, 0, 0, 0, 0, 0, 0)
     spans.opened(DEVICE, opened(7, 10))
-    spans.opened(Device("app", 1, 6), opened(7, 10, values=many))
-    assert totals(spans.closed(Device("app", 1, 6), 7, 20)) == {(20, 1, many): -1}
+    spans.opened(NumberedDevice("app", 1, 6), opened(7, 10, values=many))
+    assert totals(spans.closed(NumberedDevice("app", 1, 6), 7, 20)) == {(20, 1, many): -1}
     assert totals(spans.closed(DEVICE, 7, 20)) == {(20, 1, NORTH): -1}
 
 
 def test_what_is_noted_goes_on() -> None:
-    spans = Spans()
+    spans = LatestConnections()
     latest = np.array([(8, 30, OPEN, 2, True), (9, 1, 2, 1, False)], LATEST)
     spans.note_all("app", 1, np.array([5, 9]), latest, np.array([SOUTH, NORTH]))
     spans.note_all("app", 1, np.array([], int), latest[:0], np.zeros((0, 8), int))
     spans.note_before(DEVICE, opened(7, 10))
     assert totals(spans.closed(DEVICE, 7, 20)) == {(30, 1, NORTH): 1, (20, 1, NORTH): -1}
     assert totals(spans.closed(DEVICE, 8, 50)) == {(50, 2, SOUTH): -1}
-    assert spans.closed(Device("app", 1, 9), 9, 2) == []
+    assert spans.closed(NumberedDevice("app", 1, 9), 9, 2) == []

@@ -8,7 +8,7 @@ import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
-from analytics.store.retention import keep
+from analytics.store.retention import apply_retention
 from protos.analytics.v1.analytics_pb2 import (
     BroadcastRow,
     Category,
@@ -247,7 +247,7 @@ async def test_an_audience_that_is_none_is_parked(log: SqliteLog, clickhouse: Cl
 
 async def test_old_facts_go_away(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     now_ms = await value(clickhouse, "SELECT toUnixTimestamp64Milli(now64(3))")
-    await keep(clickhouse, 400)
+    await apply_retention(clickhouse, 400)
     new_records = []
     for n, age in enumerate((1, 3, 399, 401)):
         at = now_ms - age * DAY_MS
@@ -263,14 +263,14 @@ async def test_old_facts_go_away(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
         await clickhouse.command(f"OPTIMIZE TABLE {table} FINAL")
         assert await value(clickhouse, f"SELECT count() FROM {table}") == count, table
 
-    await keep(clickhouse, 100)
+    await apply_retention(clickhouse, 100)
     assert "toIntervalDay(100)" in await value(
         clickhouse, "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = 'sessions'"
     )
-    await keep(clickhouse, 100)
+    await apply_retention(clickhouse, 100)
     mutations = "SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'sessions'"
     done = await value(clickhouse, mutations)
-    await keep(clickhouse, 100)
+    await apply_retention(clickhouse, 100)
     assert await value(clickhouse, mutations) == done, "what is so already is not changed again"
 
 

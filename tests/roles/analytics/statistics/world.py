@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from analytics.acks.positions import decode, encode
-from analytics.acks.reader import AckReader, Page
+from analytics.acks.reader import AckPage, AckReader
 from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import Ingestion
 from analytics.statistics.answers import answer
 from analytics.statistics.logins import count_days
-from analytics.statistics.question import Question
+from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse, Dates, StatisticsRequest, StatisticsResponse
@@ -77,7 +77,7 @@ class World:
         assert await self._ingestion.catch_up() == 0
 
     def ask(self, request: StatisticsRequest, now_ms: int, zone: str) -> StatisticsResponse:
-        question = Question.of(request, now_ms, ZoneInfo(zone))
+        question = StatisticsQuery.of(request, now_ms, ZoneInfo(zone))
         self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
         return self._runner.run(answer(self.clickhouse, question))
 
@@ -87,13 +87,13 @@ class World:
     def audit(self, msgid: int) -> AuditPushResponse:
         return self._runner.run(audit_push(self.clickhouse, msgid, ZoneInfo("UTC")))
 
-    def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[Page, str]:
+    def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[AckPage, str]:
         """A page of what was received until now, and the position behind it."""
         ends = self._ingestion.ends(DELIVERIES)
         catch_up = self._ingestion.catch_up
         reader = AckReader(*(self.clickhouse, appkey, PARTITIONS, ends, catch_up), now_ms=now_ms, visible_ms=now_ms)
         page = self._runner.run(reader.page(decode(appkey, pos), limit))
-        return page, encode(appkey, page.places)
+        return page, encode(appkey, page.positions)
 
     def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> NewRecord:
         """One state of a device; each is kept, as every token is new to the compacted topic."""

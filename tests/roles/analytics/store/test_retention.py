@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.retention import ACK_DAYS, HISTORY, keep
+from analytics.store.retention import ACK_DAYS, HISTORY, apply_retention
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
@@ -81,7 +81,7 @@ def history() -> list[NewRecord]:
 
 async def grow_old(clickhouse: ClickHouse) -> None:
     """As ClickHouse does by itself in time."""
-    await keep(clickhouse, HISTORY_DAYS)
+    await apply_retention(clickhouse, HISTORY_DAYS)
     for name in (*HISTORY, "acks"):
         await clickhouse.command(f"ALTER TABLE {name} MATERIALIZE TTL SETTINGS mutations_sync = 2")
         await clickhouse.command(f"OPTIMIZE TABLE {name} FINAL")

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from analytics.ingestion.ingestion import sources
 from analytics.main import build
-from analytics.projection import Store
+from analytics.projection import AnalyticsStore
 from analytics.replay import fill, rebuild, verify
 from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
@@ -57,7 +57,7 @@ async def test_a_server_that_comes_late_is_waited_for(
     server.kill()
     await log.append(new_records(0))
     store, ingestion, *_ = build(settings_of(server, tmp_path), context(log)).services
-    assert isinstance(store, Store)
+    assert isinstance(store, AnalyticsStore)
     readies = [asyncio.Event(), asyncio.Event()]
     with capture_logs() as logs:
         tasks = [

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from analytics.ingestion.attributes import ATTRIBUTES
+from analytics.store.columns import ATTRIBUTES
 from analytics.store.retention import ACK_DAYS, HISTORY
 from testkit.repository import ROOT
 from tests.roles.analytics.statistics.world import World

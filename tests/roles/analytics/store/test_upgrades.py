@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analytics.digest import counts, digest
 from analytics.ingestion.ingestion import sources
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.digest import counts, digest
 from analytics.store.migrate import Migration, migrate, migrations
 from analytics.store.offsets import Offsets, Range
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome

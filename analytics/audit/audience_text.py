@@ -1,9 +1,9 @@
-"""An audience as a line that people can read."""
+"""Text of an audience and of the clauses of its filter, for audits."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from analytics.audit.enum_names import enum_name
+from analytics.store.enum_names import enum_name
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Attribute,
@@ -26,8 +26,11 @@ _COMPARISONS = {
 }
 
 
-def readable(audience: Audience) -> str:
-    """For example `(tag 1 AND tag 2) OR (tag 5), NOT stag "news", region in 北京市`; commas join what is ANDed."""
+def audience_text(audience: Audience) -> str:
+    """Return the audience as one line; commas separate the clauses of a filter, all of which must hold.
+
+    For example `(tag 1 AND tag 2) OR (tag 5), NOT stag "news", region in 北京市`.
+    """
     match audience.WhichOneof("audience"):
         case "everyone":
             return "everyone"
@@ -59,22 +62,22 @@ def _filter(rule: Filter) -> str:
     return ", ".join(filter(None, clauses)) or "everyone"
 
 
-def tag_names(wanted: Iterable[TagGroup]) -> list[list[str]]:
-    return [[f"tag {tag}" for tag in group.tags] for group in wanted]
+def tag_names(tag_groups: Iterable[TagGroup]) -> list[list[str]]:
+    return [[f"tag {tag}" for tag in group.tags] for group in tag_groups]
 
 
-def stag_names(wanted: Iterable[StagGroup]) -> list[list[str]]:
-    return [[f'stag "{stag}"' for stag in group.stags] for group in wanted]
+def stag_names(stag_groups: Iterable[StagGroup]) -> list[list[str]]:
+    return [[f'stag "{stag}"' for stag in group.stags] for group in stag_groups]
 
 
-def groups(named: Sequence[Sequence[str]]) -> str:
-    texts = [" AND ".join(members) for members in named]
+def groups(names: Sequence[Sequence[str]]) -> str:
+    texts = [" AND ".join(members) for members in names]
     return texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
 
 
-def negated(named: Sequence[Sequence[str]]) -> str:
-    text = groups(named)
-    if len(named) == 1 and len(named[0]) == 1:
+def negated(names: Sequence[Sequence[str]]) -> str:
+    text = groups(names)
+    if len(names) == 1 and len(names[0]) == 1:
         return f"NOT {text}"
     return f"NOT ({text})" if text else ""
 

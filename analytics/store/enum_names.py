@@ -1,9 +1,9 @@
-"""How enum values are written in the analytics store and shown to people."""
+"""The names of enum values in the analytics store and in audits."""
 
 from google.protobuf.descriptor import EnumDescriptor
 
 
 def enum_name(enum: EnumDescriptor, number: int, prefix: str) -> str:
-    """`OUTCOME_KIND_SENT` as `sent`; a number that only a newer writer knows as `unknown_N`."""
+    """Return `sent` for `OUTCOME_KIND_SENT`, and `unknown_N` for a number that only a newer writer knows."""
     value = enum.values_by_number.get(number)
     return value.name.removeprefix(prefix).lower() if value else f"unknown_{number}"

@@ -1,4 +1,4 @@
-"""Records of the log, a batch at a time: as much as comes within a moment, and no more than fits."""
+"""Reads the log in batches, bounded in time, records and bytes."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ _RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How much is gathered for one batch, and for how long; and what waits for whom, at most, in seconds."""
+class IngestionLimits:
+    """Bounds of one batch (`flush_s`, `max_records`, `max_bytes`), and deadlines of the ingestion in seconds."""
 
     flush_s: float = 0.3
     max_records: int = 20_000
@@ -24,38 +24,38 @@ class Pace:
     ready_s: float = 5.0
     stop_s: float = 10.0
 
-    def fitting(self, records: Sequence[Record]) -> int:
-        """How many of the first records make one batch: the one that reaches the bytes is the last of them."""
+    def batch_length(self, records: Sequence[Record]) -> int:
+        """Return how many of the first records make one batch; the one that reaches `max_bytes` is the last."""
         sizes = accumulate(len(record.value) for record in records[: self.max_records])
         return next((count for count, size in enumerate(sizes, 1) if size >= self.max_bytes), self.max_records)
 
 
-class Gathering:
-    """Reads ahead by one read. `hurry` is set while somebody waits: then nothing is held back.
+class BatchReader:
+    """Makes batches of what a log reader returns, one read ahead. While `flush` is set no batch waits for more records.
 
-    One read may give more than a batch takes. The rest is for the next ones, and nothing is read while it fills them.
+    One read may return more than a batch takes. The rest goes into the next batches before anything else is read.
     """
 
-    def __init__(self, reader: Reader, pace: Pace, hurry: asyncio.Event) -> None:
+    def __init__(self, reader: Reader, limits: IngestionLimits, flush: asyncio.Event) -> None:
         self._reader = reader
-        self._pace = pace
-        self._hurry = hurry
+        self._limits = limits
+        self._flush = flush
         self._reading: asyncio.Task[list[Record]] | None = None
         self._rest: list[Record] = []
 
     async def batch(self) -> list[Record]:
-        """At least one record; waits until there is one."""
+        """Return the next batch; waits until there is at least one record."""
         loop = asyncio.get_running_loop()
         records = self._rest or await self._read()
         size = sum(len(record.value) for record in records)
-        deadline = loop.time() + self._pace.flush_s
-        while len(records) < self._pace.max_records and size < self._pace.max_bytes:
+        deadline = loop.time() + self._limits.flush_s
+        while len(records) < self._limits.max_records and size < self._limits.max_bytes:
             more = await self._read_before(deadline - loop.time())
             if not more:
                 break
             records += more
             size += sum(len(record.value) for record in more)
-        count = self._pace.fitting(records)
+        count = self._limits.batch_length(records)
         self._rest = records[count:]
         return records[:count]
 
@@ -67,18 +67,18 @@ class Gathering:
         await self._reader.close()
 
     async def _read_before(self, seconds: float) -> list[Record]:
-        """The next records, or none when the time is over or somebody is in a hurry."""
-        reading = self._started()
-        hurry = asyncio.ensure_future(self._hurry.wait())
+        """Return the next records, or none when the time is over or a flush is asked for."""
+        reading = self._read_task()
+        flush = asyncio.ensure_future(self._flush.wait())
         try:
-            await asyncio.wait([reading, hurry], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([reading, flush], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hurry.cancel()
+            flush.cancel()
         return await self._read() if reading.done() else []
 
     async def _read(self) -> list[Record]:
         while True:
-            reading = self._started()
+            reading = self._read_task()
             try:
                 await asyncio.wait([reading])
                 self._reading = None
@@ -87,7 +87,7 @@ class Gathering:
                 logger.warning("the log does not answer", role="analytics", error=str(error))
                 await asyncio.sleep(_RETRY_S)
 
-    def _started(self) -> asyncio.Task[list[Record]]:
+    def _read_task(self) -> asyncio.Task[list[Record]]:
         if self._reading is None:
-            self._reading = asyncio.create_task(self._reader.read(self._pace.max_records))
+            self._reading = asyncio.create_task(self._reader.read(self._limits.max_records))
         return self._reading

@@ -1,44 +1,44 @@
-"""Commands to devices and changes of apps, as lines that people can read."""
+"""Text of commands to devices, for audits."""
 
 from collections.abc import Iterable
 from typing import assert_never
 
-from analytics.audit.enum_names import enum_name
-from analytics.audit.timeline import joined
-from analytics.ingestion.attributes import ATTRIBUTES
+from analytics.audit.timeline import comma_joined
+from analytics.store.columns import ATTRIBUTES
+from analytics.store.enum_names import enum_name
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand
 
 DESCRIPTION = ("model", *ATTRIBUTES)
-"""What a device says of itself, in the order in which it is told."""
+"""The attributes of a device and its model, in the order of audits."""
 
 
 def command_name(command: DeviceCommand) -> str:
-    """For example `add tags`; "" for a command that only a newer writer knows."""
+    """Return for example `add tags`; "" for a command that only a newer writer knows."""
     return (command.WhichOneof("command") or "").replace("_", " ")
 
 
 def command_detail(command: DeviceCommand) -> str:
-    """What is to change: `+tag 1, +tag 2`."""
+    """Return the requested change, for example `+tag 1, +tag 2`."""
     match command.WhichOneof("command"):
         case "register":
             platform = enum_name(Platform.DESCRIPTOR, command.register.platform, "PLATFORM_")
-            return joined(platform, *described(command.register.attributes))
+            return comma_joined(platform, *attribute_texts(command.register.attributes))
         case "set_alias":
             return f"alias {command.set_alias.alias}"
         case "clear_alias":
             only = command.clear_alias
             return f"no alias if it is {only.only_alias}" if only.HasField("only_alias") else "no alias"
         case "add_tags":
-            return joined(*tags("+", command.add_tags.tags))
+            return comma_joined(*tags("+", command.add_tags.tags))
         case "remove_tags":
-            return joined(*tags("-", command.remove_tags.tags))
+            return comma_joined(*tags("-", command.remove_tags.tags))
         case "add_stags":
-            return joined(*stags("+", command.add_stags.stags))
+            return comma_joined(*stags("+", command.add_stags.stags))
         case "remove_stags":
-            return joined(*stags("-", command.remove_stags.stags))
+            return comma_joined(*stags("-", command.remove_stags.stags))
         case "set_attributes":
-            return joined(*described(command.set_attributes.attributes))
+            return comma_joined(*attribute_texts(command.set_attributes.attributes))
         case "remove":
             return command.remove.reason
         case "revoke_key":
@@ -59,6 +59,6 @@ def stags(sign: str, values: Iterable[str]) -> list[str]:
     return [f'{sign}stag "{stag}"' for stag in sorted(values)]
 
 
-def described(attributes: Attributes) -> list[str]:
-    """The attributes that are given."""
+def attribute_texts(attributes: Attributes) -> list[str]:
+    """Return a text for each attribute that is set."""
     return [f"{name} {value}" for name in DESCRIPTION if (value := getattr(attributes, name))]

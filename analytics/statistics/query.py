@@ -1,32 +1,32 @@
-"""A question for statistics, checked: everything that answers it can rely on what is here."""
+"""A checked query for statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from analytics.statistics.days import Day, days_between, parsed, today
+from analytics.statistics.days import Day, days_between, parse_date, today
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
 from services.runtime.errors import InputError
 
 ALL = "all"
 _MAX_MSGID = 2**63
-_EVERY = tuple(Category.values())
-_USERS = tuple(category for category in _EVERY if category != Category.CATEGORY_REGION)
-_LOGINS = tuple(category for category in _EVERY if category < Category.CATEGORY_RESOLUTION)
+_ALL_CATEGORIES = tuple(Category.values())
+_USERS = tuple(category for category in _ALL_CATEGORIES if category != Category.CATEGORY_REGION)
+_LOGINS = tuple(category for category in _ALL_CATEGORIES if category < Category.CATEGORY_RESOLUTION)
 _CATEGORIES = {
-    StatisticsKind.STATISTICS_KIND_CONNECTIONS: _EVERY,
-    StatisticsKind.STATISTICS_KIND_BROADCASTS: _EVERY,
+    StatisticsKind.STATISTICS_KIND_CONNECTIONS: _ALL_CATEGORIES,
+    StatisticsKind.STATISTICS_KIND_BROADCASTS: _ALL_CATEGORIES,
     StatisticsKind.STATISTICS_KIND_USERS: _USERS,
     StatisticsKind.STATISTICS_KIND_LOGINS: _LOGINS,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """`category` is a column's name, or "" for no distribution; `info` one value of it, or None for all of them.
+class StatisticsQuery:
+    """`category` is a column's name, or "" for no distribution; `info` is one value of it, or None for all of them.
 
-    `msgid` is None for the list of broadcasts. `days` are empty for broadcasts, otherwise there is at least one.
+    `msgid` is None for the list of broadcasts. `days` is empty for broadcasts; other kinds have at least one day.
     """
 
     appkey: str
@@ -47,8 +47,8 @@ class Question:
         return self.days[-1].end_ms
 
     @classmethod
-    def of(cls, request: StatisticsRequest, now_ms: int, zone: ZoneInfo) -> "Question":
-        """InputError: names the field that is wrong."""
+    def of(cls, request: StatisticsRequest, now_ms: int, zone: ZoneInfo) -> "StatisticsQuery":
+        """Return the checked query of a request. InputError names the field that is wrong."""
         if not request.appkey:
             raise InputError("appkey is needed")
         if request.kind not in _CATEGORIES:
@@ -86,8 +86,8 @@ def _days(request: StatisticsRequest, now_ms: int, zone: ZoneInfo) -> list[Day]:
     day = today(now_ms, zone)
     match request.WhichOneof("period"):
         case "dates":
-            first = parsed(getattr(request.dates, "from"), "from")
-            return days_between(first, parsed(request.dates.to, "to"), zone)
+            first = parse_date(getattr(request.dates, "from"), "from")
+            return days_between(first, parse_date(request.dates.to, "to"), zone)
         case "scope":
             match request.scope:
                 case TimeScope.TIME_SCOPE_TODAY:

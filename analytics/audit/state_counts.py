@@ -1,0 +1,72 @@
+"""Counts the devices of a push's audience by state. Each device has one state, so the counts add up to the audience.
+
+A device's state is the first of the push's precedence that the log has an outcome of, wherever in the log it is: a
+receipt takes precedence over any final outcome, however late it comes. Where the push was cancelled or has finished in
+a partition, devices without such an outcome are cancelled or expired; elsewhere they are sent or pending.
+
+If the push's outcomes have outlived their retention, every device is unknown.
+
+In a list of devices each message id has an audience of its own: a device counts once for each of its message ids.
+"""
+
+from collections.abc import Iterator
+
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.retention import expired_outcome_days
+from analytics.store.sql import sql
+from protos.analytics.v1.analytics_pb2 import StateCount
+
+STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
+"""In the order of answers."""
+
+UNKNOWN = "unknown"
+
+_REACHED = ("clicked", "shown", "received")
+_ENDED = ("failed", "dropped", "cancelled", "expired")
+
+
+async def state_counts(
+    clickhouse: ClickHouse, appkey: str, push: int, platform: str, *, is_listed: bool, first: int, last: int
+) -> list[StateCount]:
+    """Count devices of message ids `first` to `last` by state and reason; the most frequent reason comes first."""
+    parameters = {
+        **{"appkey": appkey, "push": push, "is_listed": is_listed, "first": first, "last": last},
+        "ended": list(_ENDED),
+    }
+    rows = await clickhouse.rows(_query(platform), parameters)
+    counts = [StateCount(state=state, reason=reason, devices=devices) for state, reason, devices in rows]
+    if counts and (days := await expired_outcome_days(clickhouse, appkey, push)):
+        reason = f"outcomes are kept for {days} days"
+        return [StateCount(state=UNKNOWN, reason=reason, devices=sum(count.devices for count in counts))]
+    return sorted(counts, key=lambda count: STATES.index(count.state))
+
+
+def state_precedence(platform: str) -> tuple[str, ...]:
+    """Return states in their precedence. iOS devices acknowledge nothing, so there `sent` precedes final outcomes."""
+    return (*_REACHED, "sent", *_ENDED) if platform == "ios" else (*_REACHED, *_ENDED)
+
+
+def _query(platform: str) -> str:
+    precedence = state_precedence(platform)
+    unions = (
+        f"groupBitmapMergeStateIf(devices, event IN {precedence[:rank]}) AS until_{rank}"
+        for rank in range(1, len(precedence) + 1)
+    )
+    return sql(
+        __package__,
+        "state_counts",
+        unions=", ".join(unions),
+        states=", ".join(_state_sets(precedence)),
+        events=sql(__package__, "push_events"),
+        reasons=sql(__package__, "state_reasons"),
+    )
+
+
+def _state_sets(precedence: tuple[str, ...]) -> Iterator[str]:
+    """Yield pairs of a state and its set of devices; the sets are disjoint, and their union is the audience."""
+    yield f"('{precedence[0]}', bitmapAnd(audience, until_1))"
+    for rank, state in enumerate(precedence[1:], 2):
+        yield f"('{state}', bitmapAnd(audience, bitmapAndnot(until_{rank}, until_{rank - 1})))"
+    left = f"bitmapAndnot(audience, until_{len(precedence)})"
+    yield f"(if(ending = '', 'sent', ending), bitmapAnd({left}, were_sent))"
+    yield f"(if(ending = '', 'pending', ending), bitmapAndnot({left}, were_sent))"

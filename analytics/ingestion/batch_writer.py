@@ -1,0 +1,144 @@
+"""Writes batches of records into the analytics store, each record exactly once, whenever the process dies.
+
+A batch is noted in the offsets file, inserted table by table, and then acknowledged there. All calls with state run on
+one thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from analytics.ingestion import ingesters
+from analytics.ingestion.attributes import DeviceAttributes
+from analytics.ingestion.attributes import load as load_attributes
+from analytics.ingestion.broadcast_ids import BroadcastIds
+from analytics.ingestion.connections.history import load as load_connections
+from analytics.ingestion.connections.spans import LatestConnections
+from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.translation import Knowledge, RecordTranslator
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.offsets import Batch, Offsets, Range, insert_token
+from services.domain.topics import SESSIONS
+from services.runtime.log.port import Partition, Record
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.metrics import INSERTED
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.dead_letters import DeadLetters
+
+_NOT_NOTED = "the offsets of analytics cannot be written"
+Result = TypeVar("Result")
+
+
+class BatchWriter:
+    """Used between `open` and `close`; `load` before the first batch."""
+
+    def __init__(
+        self,
+        clickhouse: ClickHouse,
+        offsets_file: Path,
+        dead_letters: DeadLetters,
+        *,
+        instance: str,
+        stores_commands: bool,
+    ) -> None:
+        """`instance` is SHARD/SHARDS; only one instance of a store `stores_commands`, that is push commands."""
+        self.broadcasts = BroadcastIds()
+        self._clickhouse = clickhouse
+        self._offsets_file = offsets_file
+        self._dead_letters = dead_letters
+        self._instance = instance
+        self._stores_commands = stores_commands
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="analytics")
+        self._identity = ""
+        self._translator: RecordTranslator
+        self._offsets: Offsets
+
+    async def open(self) -> None:
+        self._offsets = await self._on_thread(Offsets, self._offsets_file)
+
+    async def close(self) -> None:
+        await self._on_thread(self._offsets.close)
+        self._thread.shutdown()
+
+    async def load(self) -> dict[Partition, int]:
+        """Load from the store what the batches need, and return the next offsets. May be called again if it fails."""
+        self._identity = await self._registered_identity()
+        offsets = await self.next_offsets()
+        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections())
+        self.broadcasts = knowledge.broadcasts
+        await load_attributes(knowledge.attributes, self._clickhouse)
+        await knowledge.devices.load(self._clickhouse)
+        await knowledge.broadcasts.load(self._clickhouse)
+        of_sessions = {p.number: end for p, end in offsets.items() if p.topic == SESSIONS.name}
+        await load_connections(knowledge.connections, knowledge.attributes, self._clickhouse, of_sessions)
+        self._translator = RecordTranslator(knowledge, self._identity, stores_commands=self._stores_commands)
+        return offsets
+
+    async def next_offsets(self) -> dict[Partition, int]:
+        return await self._on_thread(self._offsets.next_offsets)
+
+    async def pending(self) -> Batch:
+        """Return the batch that was noted and not acknowledged before the last end of the process, if any."""
+        return await self._on_thread(self._offsets.pending)
+
+    async def unknown_device_partitions(self, records: Sequence[Record]) -> set[int]:
+        """Return the partitions of `devices` that have to be read before these records."""
+        return await self._on_thread(self._translator.unknown_device_partitions, records)
+
+    async def write(self, records: Sequence[Record]) -> dict[Partition, int]:
+        """Write a new batch; return the next offset of each of its partitions."""
+        batch = _ranges(records)
+        reached(Point.RANGE_GATHERED)
+        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
+        reached(Point.RANGE_NOTED)
+        await self._insert_all(batch, records)
+        reached(Point.RANGE_INSERTED)
+        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
+        reached(Point.RANGE_ENDED)
+        return {partition: range_.next for partition, range_ in batch.items()}
+
+    async def write_pending(self, batch: Batch, records: Sequence[Record]) -> None:
+        """Write the pending batch again; the store drops the rows that it has already."""
+        await self._insert_all(batch, records)
+        await self._on_thread(self._offsets.end, batch)
+
+    async def _registered_identity(self) -> str:
+        """Return this ingester's identity. A store that it did not fill is filled from the beginning.
+
+        Nothing is counted twice then: rows of the same record replace each other, and sums carry the identity.
+        """
+        identity = await self._on_thread(self._offsets.identity)
+        if identity is None or not await ingesters.is_registered(self._clickhouse, self._instance, identity):
+            identity = await self._on_thread(self._offsets.restart)
+            await ingesters.register(self._clickhouse, self._instance, identity)
+        await ingesters.drop_replaced(self._clickhouse)
+        return identity
+
+    async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
+        tables: Mapping[str, pa.Table] = await self._on_thread(
+            self._translator.tables, records, self._dead_letters.add
+        )
+        await asyncio.gather(
+            *(self._insert(name, rows, insert_token(self._identity, name, batch)) for name, rows in tables.items())
+        )
+
+    async def _insert(self, table: str, rows: pa.Table, token: str) -> None:
+        message = f"rows for {table} cannot be inserted"
+        await retry_until_available(message, lambda: self._clickhouse.insert(table, rows, token))
+        INSERTED.labels(table).inc(rows.num_rows)
+
+    async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:
+    ranges: dict[Partition, Range] = {}
+    for record in records:
+        partition = Partition(record.topic, record.partition)
+        first = ranges[partition].first if partition in ranges else record.offset
+        ranges[partition] = Range(first, record.offset + 1)
+    return ranges

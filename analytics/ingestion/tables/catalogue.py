@@ -1,0 +1,30 @@
+"""All tables that hold facts of the log, by name; sets and sums that ClickHouse derives from them are not here."""
+
+from typing import Any
+
+from analytics.ingestion.outcomes import DELIVERIES_TABLE
+from analytics.ingestion.tables.devices import (
+    APP_CHANGES_TABLE,
+    DEVICE_COMMANDS_TABLE,
+    DEVICES_TABLE,
+    REGISTRATIONS_TABLE,
+)
+from analytics.ingestion.tables.pushes import (
+    PUSH_CANCELS_TABLE,
+    PUSH_PARTITIONS_TABLE,
+    PUSH_VALUES_TABLE,
+    PUSHES_TABLE,
+    TASK_PUSHES_TABLE,
+    TASKS_TABLE,
+)
+from analytics.ingestion.tables.sessions import CONNECTION_COUNTS_TABLE, SESSIONS_TABLE
+from analytics.store.columns import Table
+
+TABLES: dict[str, Table[Any]] = {
+    table.name: table
+    for table in (
+        *(DEVICES_TABLE, REGISTRATIONS_TABLE, DEVICE_COMMANDS_TABLE, APP_CHANGES_TABLE),
+        *(PUSHES_TABLE, TASK_PUSHES_TABLE, PUSH_CANCELS_TABLE, TASKS_TABLE, PUSH_PARTITIONS_TABLE, PUSH_VALUES_TABLE),
+        *(SESSIONS_TABLE, CONNECTION_COUNTS_TABLE, DELIVERIES_TABLE),
+    )
+}

@@ -1,0 +1,257 @@
+"""Translates records of the log into rows of the analytics store."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, assert_never
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from pyroaring import BitMap
+
+from analytics.ingestion.attributes import DeviceAttributes
+from analytics.ingestion.audience_values import bitmaps_by_value
+from analytics.ingestion.broadcast_ids import BroadcastIds
+from analytics.ingestion.connections.deltas import ConnectionDeltas
+from analytics.ingestion.connections.spans import LatestConnections
+from analytics.ingestion.device_references import unknown_device_partitions
+from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.outcomes import OutcomeBatch
+from analytics.ingestion.tables.devices import (
+    APP_CHANGES_TABLE,
+    DEVICE_COMMANDS_TABLE,
+    DEVICES_TABLE,
+    REGISTRATIONS_TABLE,
+)
+from analytics.ingestion.tables.pushes import (
+    PUSH_CANCELS_TABLE,
+    PUSH_PARTITIONS_TABLE,
+    PUSH_VALUES_TABLE,
+    PUSHES_TABLE,
+    TASK_PUSHES_TABLE,
+    TASKS_TABLE,
+    AcceptedPush,
+    AudienceValues,
+    PartitionEvent,
+    TaskEvent,
+    check_targets,
+)
+from analytics.ingestion.tables.row_source import RowSource
+from analytics.ingestion.tables.sessions import CONNECTION_COUNTS_TABLE, SESSIONS_TABLE, ConnectionCount, DeviceSession
+from analytics.store.columns import Row
+from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
+from protos.gateway.v1.sessions_pb2 import SessionEvent, SessionFact
+from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import AppFact
+from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
+from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.domain.topics import (
+    APPS,
+    DELIVERIES,
+    DEVICE_COMMANDS,
+    DEVICES,
+    PUSH_COMMANDS,
+    PUSHES,
+    SESSIONS,
+    TASKS,
+    decode,
+)
+from services.runtime.log.port import Record
+
+SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES, DEVICE_COMMANDS, APPS)
+"""The topics that analytics reads."""
+
+_FIRST = (DEVICES.name, PUSH_COMMANDS.name)
+
+
+class Knowledge(NamedTuple):
+    """What earlier records said, and later records are stored with; kept in memory from batch to batch."""
+
+    attributes: DeviceAttributes
+    broadcasts: BroadcastIds
+    devices: KnownDevices
+    connections: LatestConnections
+
+
+class RecordTranslator:
+    """Translates one batch after another, and updates the knowledge with each."""
+
+    def __init__(self, knowledge: Knowledge, ingester: str, *, stores_commands: bool = True) -> None:
+        """`ingester` is stored with sums; only one instance of a store `stores_commands`, that is push commands."""
+        self._attributes, self._broadcasts, self._devices, self._connections = knowledge
+        self._ingester = ingester
+        self._stores_commands = stores_commands
+
+    def unknown_device_partitions(self, records: Sequence[Record]) -> set[int]:
+        """Return the partitions with references to devices that neither the store nor these records register."""
+        return unknown_device_partitions(records, self._devices)
+
+    def tables(
+        self, records: Sequence[Record], dead_letter: Callable[[Record, Exception], None]
+    ) -> dict[str, pa.Table]:
+        """Return the rows of each table that gets some. The same records give the same rows in the same order.
+
+        Devices and push commands are translated first: other records of the batch are stored with the new attributes.
+        """
+        rows: dict[str, list[Row]] = {}
+        outcomes = OutcomeBatch(self._attributes, self._broadcasts)
+        deltas = ConnectionDeltas(self._attributes, self._connections, self._ingester)
+        for record in sorted(records, key=_translation_order):
+            try:
+                for row in self._rows(record, outcomes, deltas):
+                    rows.setdefault(row.table.name, []).append(row)
+            except (DecodeError, ValueError, IndexError) as error:
+                dead_letter(record, error)
+        tables = {name: of_table[0].table.from_rows(of_table) for name, of_table in rows.items()}
+        return {**tables, **outcomes.tables(), **deltas.tables()}
+
+    def _rows(self, record: Record, outcomes: OutcomeBatch, deltas: ConnectionDeltas) -> Sequence[Row]:
+        message = decode(record)
+        match message:
+            case DeviceFact():
+                return self._device_rows(record, message)
+            case PushCommand():
+                rows = self._push_command_rows(record, message)
+                return rows if self._stores_commands else []
+            case TaskFact():
+                return _task_rows(record, message)
+            case DeviceCommand():
+                return [DEVICE_COMMANDS_TABLE.row(RowSource(record, message.meta, message))]
+            case AppFact():
+                return _app_rows(record, message)
+            case SessionFact():
+                return self._session_rows(record, message, deltas)
+            case PushFact():
+                return self._push_partition_rows(record, message)
+            case DeliveryFact():
+                outcomes.add(record, message)
+                return []
+            case _:
+                raise ValueError(f"analytics does not read the topic {record.topic}")
+
+    def _device_rows(self, record: Record, message: DeviceFact) -> list[Row]:
+        match message.WhichOneof("fact"):
+            case "device":
+                device = message.device
+                self._attributes.note(device.appkey, record.partition, device.number, device.attributes)
+                source = RowSource(record, message.meta, device)
+                is_new = self._devices.add(device.appkey, record.partition, device.number)
+                return [DEVICES_TABLE.row(source), *([REGISTRATIONS_TABLE.row(source)] if is_new else [])]
+            case "revocations" | None:
+                return []
+            case never:
+                assert_never(never)
+
+    def _session_rows(self, record: Record, message: SessionFact, deltas: ConnectionDeltas) -> list[Row]:
+        match message.WhichOneof("fact"):
+            case "batch":
+                return [
+                    SESSIONS_TABLE.row(
+                        RowSource(record, message.meta, self._device_session(record, event, deltas), index)
+                    )
+                    for index, event in enumerate(message.batch.events)
+                ]
+            case "counts":
+                counts = message.counts
+                return [
+                    CONNECTION_COUNTS_TABLE.row(
+                        RowSource(
+                            record,
+                            message.meta,
+                            ConnectionCount(appkey, counts.minute_ms, counts.gateway, count),
+                            index,
+                        )
+                    )
+                    for index, (appkey, count) in enumerate(sorted(counts.connections_by_app.items()))
+                ]
+            case None:
+                return []
+            case never:
+                assert_never(never)
+
+    def _device_session(self, record: Record, event: SessionEvent, deltas: ConnectionDeltas) -> DeviceSession:
+        gateway = record.key.decode(errors="replace") if event.connection else ""
+        codes = self._attributes.codes_of(event.appkey, record.partition, event.number)
+        deltas.add(record.partition, gateway, event, codes)
+        return DeviceSession(event, gateway, self._attributes.strings(codes))
+
+    def _push_command_rows(self, record: Record, message: PushCommand) -> list[Row]:
+        match message.WhichOneof("command"):
+            case "send":
+                send, time_ms = message.send, message.meta.time_ms
+                self._broadcasts.note(send.msgid, is_broadcast=send.kind != Kind.KIND_UNICAST, time_ms=time_ms)
+                return [PUSHES_TABLE.row(RowSource(record, message.meta, _accepted(send, time_ms)))]
+            case "cancel":
+                return [PUSH_CANCELS_TABLE.row(RowSource(record, message.meta, message.cancel))]
+            case None:
+                return []
+            case never:
+                assert_never(never)
+
+    def _push_partition_rows(self, record: Record, message: PushFact) -> list[Row]:
+        def row(event: str, audience: bytes = b"", size: int = 0, expires_ms: int = 0) -> Row:
+            part = PartitionEvent(message.msgid, message.appkey, event, audience, size, expires_ms)
+            return PUSH_PARTITIONS_TABLE.row(RowSource(record, message.meta, part))
+
+        match message.WhichOneof("fact"):
+            case "started":
+                started = message.started
+                values = self._audience_value_rows(record, message, BitMap.deserialize(started.audience))
+                return [row("started", started.audience, started.count, started.expires_ms), *values]
+            case "cancelled":
+                return [row("cancelled")]
+            case "finished":
+                return [row("finished")]
+            case None:
+                return []
+            case never:
+                assert_never(never)
+
+    def _audience_value_rows(self, record: Record, message: PushFact, audience: BitMap) -> list[Row]:
+        if not audience:
+            return []
+        values = bitmaps_by_value(self._attributes, message.appkey, record.partition, audience)
+        part = AudienceValues(message.msgid, message.appkey, values)
+        return [PUSH_VALUES_TABLE.row(RowSource(record, message.meta, part))]
+
+
+def _app_rows(record: Record, message: AppFact) -> list[Row]:
+    match message.WhichOneof("fact"):
+        case "changed":
+            return [APP_CHANGES_TABLE.row(RowSource(record, message.meta, message.changed))]
+        case "app" | "revocations" | None:
+            return []
+        case never:
+            assert_never(never)
+
+
+def _task_rows(record: Record, message: TaskFact) -> list[Row]:
+    def row(event: str, time_ms: int, due_ms: int = 0) -> Row:
+        return TASKS_TABLE.row(RowSource(record, message.meta, TaskEvent(message.task_key, event, time_ms, due_ms)))
+
+    match message.WhichOneof("fact"):
+        case "scheduled":
+            scheduled = message.scheduled
+            pushes = [
+                TASK_PUSHES_TABLE.row(RowSource(record, message.meta, _accepted(send, scheduled.created_ms), index))
+                for index, send in enumerate(scheduled.pushes)
+            ]
+            return [row("scheduled", scheduled.created_ms, scheduled.due_ms), *pushes]
+        case "sent":
+            return [row("sent", message.meta.time_ms)]
+        case "cancelled":
+            return [row("cancelled", message.meta.time_ms)]
+        case "fell_due":
+            return [row("fell due", message.meta.time_ms)]
+        case None:
+            return []
+        case never:
+            assert_never(never)
+
+
+def _accepted(send: SendPush, time_ms: int) -> AcceptedPush:
+    check_targets(send.audience.devices)
+    return AcceptedPush(send, time_ms)
+
+
+def _translation_order(record: Record) -> tuple[int, str, int, int]:
+    rank = _FIRST.index(record.topic) if record.topic in _FIRST else len(_FIRST)
+    return rank, record.topic, record.partition, record.offset
