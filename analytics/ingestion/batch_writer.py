@@ -119,9 +119,7 @@ class BatchWriter:
         return identity
 
     async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
-        tables: Mapping[str, pa.Table] = await self._on_thread(
-            self._translator.tables, records, self._dead_letters.add
-        )
+        tables: Mapping[str, pa.Table] = await self._on_thread(self._translator.tables, records, self._dead_letters.add)
         await asyncio.gather(
             *(self._insert(name, rows, insert_token(self._identity, name, batch)) for name, rows in tables.items())
         )

@@ -141,7 +141,8 @@ class Ingestion:
         """Load the writer and write its pending batch. May be called again when it failed."""
         offsets = await self._writer.load()
         batch = await self._writer.pending()
-        await check_offsets(self._log, ROLE_NAME, offsets | {partition: range_.next for partition, range_ in batch.items()})
+        ends = {partition: range_.next for partition, range_ in batch.items()}
+        await check_offsets(self._log, ROLE_NAME, offsets | ends)
         if batch:
             logger.info("analytics writes its pending batch again", partitions=len(batch))
             await self._writer.write_pending(batch, await self._read_again(batch))
