@@ -1,10 +1,10 @@
-// Runs one device of the JavaScript SDK for the tests; the same commands and lines as driver.py.
+// Runs one device of the JavaScript SDK for the tests, with the commands and lines of driver.py.
 import { readFileSync, writeFileSync } from "node:fs";
 import readline from "node:readline";
 import { Device } from "../../sdk/carillon-device.js";
 
 console.warn = () => {};
-const say = (what) => process.stdout.write(JSON.stringify(what) + "\n");
+const emit = (line) => process.stdout.write(JSON.stringify(line) + "\n");
 
 const pending = [];
 const elapsed = [];
@@ -44,8 +44,8 @@ function stored(path) {
 }
 
 function onPush(push) {
-  say({ push });
-  if (push.content === "fail") throw new Error("the app's own trouble");
+  emit({ push });
+  if (push.content === "fail") throw new Error("the app's own error");
   if (push.content === "hang") return new Promise(() => {});
   if (push.content === "slow") return new Promise((resolve) => timers.set(resolve, 5000));
 }
@@ -53,26 +53,26 @@ function onPush(push) {
 let device;
 const commands = {
   start({ url, state, attributes, heartbeat }) {
-    const onEvent = (event) => say({ event });
+    const onEvent = (event) => emit({ event });
     const storage = stored(state);
     device = new Device(url, "1000000001", { storage, attributes, heartbeat, onPush, onEvent, timers, random: () => 0.5 });
     device.connect().then(
-      () => say({ connect: "welcomed" }),
-      (error) => say({ connect: error.kind }),
+      () => emit({ connect: "welcomed" }),
+      (error) => emit({ connect: error.kind }),
     );
   },
   elapse: ({ ms }) => timers.elapse(ms),
   async call({ method, arguments: values }) {
     const name = method.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
     try {
-      say({ returned: (await device[name](...values)) ?? null });
+      emit({ returned: (await device[name](...values)) ?? null });
     } catch (error) {
-      say({ raised: [error.kind, error.code ?? null] });
+      emit({ raised: [error.kind, error.code ?? null] });
     }
   },
   async close() {
     await device.close();
-    say({ closed: true });
+    emit({ closed: true });
     process.stdin.destroy();
   },
 };

@@ -1,6 +1,6 @@
-"""Runs one device of the Python SDK for the tests: a command a line in, what happens a line out.
+"""Runs one device of the Python SDK for the tests: reads a command a line, and prints an event a line.
 
-The app fails on the content "fail", never returns from "hang", and takes a wait of 5 s for "slow".
+The app raises on the content "fail", never returns from "hang", and waits 5 s on "slow".
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from carillon_device import DeadlineError, Device, DeviceEndedError, DeviceError
 KINDS = {DeviceEndedError: "ended", RefusedError: "refused", DeadlineError: "deadline"}
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def emit(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
 
 
-class Waits:
-    """Waits that end when the test says so."""
+class Timers:
+    """Waits that end when the test orders it."""
 
     def __init__(self) -> None:
         self._pending: list[tuple[float, asyncio.Future[None]]] = []
@@ -48,7 +48,7 @@ class Waits:
 
 class Driver:
     def __init__(self) -> None:
-        self._waits = Waits()
+        self._timers = Timers()
         self._device: Device
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -61,13 +61,13 @@ class Driver:
                 case "start":
                     self._start(**command)
                 case "elapse":
-                    self._waits.elapse(command["ms"])
+                    self._timers.elapse(command["ms"])
                 case "call":
                     task = asyncio.create_task(self._call(command["method"], command["arguments"]))
                     self._tasks.add(task)
                 case "close":
                     await self._device.close()
-                    say(closed=True)
+                    emit(closed=True)
                     return
 
     def _start(self, url: str, state: str, ca: str | None, attributes: Any = None, heartbeat: Any = None) -> None:
@@ -79,8 +79,8 @@ class Driver:
             heartbeat_s=heartbeat,
             ssl=ssl.create_default_context(cafile=ca) if ca else None,
             on_push=self._push,
-            on_event=lambda event: say(event=event),
-            sleep=self._waits.sleep,
+            on_event=lambda event: emit(event=event),
+            sleep=self._timers.sleep,
             random=lambda: 0.5,
         )
         self._tasks.add(asyncio.create_task(self._connect()))
@@ -88,26 +88,26 @@ class Driver:
     async def _connect(self) -> None:
         try:
             await self._device.connect()
-            say(connect="welcomed")
+            emit(connect="welcomed")
         except DeviceError as error:
-            say(connect=KINDS.get(type(error), "unavailable"))
+            emit(connect=KINDS.get(type(error), "unavailable"))
 
     async def _call(self, method: str, arguments: list[Any]) -> None:
         try:
             called = getattr(self._device, method)(*arguments)
-            say(returned=await called if called is not None else None)
+            emit(returned=await called if called is not None else None)
         except DeviceError as error:
-            say(raised=[KINDS.get(type(error), "unavailable"), getattr(error, "code", None)])
+            emit(raised=[KINDS.get(type(error), "unavailable"), getattr(error, "code", None)])
 
     def _push(self, push: Push) -> Awaitable[Any] | None:
-        say(push=push)
+        emit(push=push)
         match push["content"]:
             case "fail":
-                raise ValueError("the app's own trouble")
+                raise ValueError("the app's own error")
             case "hang":
                 return asyncio.Event().wait()
             case "slow":
-                return self._waits.sleep(5)
+                return self._timers.sleep(5)
         return None
 
 

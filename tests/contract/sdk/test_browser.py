@@ -1,4 +1,4 @@
-"""The JavaScript SDK in a real browser, with the real gateway."""
+"""The JavaScript SDK in a real browser with the real gateway."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import Message
+from testkit.gateway import ANDROID, RunningGateway
 from testkit.repository import ROOT
-from tests.roles.gateway.conftest import ANDROID, House
 
 FILES = {
     "/": (Path(__file__).parent / "page.html", "text/html"),
@@ -23,11 +23,11 @@ BOUND_S = 30.0
 
 
 class Site:
-    """Serves the page; what the page tells comes out of `told`."""
+    """Serves the page; `reports` receives what the page posts."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        loop, told = asyncio.get_running_loop(), self.told
+        self.reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        loop, reports = asyncio.get_running_loop(), self.reports
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -36,7 +36,7 @@ class Site:
 
             def do_POST(self) -> None:
                 text = self.rfile.read(int(self.headers["Content-Length"]))
-                loop.call_soon_threadsafe(told.put_nowait, json.loads(text))
+                loop.call_soon_threadsafe(reports.put_nowait, json.loads(text))
                 self._answer(200, b"", "text/plain")
 
             def _answer(self, status: int, content: bytes, kind: str) -> None:
@@ -55,9 +55,9 @@ class Site:
 
     async def next(self, kind: str) -> Any:
         async with asyncio.timeout(BOUND_S):
-            told = await self.told.get()
-        assert list(told) == [kind], told
-        return told[kind]
+            report = await self.reports.get()
+        assert list(report) == [kind], report
+        return report[kind]
 
     def close(self) -> None:
         self._server.shutdown()
@@ -80,8 +80,8 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def browser(chromium: str, house: House, site: Site, tmp_path: Path) -> AsyncIterator[None]:
-    page = f"{site.url}?url=ws://127.0.0.1:{house.port}/device/v1&appkey={ANDROID}"
+async def browser(chromium: str, real_gateway: RunningGateway, site: Site, tmp_path: Path) -> AsyncIterator[None]:
+    page = f"{site.url}?url=ws://127.0.0.1:{real_gateway.port}/device/v1&appkey={ANDROID}"
     options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
     process = await asyncio.create_subprocess_exec(
         chromium, *options, f"--user-data-dir={tmp_path / 'profile'}", page,
@@ -92,19 +92,23 @@ async def browser(chromium: str, house: House, site: Site, tmp_path: Path) -> As
     await process.wait()
 
 
-async def test_a_page_is_a_device_and_stays_the_same_after_a_reload(browser: None, house: House, site: Site) -> None:
+async def test_a_page_is_the_same_device_after_a_reload(
+    browser: None, real_gateway: RunningGateway, site: Site
+) -> None:
     welcome = (await site.next("event"))["token"]
     assert (await site.next("device"))["alias"] == "browser"
-    (connection,) = await house.delivery.until(house.delivery.connections)
-    house.delivery.send(Message(content="hello"), [connection], [1])
-    house.delivery.send(Message(content="reload"), [connection], [2])
+    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+    real_gateway.delivery.send(Message(content="hello"), [connection], [1])
+    real_gateway.delivery.send(Message(content="reload"), [connection], [2])
     assert [(await site.next("push"))["content"] for _ in range(2)] == ["hello", "reload"]
-    await house.delivery.until(lambda: sorted(row[1:] for row in house.delivery.reports()) == [(1, 2), (2, 2)])
+    await real_gateway.delivery.until(
+        lambda: sorted(row[1:] for row in real_gateway.delivery.reports()) == [(1, 2), (2, 2)]
+    )
     again = await site.next("event")
     assert (again["token"], again["new"]) == (welcome, False)
     await site.next("device")
-    connection = (await house.delivery.until(lambda: house.delivery.connections()[1:]))[0]
-    house.delivery.send(Message(content="hello"), [connection], [1])
-    house.delivery.send(Message(content="another"), [connection], [3])
+    connection = (await real_gateway.delivery.until(lambda: real_gateway.delivery.connections()[1:]))[0]
+    real_gateway.delivery.send(Message(content="hello"), [connection], [1])
+    real_gateway.delivery.send(Message(content="another"), [connection], [3])
     assert (await site.next("push"))["content"] == "another"
-    await house.delivery.until(lambda: sorted(row[1] for row in house.delivery.reports()) == [1, 1, 2, 3])
+    await real_gateway.delivery.until(lambda: sorted(row[1] for row in real_gateway.delivery.reports()) == [1, 1, 2, 3])

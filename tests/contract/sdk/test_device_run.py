@@ -1,4 +1,4 @@
-"""`carillon device run`, over the real gateway."""
+"""`carillon device run` with the real gateway."""
 
 import asyncio
 import json
@@ -13,24 +13,24 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from testkit.certificates import Authority
-from tests.contract.sdk.gateway import ScriptedGateway
-from tests.roles.gateway.conftest import ANDROID, House
+from testkit.gateway import ANDROID, RunningGateway
+from testkit.scripted_gateway import ScriptedGateway
 
 
 class Running:
-    """`carillon device run` as a process."""
+    """A process that runs `carillon device run`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.lines: list[str] = []
 
     @classmethod
-    async def start(cls, house: House, *options: str) -> "Running":
+    async def start(cls, real_gateway: RunningGateway, *options: str) -> "Running":
         code = "from carillon.commands.device import device; device()"
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, "run", *options,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "CARILLON_GATEWAY_PORT": str(house.port)},
+            env={**os.environ, "CARILLON_GATEWAY_PORT": str(real_gateway.port)},
         )  # fmt: skip
         return cls(process)
 
@@ -46,25 +46,27 @@ class Running:
         return self.process.returncode, out.decode(), err.decode()
 
 
-async def test_the_command_prints_a_json_object_for_each_event(house: House) -> None:
+async def test_the_command_prints_a_json_object_for_each_event(real_gateway: RunningGateway) -> None:
     options = "--alias anna --tag 5 --tag -7 --stag news --attribute brand=Acme --json"
-    running = await Running.start(house, "--appkey", ANDROID, *options.split())
+    running = await Running.start(real_gateway, "--appkey", ANDROID, *options.split())
     printed: list[dict[str, Any]] = [json.loads(await running.line()) for _ in range(4)]
     assert [each["type"] for each in printed] == ["welcome", "ok", "ok", "ok"]
-    device = await house.device(printed[0]["token"])
+    device = await real_gateway.device(printed[0]["token"])
     assert (device.alias, list(device.tags), list(device.stags)) == ("anna", [-7, 5], ["news"])
     assert device.attributes.brand == "Acme"
-    (connection,) = await house.delivery.until(house.delivery.connections)
-    house.delivery.send(Message(is_notif=True, content="hi"), [connection], [42])
+    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+    real_gateway.delivery.send(Message(is_notif=True, content="hi"), [connection], [42])
     push = json.loads(await running.line())
     assert (push["type"], push["msgid"], push["content"]) == ("push", 42, "hi")
-    await house.delivery.until(lambda: sorted(row[1:] for row in house.delivery.reports()) == [(42, 2), (42, 3)])
+    await real_gateway.delivery.until(
+        lambda: sorted(row[1:] for row in real_gateway.delivery.reports()) == [(42, 2), (42, 3)]
+    )
     running.process.send_signal(signal.SIGINT)
     assert (await running.end())[::2] == (0, "")
 
 
-async def test_the_command_prints_readable_lines_for_many_devices(house: House) -> None:
-    running = await Running.start(house, "--appkey", ANDROID, "--count", "3")
+async def test_the_command_prints_readable_lines_for_many_devices(real_gateway: RunningGateway) -> None:
+    running = await Running.start(real_gateway, "--appkey", ANDROID, "--count", "3")
     lines = [await running.line() for _ in range(3)]
     assert sorted(line.split()[2] for line in lines) == ["1", "2", "3"]
     assert all("welcome" in line and "key=" not in line for line in lines)
@@ -72,8 +74,8 @@ async def test_the_command_prints_readable_lines_for_many_devices(house: House) 
     assert (await running.end())[0] == 0
 
 
-async def test_the_command_ends_with_1_when_the_gateway_refuses(house: House) -> None:
-    running = await Running.start(house, "--appkey", "1999999999", "--json")
+async def test_the_command_ends_with_1_when_the_gateway_refuses(real_gateway: RunningGateway) -> None:
+    running = await Running.start(real_gateway, "--appkey", "1999999999", "--json")
     code, out, err = await running.end()
     assert code == 1
     assert "unauthorized: the gateway does not accept this appkey" in err
@@ -89,49 +91,49 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "code", "text"), WRONG)
-async def test_the_command_says_what_is_wrong_with_its_options(
-    house: House, options: list[str], code: int, text: str
+async def test_the_command_names_a_wrong_option(
+    real_gateway: RunningGateway, options: list[str], code: int, text: str
 ) -> None:
-    running = await Running.start(house, "--appkey", ANDROID, *options)
+    running = await Running.start(real_gateway, "--appkey", ANDROID, *options)
     ended, _, err = await running.end()
     assert (ended, text in err) == (code, True), err
 
 
-async def test_with_a_state_the_same_devices_return_and_show_nothing_twice(house: House, tmp_path: Path) -> None:
+async def test_with_a_state_directory_the_same_devices_reconnect(real_gateway: RunningGateway, tmp_path: Path) -> None:
     options = ("--appkey", ANDROID, "--state", str(tmp_path / "devices"), "--json")
-    running = await Running.start(house, *options)
+    running = await Running.start(real_gateway, *options)
     first = json.loads(await running.line())
-    (connection,) = await house.delivery.until(house.delivery.connections)
-    house.delivery.send(Message(content="once"), [connection], [7])
+    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+    real_gateway.delivery.send(Message(content="once"), [connection], [7])
     assert json.loads(await running.line())["content"] == "once"
-    await house.delivery.until(house.delivery.reports)
+    await real_gateway.delivery.until(real_gateway.delivery.reports)
     running.process.kill()
     await running.end()
     (file,) = (tmp_path / "devices").iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == (f"{ANDROID}-1.json", 0o600)
-    running = await Running.start(house, *options)
+    running = await Running.start(real_gateway, *options)
     again = json.loads(await running.line())
     assert (again["token"], again["new"]) == (first["token"], False)
-    connection = (await house.delivery.until(lambda: house.delivery.connections()[1:]))[0]
-    house.delivery.send(Message(content="once"), [connection], [7])
-    house.delivery.send(Message(content="twice"), [connection], [8])
+    connection = (await real_gateway.delivery.until(lambda: real_gateway.delivery.connections()[1:]))[0]
+    real_gateway.delivery.send(Message(content="once"), [connection], [7])
+    real_gateway.delivery.send(Message(content="twice"), [connection], [8])
     assert json.loads(await running.line())["content"] == "twice"
     running.process.send_signal(signal.SIGTERM)
     assert (await running.end())[0] == 0
     file.write_text("{")
-    code, _, err = await (await Running.start(house, *options)).end()
+    code, _, err = await (await Running.start(real_gateway, *options)).end()
     assert (code, str(file) in err) == (1, True)
 
 
-async def test_with_an_authority_it_speaks_tls(house: House, tmp_path: Path) -> None:
+async def test_tls_with_a_given_certificate_authority(real_gateway: RunningGateway, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     issued = authority.issue("gateway")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued.certificate, issued.key)
     gateway = ScriptedGateway(context)
     await gateway.open()
-    running = await Running.start(house, "--appkey", ANDROID, "--url", gateway.url, "--ca", str(authority.file))
-    await gateway.greeted()
+    running = await Running.start(real_gateway, "--appkey", ANDROID, "--url", gateway.url, "--ca", str(authority.file))
+    await gateway.welcome_next()
     assert "welcome" in await running.line()
     running.process.send_signal(signal.SIGTERM)
     assert (await running.end())[0] == 0

@@ -1,4 +1,4 @@
-"""What docs/devices.md shows is what the service and its clients understand."""
+"""docs/devices.md agrees with the service: frames, close codes and examples."""
 
 import ast
 import json
@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 
 def refused(text: str) -> str:
-    """What is wrong with a device's frame; "" for nothing."""
+    """Return the error that a device's frame is answered with; "" for a valid frame."""
     try:
         device_protocol.decode(text.encode())
     except InputError as error:
@@ -32,7 +32,7 @@ def refused(text: str) -> str:
     return ""
 
 
-def test_the_conversations_hold_frames_of_the_protocol() -> None:
+def test_the_example_conversations_consist_of_valid_frames() -> None:
     document = DOCUMENTS["device"]()
     messages = [f"#/components/schemas/{name}" for name in document["components"]["messages"]]
     any_frame = {"oneOf": [{"$ref": name} for name in messages], "components": document["components"]}
@@ -54,18 +54,18 @@ def test_the_conversations_hold_frames_of_the_protocol() -> None:
     assert {"hello", "welcome", "push", "ack", "report", "ping", "pong", "ok", "error", "goodbye"} <= shown
 
 
-def test_every_goodbye_is_there_with_its_close_code() -> None:
+def test_every_goodbye_is_documented_with_its_close_code() -> None:
     for reason, code in CLOSE_CODES.items():
         assert f"| {code.value} | `{reason}` |" in PAGE
         assert f"\n| `{reason}` | " in PAGE
 
 
-def test_every_frame_of_a_device_is_there() -> None:
+def test_every_frame_of_a_device_is_documented() -> None:
     for name, message in DOCUMENTS["device"]()["components"]["messages"].items():
         assert f'"{message["examples"][0]["payload"]["type"]}"' in PAGE or name.startswith("Remove")
 
 
-def test_the_examples_are_programs(tmp_path: Path) -> None:
+def test_the_examples_compile(tmp_path: Path) -> None:
     (python,) = blocks("python")
     compile(python, "devices.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if (node := shutil.which("node")) is None:

@@ -8,25 +8,25 @@ import pytest
 from carillon_device import DeadlineError, DeviceEndedError, Frame, RefusedError, UnavailableError
 from protos.push.v1.push_pb2 import Message
 from testkit.device import VirtualDevice
-from tests.contract.sdk.driven import Driven
-from tests.roles.gateway.conftest import ANDROID, IOS, House
-from tests.roles.gateway.scripted import BOUND_S, Client
+from testkit.gateway import ANDROID, IOS, RunningGateway
+from testkit.websocket import BOUND_S, DeviceClient
+from tests.contract.sdk.driven_device import DrivenDevice
 
 
-def url(house: House) -> str:
-    return f"ws://127.0.0.1:{house.port}/device/v1"
+def url(real_gateway: RunningGateway) -> str:
+    return f"ws://127.0.0.1:{real_gateway.port}/device/v1"
 
 
 async def event(device: VirtualDevice, kind: str) -> Frame:
-    """The next event of that type; others before it are passed over."""
+    """Return the next event of that type; skip others."""
     async with asyncio.timeout(BOUND_S):
         while (found := await device.events.get())["type"] != kind:
             pass
         return found
 
 
-async def test_it_registers_asks_and_leaves(house: House) -> None:
-    device = VirtualDevice(url(house), ANDROID, attributes={"brand": "Acme"})
+async def test_it_registers_sends_requests_and_closes(real_gateway: RunningGateway) -> None:
+    device = VirtualDevice(url(real_gateway), ANDROID, attributes={"brand": "Acme"})
     await device.connect()
     assert (await event(device, "welcome"))["new"] is True
     await device.set_alias("anna")
@@ -36,35 +36,35 @@ async def test_it_registers_asks_and_leaves(house: House) -> None:
         await device.set_alias("")
     assert refused.value.code == 400
     await device.close()
-    events, _ = await house.session_facts(enough=2)
+    events, _ = await real_gateway.session_facts(enough=2)
     assert events[-1].reason == ""
     with pytest.raises(UnavailableError):
         await device.request({"type": "get_device"})
 
 
-async def test_it_acknowledges_every_push_and_shows_each_once(house: House) -> None:
-    device = VirtualDevice(url(house), ANDROID)
+async def test_it_acknowledges_every_push_and_shows_each_once(real_gateway: RunningGateway) -> None:
+    device = VirtualDevice(url(real_gateway), ANDROID)
     await device.connect()
-    (connection,) = await house.delivery.until(house.delivery.connections)
-    house.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
-    house.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
-    house.delivery.send(Message(content="second"), [connection], [2])
+    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+    real_gateway.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
+    real_gateway.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
+    real_gateway.delivery.send(Message(content="second"), [connection], [2])
     assert [(await event(device, "push"))["content"] for _ in range(2)] == ["first", "second"]
-    await house.delivery.until(lambda: len(house.delivery.reports()) == 4)
-    assert sorted(report[1:] for report in house.delivery.reports()) == [(1, 2), (1, 2), (1, 3), (2, 2)]
+    await real_gateway.delivery.until(lambda: len(real_gateway.delivery.reports()) == 4)
+    assert sorted(report[1:] for report in real_gateway.delivery.reports()) == [(1, 2), (1, 2), (1, 3), (2, 2)]
     await device.close()
 
 
-async def test_it_comes_back_as_the_same_device(house: House) -> None:
-    device = VirtualDevice(url(house), ANDROID)
+async def test_it_reconnects_as_the_same_device(real_gateway: RunningGateway) -> None:
+    device = VirtualDevice(url(real_gateway), ANDROID)
     await device.connect()
     first = await event(device, "welcome")
-    (connection,) = await house.delivery.until(house.delivery.connections)
-    house.delivery.close(connection, "draining")
-    gone = await event(device, "disconnected")
-    assert gone["reason"] == "draining"
-    house.clock.move(1)
-    device_again = VirtualDevice(url(house), ANDROID, token=first["token"], key=first["key"])
+    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+    real_gateway.delivery.close(connection, "draining")
+    disconnected = await event(device, "disconnected")
+    assert disconnected["reason"] == "draining"
+    real_gateway.clock.move(1)
+    device_again = VirtualDevice(url(real_gateway), ANDROID, token=first["token"], key=first["key"])
     await device_again.connect()
     again = await event(device_again, "welcome")
     assert (again["token"], again["new"]) == (first["token"], False)
@@ -72,8 +72,8 @@ async def test_it_comes_back_as_the_same_device(house: House) -> None:
     await device_again.close()
 
 
-async def test_it_reconnects_by_itself_after_a_lost_connection(house: House) -> None:
-    device = VirtualDevice(url(house), ANDROID)
+async def test_it_reconnects_by_itself_after_a_lost_connection(real_gateway: RunningGateway) -> None:
+    device = VirtualDevice(url(real_gateway), ANDROID)
     await device.connect()
     first = await event(device, "welcome")
     device.send({"type": "no such"})
@@ -85,20 +85,20 @@ async def test_it_reconnects_by_itself_after_a_lost_connection(house: House) -> 
     await device.close()
 
 
-async def test_final_goodbyes_end_it(house: House) -> None:
-    stranger = VirtualDevice(url(house), IOS)
+async def test_final_goodbyes_end_the_device(real_gateway: RunningGateway) -> None:
+    refused = VirtualDevice(url(real_gateway), IOS)
     with pytest.raises(DeviceEndedError, match="does not accept this appkey"):
-        await stranger.connect()
-    device = VirtualDevice(url(house), ANDROID)
+        await refused.connect()
+    device = VirtualDevice(url(real_gateway), ANDROID)
     await device.connect()
-    other = await Client.connect(house.port)
+    other = await DeviceClient.connect(real_gateway.port)
     await other.hello(ANDROID, token=device.token, key=device.key)
     with pytest.raises(DeviceEndedError) as ended:
         await device.ended()
     assert ended.value.reason == "replaced"
 
 
-async def test_it_waits_for_a_gateway_that_is_not_there_yet() -> None:
+async def test_it_keeps_trying_while_the_gateway_is_away() -> None:
     device = VirtualDevice("ws://127.0.0.1:1/device/v1", ANDROID)
     with pytest.raises(DeadlineError):
         await device.connect(seconds=0.05)
@@ -106,8 +106,12 @@ async def test_it_waits_for_a_gateway_that_is_not_there_yet() -> None:
     await device.close()
 
 
-async def test_the_javascript_sdk_registers_asks_and_shows(house: House, tmp_path: Path) -> None:
-    device = await Driven.start("javascript", url(house), str(tmp_path / "state.json"), None, {"heartbeat": 600})
+async def test_the_javascript_sdk_registers_sends_requests_and_shows_pushes(
+    real_gateway: RunningGateway, tmp_path: Path
+) -> None:
+    device = await DrivenDevice.start(
+        "javascript", url(real_gateway), str(tmp_path / "state.json"), None, {"heartbeat": 600}
+    )
     try:
         welcome = await device.event("welcome")
         assert (welcome["new"], welcome["heartbeat"]) == (True, 600)
@@ -118,16 +122,16 @@ async def test_the_javascript_sdk_registers_asks_and_shows(house: House, tmp_pat
         device.elapse(600_000)
         device.call("get_device")
         assert (await device.next("returned"))["stags"] == ["news"]
-        (connection,) = await house.delivery.until(house.delivery.connections)
-        house.delivery.send(Message(content="first"), [connection], [1])
+        (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+        real_gateway.delivery.send(Message(content="first"), [connection], [1])
         assert await device.shown() == "first"
-        await house.delivery.until(lambda: [row[1:] for row in house.delivery.reports()] == [(1, 2)])
+        await real_gateway.delivery.until(lambda: [row[1:] for row in real_gateway.delivery.reports()] == [(1, 2)])
         await device.close()
     finally:
         await device.kill()
 
 
-async def test_a_ping_frame_is_answered(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_a_ping_frame_is_answered(real_gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(real_gateway.port)
     await client.hello(ANDROID)
-    assert await client.ask(type="ping") == {"type": "pong"}
+    assert await client.request(type="ping") == {"type": "pong"}

@@ -1,4 +1,4 @@
-"""What a device keeps, and how."""
+"""Storages of the Python SDK."""
 
 import json
 import os
@@ -14,14 +14,14 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return FileStorage(tmp_path / "device.json") if request.param == "file" else MemoryStorage()
 
 
-async def test_what_was_saved_last_is_found_again(storage: Storage) -> None:
+async def test_the_last_saved_state_is_loaded(storage: Storage) -> None:
     assert await storage.load() == Saved()
     await storage.save(Saved("t", "k", (1, 2)))
     await storage.save(Saved("t", "k", (2, 2**53 - 1)))
     assert await storage.load() == Saved("t", "k", (2, 2**53 - 1))
 
 
-async def test_a_file_is_for_its_owner_and_replaced_whole(tmp_path: Path) -> None:
+async def test_a_file_is_private_and_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "device.json"
     (tmp_path / "device.json.new").write_text("left by a crash")
     storage = FileStorage(path)
@@ -35,7 +35,7 @@ async def test_a_file_is_for_its_owner_and_replaced_whole(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"token": "t"}', '{"token": "t", "key": "k", "msgids": 1}'])
-async def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+async def test_the_error_names_a_damaged_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "device.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"device\.json is not what a device has saved"):

@@ -1,4 +1,4 @@
-"""Who comes in, who does not, and who has to make room."""
+"""The handshake: which devices are welcomed, registered, refused or replaced."""
 
 import pytest
 from picows import WSHandshakeError
@@ -6,9 +6,8 @@ from picows import WSHandshakeError
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
 from services.domain.device_protocol import SUBPROTOCOL
-from tests.roles.gateway.conftest import ANDROID, IOS, House
-from tests.roles.gateway.listener.raw import CLOSE, Frame, RawClient, frame
-from tests.roles.gateway.scripted import Client
+from testkit.gateway import ANDROID, IOS, RunningGateway
+from testkit.websocket import CLOSE, DeviceClient, Frame, RawClient, frame
 
 OTHER = "1000000003"
 POLICY_VIOLATION = 1008
@@ -16,43 +15,43 @@ OPENED = SessionEventKind.SESSION_EVENT_KIND_OPENED
 CLOSED = SessionEventKind.SESSION_EVENT_KIND_CLOSED
 
 
-async def test_a_new_device_gets_a_token_and_a_key_that_proves_its_number(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_a_new_device_gets_a_token_and_a_key_that_proves_its_number(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     welcome = await client.hello(ANDROID, device={"brand": "Acme"})
     assert welcome["new"] is True
     assert welcome["heartbeat"] == 240
-    device = await house.device(welcome["token"])
-    assert house.keys.device_number(ANDROID, welcome["token"], welcome["key"]) == device.number
+    device = await gateway.device(welcome["token"])
+    assert gateway.keys.device_number(ANDROID, welcome["token"], welcome["key"]) == device.number
     assert device.attributes.brand == "Acme"
 
 
-async def test_a_known_device_is_welcomed_by_its_key_and_may_change_its_attributes(house: House) -> None:
-    first = await Client.connect(house.port)
+async def test_a_known_device_is_welcomed_by_its_key_and_can_change_its_attributes(gateway: RunningGateway) -> None:
+    first = await DeviceClient.connect(gateway.port)
     new = await first.hello(ANDROID)
-    second = await Client.connect(house.port)
+    second = await DeviceClient.connect(gateway.port)
     again = await second.hello(ANDROID, token=new["token"], key=new["key"], device={"model": "X"})
     assert again == {**new, "new": False}
-    events, _ = await house.session_facts(enough=3)
+    events, _ = await gateway.session_facts(enough=3)
     assert [(event.kind, event.reason) for event in events] == [(OPENED, ""), (CLOSED, "replaced"), (OPENED, "")]
-    read = await second.ask(type="get_device", id=1)
+    read = await second.request(type="get_device", id=1)
     assert read["device"] == {"model": "X"}
 
 
-async def test_the_appkey_may_be_a_number(house: House) -> None:
-    client = await Client.connect(house.port)
-    assert (await client.ask(type="hello", appkey=int(ANDROID)))["type"] == "welcome"
+async def test_the_appkey_may_be_a_number(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
+    assert (await client.request(type="hello", appkey=int(ANDROID)))["type"] == "welcome"
 
 
-async def test_a_device_registers_in_an_app_that_was_created_a_moment_ago(house: House) -> None:
-    await house.create_app(OTHER, Platform.PLATFORM_ANDROID)
-    client = await Client.connect(house.port)
+async def test_a_device_registers_in_an_app_created_a_moment_ago(gateway: RunningGateway) -> None:
+    await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
+    client = await DeviceClient.connect(gateway.port)
     assert (await client.hello(OTHER))["type"] == "welcome"
 
 
-async def test_all_refusals_look_alike(house: House) -> None:
-    await house.create_app(OTHER, Platform.PLATFORM_ANDROID)
-    known = await (await Client.connect(house.port)).hello(ANDROID)
-    of_other = await (await Client.connect(house.port)).hello(OTHER)
+async def test_all_refusals_are_alike(gateway: RunningGateway) -> None:
+    await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
+    known = await (await DeviceClient.connect(gateway.port)).hello(ANDROID)
+    of_other = await (await DeviceClient.connect(gateway.port)).hello(OTHER)
     token, key = known["token"], known["key"]
     refused: dict[str, dict[str, str]] = {
         "unknown app": {"appkey": "1999999999"},
@@ -69,58 +68,58 @@ async def test_all_refusals_look_alike(house: House) -> None:
         "device of another app": {"appkey": ANDROID, "token": of_other["token"], "key": of_other["key"]},
         "key of another app's device": {"appkey": ANDROID, "token": token, "key": of_other["key"]},
     }
-    ends = {case: await end_of(house, hello) for case, hello in refused.items()}
+    ends = {case: await refusal_frames(gateway, hello) for case, hello in refused.items()}
     assert set(ends.values()) == {ends["wrong key"]}
     goodbye, close = ends["wrong key"]
     assert b'"unauthorized"' in goodbye.payload
     assert close.code == POLICY_VIOLATION
 
 
-async def end_of(house: House, hello: dict[str, str]) -> tuple[Frame, ...]:
-    """Every frame that answers it, to the byte, up to the end of the connection."""
-    stranger = await RawClient.connect(house.port)
-    stranger.say(type="hello", **hello)
-    frames = [await stranger.next(), await stranger.next()]
-    stranger.send(frame(CLOSE, frames[-1].payload))
-    assert await stranger.rest() == b""
+async def refusal_frames(gateway: RunningGateway, hello: dict[str, str]) -> tuple[Frame, ...]:
+    """Return the frames that answer a hello, exactly as they came, up to the end of the connection."""
+    client = await RawClient.connect(gateway.port)
+    client.send_json(type="hello", **hello)
+    frames = [await client.next(), await client.next()]
+    client.send(frame(CLOSE, frames[-1].payload))
+    assert await client.rest() == b""
     return tuple(frames)
 
 
-async def test_a_second_hello_of_a_device_replaces_its_older_connection(house: House) -> None:
-    older = await Client.connect(house.port)
+async def test_a_second_hello_of_a_device_replaces_its_older_connection(gateway: RunningGateway) -> None:
+    older = await DeviceClient.connect(gateway.port)
     welcome = await older.hello(ANDROID)
-    newer = await Client.connect(house.port)
+    newer = await DeviceClient.connect(gateway.port)
     await newer.hello(ANDROID, token=welcome["token"], key=welcome["key"])
     assert await older.goodbye() == "replaced"
-    first, second = await house.delivery.until(
-        lambda: len(house.delivery.connections()) == 2 and house.delivery.connections()
+    first, second = await gateway.delivery.until(
+        lambda: len(gateway.delivery.connections()) == 2 and gateway.delivery.connections()
     )
     assert first < second
-    await house.delivery.until(lambda: house.delivery.disconnected() == [first])
-    answer = await newer.ask(type="get_device", id=1)
+    await gateway.delivery.until(lambda: gateway.delivery.disconnected() == [first])
+    answer = await newer.request(type="get_device", id=1)
     assert answer["type"] == "ok"
 
 
-async def test_delivery_may_end_a_connection(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_delivery_can_close_a_connection(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
-    (connection,) = await house.delivery.until(house.delivery.connections)
-    house.delivery.close(connection, "replaced")
+    (connection,) = await gateway.delivery.until(gateway.delivery.connections)
+    gateway.delivery.close(connection, "replaced")
     assert await client.goodbye() == "replaced"
 
 
-async def test_hello_comes_first_and_once(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_hello_must_be_the_first_frame_and_come_once(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     client.send(type="get_device", id=1)
     assert await client.goodbye() == "protocol"
-    client = await Client.connect(house.port)
+    client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
     client.send(type="hello", appkey=ANDROID)
     assert await client.goodbye() == "protocol"
 
 
-async def test_frames_sent_with_the_first_hello_wait_for_the_welcome(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_frames_sent_with_the_first_hello_wait_for_the_welcome(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     client.send(type="hello", appkey=ANDROID)
     client.send(type="set_alias", id=1, alias="anna")
     client.send(type="get_device", id=2)
@@ -129,15 +128,15 @@ async def test_frames_sent_with_the_first_hello_wait_for_the_welcome(house: Hous
     assert (await client.next())["alias"] == "anna"
 
 
-async def test_the_subprotocol_is_echoed_to_those_who_ask(house: House) -> None:
-    asked = await Client.connect(house.port, {"Sec-WebSocket-Protocol": f"other, {SUBPROTOCOL}"})
+async def test_the_subprotocol_is_confirmed_when_requested(gateway: RunningGateway) -> None:
+    asked = await DeviceClient.connect(gateway.port, {"Sec-WebSocket-Protocol": f"other, {SUBPROTOCOL}"})
     assert asked.transport.response.headers["Sec-WebSocket-Protocol"] == SUBPROTOCOL
-    silent = await Client.connect(house.port)
+    silent = await DeviceClient.connect(gateway.port)
     assert "Sec-WebSocket-Protocol" not in silent.transport.response.headers
 
 
-async def test_other_paths_are_not_there(house: House) -> None:
+async def test_other_paths_answer_404(gateway: RunningGateway) -> None:
     with pytest.raises(WSHandshakeError) as refused:
-        await Client.connect(house.port, path="/device/v2")
+        await DeviceClient.connect(gateway.port, path="/device/v2")
     assert refused.value.response is not None
     assert refused.value.response.status == 404

@@ -1,4 +1,4 @@
-"""From delivery to the device: one frame for many, the right fields, the right number."""
+"""Pushes from delivery to devices: shared frames, their fields, and their message ids."""
 
 import json
 from typing import Any
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.gateway.connection import HEADROOM
 from services.gateway.push_frames import PushFrames
-from tests.roles.gateway.conftest import ANDROID, House
-from tests.roles.gateway.scripted import Client
+from testkit.gateway import ANDROID, RunningGateway
+from testkit.websocket import DeviceClient
 
 NOTIFICATION = Message(
     is_notif=True,
@@ -28,16 +28,16 @@ NOTIFICATION = Message(
 )
 
 
-async def devices(house: House, count: int) -> tuple[list[Client], list[int]]:
-    clients = [await Client.connect(house.port) for _ in range(count)]
+async def devices(gateway: RunningGateway, count: int) -> tuple[list[DeviceClient], list[int]]:
+    clients = [await DeviceClient.connect(gateway.port) for _ in range(count)]
     for client in clients:
         await client.hello(ANDROID)
-    return clients, await house.delivery.until(lambda: len(c := house.delivery.connections()) == count and c)
+    return clients, await gateway.delivery.until(lambda: len(c := gateway.delivery.connections()) == count and c)
 
 
-async def test_a_notification_has_all_its_fields(house: House) -> None:
-    (client,), (connection,) = await devices(house, 1)
-    house.delivery.send(NOTIFICATION, [connection], [2**53 - 1], expires_ms=1_800_000_000_123)
+async def test_a_notification_has_all_its_fields(gateway: RunningGateway) -> None:
+    (client,), (connection,) = await devices(gateway, 1)
+    gateway.delivery.send(NOTIFICATION, [connection], [2**53 - 1], expires_ms=1_800_000_000_123)
     assert await client.next() == {
         "type": "push",
         "msgid": 2**53 - 1,
@@ -54,33 +54,35 @@ async def test_a_notification_has_all_its_fields(house: House) -> None:
     }
 
 
-async def test_a_message_that_is_passed_through_has_few(house: House) -> None:
-    (client,), (connection,) = await devices(house, 1)
+async def test_a_message_that_is_no_notification_has_no_notification_fields(gateway: RunningGateway) -> None:
+    (client,), (connection,) = await devices(gateway, 1)
     style = AndroidStyle(title="T", sound=True, click_action=2, click_param_json='"u"')
-    house.delivery.send(Message(content="c", android=style), [connection], [7])
+    gateway.delivery.send(Message(content="c", android=style), [connection], [7])
     assert await client.next() == {"type": "push", "msgid": 7, "is_notif": 0, "content": "c", "expires_at": 5}
 
 
-async def test_one_message_reaches_many_connections_with_one_number_or_each_with_its_own(house: House) -> None:
-    clients, connections = await devices(house, 5)
-    house.delivery.send(NOTIFICATION, [*connections, 12345], [11])
-    house.delivery.send(NOTIFICATION, connections, [21, 22, 23, 24, 25])
+async def test_connections_get_a_shared_message_id_or_their_own(
+    gateway: RunningGateway,
+) -> None:
+    clients, connections = await devices(gateway, 5)
+    gateway.delivery.send(NOTIFICATION, [*connections, 12345], [11])
+    gateway.delivery.send(NOTIFICATION, connections, [21, 22, 23, 24, 25])
     for index, client in enumerate(clients):
         assert [(await client.next())["msgid"] for _ in range(2)] == [11, 21 + index]
 
 
-async def test_a_message_for_more_connections_than_one_chunk_reaches_each_once(house: House) -> None:
-    (client,), (connection,) = await devices(house, 1)
+async def test_a_message_for_more_connections_than_a_chunk_reaches_each_once(gateway: RunningGateway) -> None:
+    (client,), (connection,) = await devices(gateway, 1)
     gone = list(range(1, 700))
-    house.delivery.send(NOTIFICATION, [*gone, connection, *gone], [9])
+    gateway.delivery.send(NOTIFICATION, [*gone, connection, *gone], [9])
     assert (await client.next())["msgid"] == 9
-    assert (await client.ask(type="get_device", id=1))["type"] == "ok"
+    assert (await client.request(type="get_device", id=1))["type"] == "ok"
 
 
-async def test_a_frame_longer_than_the_short_websocket_header_allows(house: House) -> None:
-    clients, connections = await devices(house, 2)
+async def test_frames_of_every_websocket_header_length_arrive(gateway: RunningGateway) -> None:
+    clients, connections = await devices(gateway, 2)
     for size in (10, 200, 70_000):
-        house.delivery.send(Message(content="x" * size), connections, [size])
+        gateway.delivery.send(Message(content="x" * size), connections, [size])
         assert [len((await client.next())["content"]) for client in clients] == [size, size]
 
 
@@ -104,7 +106,7 @@ params = st.recursive(
     with_param=st.booleans(),
     indent=st.sampled_from([None, 1]),
 )
-def test_the_spliced_frame_is_what_a_plain_encoding_says(
+def test_a_spliced_frame_equals_the_plain_encoding(
     msgid: int,
     notification: bool,
     content: str,
@@ -137,7 +139,7 @@ def test_the_spliced_frame_is_what_a_plain_encoding_says(
 
 
 @pytest.mark.parametrize("broken", ["{", "NaN", "1 2", "[" * 5000])
-def test_a_parameter_that_is_no_json_does_not_break_the_frame(broken: str) -> None:
+def test_a_click_param_that_is_no_json_is_left_out(broken: str) -> None:
     style = AndroidStyle(click_action=1, click_param_json=broken)
     frame = json.loads(PushFrames(Message(is_notif=True, android=style), 1).frame(1)[HEADROOM:])
     assert frame["click"] == {"action": 1}

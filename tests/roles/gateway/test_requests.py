@@ -1,4 +1,4 @@
-"""What a device may ask for once it is welcomed, and what it reads afterwards."""
+"""Requests of a welcomed device, and what it reads afterwards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,25 +8,25 @@ import pytest
 
 from services.gateway.connection import MAX_QUEUED_REQUESTS
 from services.runtime.errors import UnavailableError
-from tests.roles.gateway.conftest import ANDROID, House
-from tests.roles.gateway.scripted import Client
+from testkit.gateway import ANDROID, RunningGateway
+from testkit.websocket import DeviceClient
 
 
 @pytest.fixture
-async def client(house: House) -> AsyncIterator[Client]:
-    client = await Client.connect(house.port)
+async def client(gateway: RunningGateway) -> AsyncIterator[DeviceClient]:
+    client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
     yield client
     client.transport.disconnect(graceful=False)
 
 
-async def record(client: Client) -> dict[str, Any]:
-    answer = await client.ask(type="get_device", id=99)
+async def record(client: DeviceClient) -> dict[str, Any]:
+    answer = await client.request(type="get_device", id=99)
     assert (answer.pop("type"), answer.pop("id")) == ("ok", 99)
     return answer
 
 
-async def test_every_change_is_answered_and_shows_at_once(client: Client) -> None:
+async def test_every_change_is_answered_and_readable_at_once(client: DeviceClient) -> None:
     assert await record(client) == {"alias": None, "tags": [], "stags": [], "device": {}}
     changes: list[dict[str, Any]] = [
         {"type": "set_alias", "alias": "é" * 20},
@@ -37,14 +37,14 @@ async def test_every_change_is_answered_and_shows_at_once(client: Client) -> Non
         {"type": "set_attributes", "device": {"brand": "Acme", "os_version": "14"}},
     ]
     for number, change in enumerate(changes):
-        assert await client.ask(**change, id=number) == {"type": "ok", "id": number}
+        assert await client.request(**change, id=number) == {"type": "ok", "id": number}
     assert await record(client) == {
         "alias": "é" * 20,
         "tags": [-32767, 32767],
         "stags": ["a", "b"],
         "device": {"brand": "Acme", "os_version": "14"},
     }
-    assert await client.ask(type="clear_alias", id=7) == {"type": "ok", "id": 7}
+    assert await client.request(type="clear_alias", id=7) == {"type": "ok", "id": 7}
     assert (await record(client))["alias"] is None
 
 
@@ -70,27 +70,27 @@ async def test_every_change_is_answered_and_shows_at_once(client: Client) -> Non
         ({}, "type"),
     ],
 )
-async def test_an_error_names_the_field_and_the_connection_lives(
-    client: Client, frame: dict[str, Any], named: str
+async def test_an_error_names_the_field_and_the_connection_stays_open(
+    client: DeviceClient, frame: dict[str, Any], named: str
 ) -> None:
-    answer = await client.ask(**frame, id=3)
+    answer = await client.request(**frame, id=3)
     assert (answer["type"], answer["id"], answer["code"]) == ("error", 3, 400)
     assert answer["desc"].startswith("input error: ")
     assert named in answer["desc"]
-    assert (await client.ask(type="clear_alias", id=4))["type"] == "ok"
+    assert (await client.request(type="clear_alias", id=4))["type"] == "ok"
 
 
-async def test_a_request_without_a_usable_id_is_an_error(client: Client) -> None:
+async def test_a_request_without_a_valid_id_is_answered_by_an_error(client: DeviceClient) -> None:
     for frame in (
         {"type": "get_device"},
         {"type": "get_device", "id": "x"},
         {"type": "set_alias", "id": -1, "alias": "a"},
     ):
-        answer = await client.ask(**frame)
+        answer = await client.request(**frame)
         assert (answer["type"], answer["code"], "id" in answer["desc"]) == ("error", 400, True)
 
 
-async def test_requests_of_one_device_are_answered_in_order(client: Client) -> None:
+async def test_requests_of_one_device_are_answered_in_order(client: DeviceClient) -> None:
     for number in range(20):
         client.send(type="set_alias", id=2 * number, alias=f"a{number}")
         client.send(type="get_device", id=2 * number + 1)
@@ -99,12 +99,12 @@ async def test_requests_of_one_device_are_answered_in_order(client: Client) -> N
     assert [answer["alias"] for answer in answers[1::2]] == [f"a{number}" for number in range(20)]
 
 
-async def test_the_services_own_troubles_are_not_told_in_detail(house: House, client: Client) -> None:
+async def test_internal_errors_do_not_reveal_details(gateway: RunningGateway, client: DeviceClient) -> None:
     async def refuse(new_records: object) -> list[int]:
         raise UnavailableError("disk of /secret/place is full")
 
-    house.log.append = refuse  # type: ignore[method-assign]
-    answer = await client.ask(type="set_alias", id=1, alias="a")
+    gateway.log.append = refuse  # type: ignore[method-assign]
+    answer = await client.request(type="set_alias", id=1, alias="a")
     assert answer == {
         "type": "error",
         "id": 1,
@@ -113,28 +113,30 @@ async def test_the_services_own_troubles_are_not_told_in_detail(house: House, cl
     }
 
 
-async def test_a_device_that_cannot_be_registered_is_asked_to_come_back(house: House) -> None:
+async def test_a_device_that_cannot_be_registered_gets_a_goodbye_with_a_retry_time(gateway: RunningGateway) -> None:
     async def refuse(new_records: object) -> list[int]:
         raise UnavailableError("the log is away")
 
-    append, house.log.append = house.log.append, refuse  # type: ignore[method-assign]
-    stranger = await Client.connect(house.port)
-    goodbye = await stranger.hello(ANDROID)
+    append, gateway.log.append = gateway.log.append, refuse  # type: ignore[method-assign]
+    client = await DeviceClient.connect(gateway.port)
+    goodbye = await client.hello(ANDROID)
     assert (goodbye["reason"], goodbye["retry_after_ms"] > 0) == ("draining", True)
-    house.log.append = append  # type: ignore[method-assign]
-    again = await Client.connect(house.port)
+    gateway.log.append = append  # type: ignore[method-assign]
+    again = await DeviceClient.connect(gateway.port)
     assert (await again.hello(ANDROID))["type"] == "welcome"
 
 
-async def test_a_device_that_asks_faster_than_it_is_answered_is_sent_away(house: House, client: Client) -> None:
+async def test_a_device_with_too_many_queued_requests_is_disconnected(
+    gateway: RunningGateway, client: DeviceClient
+) -> None:
     gate = asyncio.Event()
-    append = house.log.append
+    append = gateway.log.append
 
     async def wait(new_records: Any) -> list[int]:
         await gate.wait()
         return await append(new_records)
 
-    house.log.append = wait  # type: ignore[method-assign]
+    gateway.log.append = wait  # type: ignore[method-assign]
     for number in range(MAX_QUEUED_REQUESTS + 1):
         client.send(type="clear_alias", id=number)
     assert await client.goodbye() == "protocol"

@@ -1,4 +1,4 @@
-"""Session facts: what the log hears about comings and goings."""
+"""Session facts in the log, and the table of connections."""
 
 import msgspec
 from picows import WSCloseCode
@@ -12,22 +12,22 @@ from services.gateway.decide import decide_hello, end_reason
 from services.gateway.settings import GatewaySettings
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
-from tests.roles.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House
-from tests.roles.gateway.scripted import Client
+from testkit.gateway import ANDROID, NOON_MS, PARTITIONS, RunningGateway
+from testkit.websocket import DeviceClient
 
 Kind = SessionEventKind
 
 
-async def test_a_life_is_told_in_order(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_the_facts_of_a_session_are_recorded_in_order(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     welcome = await client.hello(ANDROID)
     for event in ("login", "logout", "open"):
         client.send(type="activity", event=event)
-    assert (await client.ask(type="get_device", id=1))["type"] == "ok"
-    house.clock.move(60)
-    await house.session_facts(enough=5)
+    assert (await client.request(type="get_device", id=1))["type"] == "ok"
+    gateway.clock.move(60)
+    await gateway.session_facts(enough=5)
     client.transport.send_close(WSCloseCode.OK)
-    events, counts = await house.session_facts(enough=6)
+    events, counts = await gateway.session_facts(enough=6)
     assert [Kind.Name(event.kind).removeprefix("SESSION_EVENT_KIND_") for event in events] == [
         "OPENED",
         "LOGGED_IN",
@@ -42,14 +42,14 @@ async def test_a_life_is_told_in_order(house: House) -> None:
     assert counts[0].connections_by_app == {ANDROID: 1}
 
 
-async def test_events_lie_in_the_devices_partition_one_record_a_flush(house: House) -> None:
-    clients = [await Client.connect(house.port) for _ in range(12)]
+async def test_events_are_in_the_devices_partition_in_one_record_a_flush(gateway: RunningGateway) -> None:
+    clients = [await DeviceClient.connect(gateway.port) for _ in range(12)]
     for client in clients:
         await client.hello(ANDROID)
-    await house.session_facts(enough=12)
-    await house.stop_gateway()
+    await gateway.session_facts(enough=12)
+    await gateway.stop()
     closed: dict[int, list[list[str]]] = {number: [] for number in range(PARTITIONS)}
-    reader = await house.log.open({Partition(SESSIONS.name, number): 0 for number in closed})
+    reader = await gateway.log.open({Partition(SESSIONS.name, number): 0 for number in closed})
     while sum(len(tokens) for batches in closed.values() for tokens in batches) < 12:
         for record in await reader.read():
             events = decode(record).batch.events
@@ -61,16 +61,16 @@ async def test_events_lie_in_the_devices_partition_one_record_a_flush(house: Hou
     assert max(len(batches) for batches in closed.values()) == 1
 
 
-async def test_connections_are_counted_at_every_full_minute(house: House) -> None:
-    house.clock.move(59)
-    client = await Client.connect(house.port)
+async def test_connections_are_counted_at_every_full_minute(gateway: RunningGateway) -> None:
+    gateway.clock.move(59)
+    client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
-    house.clock.move(1)
-    await house.session_facts(enough=2)
+    gateway.clock.move(1)
+    await gateway.session_facts(enough=2)
     client.transport.send_close(WSCloseCode.OK)
-    await house.session_facts(enough=3)
-    house.clock.move(60)
-    _, counts = await house.session_facts(enough=4)
+    await gateway.session_facts(enough=3)
+    gateway.clock.move(60)
+    _, counts = await gateway.session_facts(enough=4)
     assert [(count.minute_ms, dict(count.connections_by_app)) for count in counts] == [
         (NOON_MS + 60_000, {ANDROID: 1}),
         (NOON_MS + 120_000, {}),
@@ -78,19 +78,19 @@ async def test_connections_are_counted_at_every_full_minute(house: House) -> Non
     assert len({count.gateway for count in counts}) == 1
 
 
-async def test_a_stop_says_goodbye_to_all_and_spreads_their_return(house: House) -> None:
-    clients = [await Client.connect(house.port) for _ in range(20)]
+async def test_a_drain_says_goodbye_to_all_and_spreads_their_reconnects(gateway: RunningGateway) -> None:
+    clients = [await DeviceClient.connect(gateway.port) for _ in range(20)]
     for client in clients:
         await client.hello(ANDROID)
-    stranger = await Client.connect(house.port)
-    await house.stop_gateway()
+    unwelcomed = await DeviceClient.connect(gateway.port)
+    await gateway.stop()
     goodbyes = [await client.next() for client in clients]
     assert {goodbye["reason"] for goodbye in goodbyes} == {"draining"}
     assert len({goodbye["retry_after_ms"] for goodbye in goodbyes}) > 5
-    assert await stranger.goodbye() == "draining"
+    assert await unwelcomed.goodbye() == "draining"
 
 
-def test_ids_grow_and_never_meet() -> None:
+def test_connection_ids_grow_and_differ_between_gateways() -> None:
     one, other = ConnectionIds(1), ConnectionIds(2)
     ids = [one.take(NOON_MS) for _ in range(100)]
     assert ids == sorted(set(ids))
@@ -100,7 +100,7 @@ def test_ids_grow_and_never_meet() -> None:
     assert ids[-1] < 2**63
 
 
-def test_a_connection_that_was_replaced_takes_nothing_along_when_it_goes() -> None:
+def test_removing_a_replaced_connection_keeps_the_newer_one() -> None:
     connections: ConnectionTable[str] = ConnectionTable()
     old, new = Session(1, ANDROID, "t", 3, 0), Session(2, ANDROID, "t", 3, 0)
     assert connections.add(old, "old") is None
@@ -121,7 +121,7 @@ def test_only_android_apps_have_connections() -> None:
     assert decide_hello(known, android, None) == "refuse"
 
 
-def test_patience_has_its_bounds() -> None:
+def test_each_deadline_ends_a_connection_in_time() -> None:
     limits = msgspec.structs.replace(GatewaySettings().limits(), hello_ms=10, slow_ms=50, ack_ms=70, goodbye_ms=5)
 
     class Waiting(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What delivery hears, whatever happens to the stream."""
+"""What delivery gets over the uplink, also when the stream breaks."""
 
 import asyncio
 from random import Random
@@ -12,8 +12,9 @@ from services.domain.device_protocol import report_kind
 from services.gateway.connections import Session
 from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
 from services.runtime.rpc.transport import Server, connect, serve
-from tests.roles.gateway.conftest import ANDROID, NOON_MS, PARTITIONS, House, start, stop
-from tests.roles.gateway.scripted import Client, ScriptedDelivery
+from testkit.gateway import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
+from testkit.scripted_delivery import ScriptedDelivery
+from testkit.websocket import DeviceClient
 
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
@@ -22,21 +23,27 @@ def session(connection: int, number: int = 0) -> Session:
     return Session(connection, ANDROID, f"token-{connection}", 1, number)
 
 
-async def test_acks_and_reports_arrive_in_order_under_the_devices_number(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_acknowledgements_and_reports_arrive_in_order_with_the_device_number(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     welcome = await client.hello(ANDROID)
-    number = house.keys.device_number(ANDROID, welcome["token"], welcome["key"])
+    number = gateway.keys.device_number(ANDROID, welcome["token"], welcome["key"])
     client.send(type="ack", msgids=[5, 6])
     client.send(type="report", event="shown", msgid=5)
     client.send(type="report", event="clicked", msgid=5)
     client.send(type="report", event="dismissed", msgid=6)
-    await house.delivery.until(lambda: len(house.delivery.reports()) == 5)
-    assert house.delivery.reports() == [(number, 5, 2), (number, 6, 2), (number, 5, 3), (number, 5, 4), (number, 6, 5)]
-    assert house.delivery.requests[0].gateway
-    told = next(reports for request in house.delivery.requests for reports in request.reports)
-    assert told.appkey == ANDROID
-    assert int.from_bytes(told.times_ms[:8], "little") == NOON_MS
-    assert int.from_bytes(told.partitions[:2], "little") in range(PARTITIONS)
+    await gateway.delivery.until(lambda: len(gateway.delivery.reports()) == 5)
+    assert gateway.delivery.reports() == [
+        (number, 5, 2),
+        (number, 6, 2),
+        (number, 5, 3),
+        (number, 5, 4),
+        (number, 6, 5),
+    ]
+    assert gateway.delivery.requests[0].gateway
+    reports = next(each for request in gateway.delivery.requests for each in request.reports)
+    assert reports.appkey == ANDROID
+    assert int.from_bytes(reports.times_ms[:8], "little") == NOON_MS
+    assert int.from_bytes(reports.partitions[:2], "little") in range(PARTITIONS)
 
 
 @pytest.mark.parametrize(
@@ -49,46 +56,50 @@ async def test_acks_and_reports_arrive_in_order_under_the_devices_number(house: 
         {"type": "report", "event": "shown"},
     ],
 )
-async def test_a_report_that_makes_no_sense_is_an_error_without_an_id(house: House, frame: dict[str, object]) -> None:
-    client = await Client.connect(house.port)
+async def test_an_invalid_report_is_answered_by_an_error_without_an_id(
+    gateway: RunningGateway, frame: dict[str, object]
+) -> None:
+    client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
-    answer = await client.ask(**frame)
+    answer = await client.request(**frame)
     assert (answer["type"], answer["code"], "id" in answer) == ("error", 400, False)
 
 
-async def test_after_a_broken_stream_all_is_announced_again_and_unrecorded_reports_are_repeated(house: House) -> None:
-    house.delivery.confirms = False
-    stays, goes = await Client.connect(house.port), await Client.connect(house.port)
+async def test_a_new_stream_announces_connections_and_repeats_unrecorded_reports(
+    gateway: RunningGateway,
+) -> None:
+    gateway.delivery.confirms = False
+    stays, goes = await DeviceClient.connect(gateway.port), await DeviceClient.connect(gateway.port)
     await stays.hello(ANDROID)
     await goes.hello(ANDROID)
-    staying, _ = await house.delivery.until(lambda: len(c := house.delivery.connections()) == 2 and c)
+    staying, _ = await gateway.delivery.until(lambda: len(c := gateway.delivery.connections()) == 2 and c)
     stays.send(type="ack", msgids=[5])
-    await house.delivery.until(house.delivery.reports)
+    await gateway.delivery.until(gateway.delivery.reports)
     goes.transport.disconnect(graceful=False)
-    await house.delivery.until(house.delivery.disconnected)
-    house.delivery.requests.clear()
-    house.delivery.break_stream()
-    await house.delivery.until(lambda: house.delivery.connections() and house.delivery.reports())
-    assert house.delivery.attached == 2
-    assert house.delivery.requests[0].gateway
-    assert house.delivery.connections() == [staying]
-    assert [msgid for _, msgid, _ in house.delivery.reports()] == [5]
-    house.delivery.send(Message(content="after"), [staying], [6])
+    await gateway.delivery.until(gateway.delivery.disconnected)
+    gateway.delivery.requests.clear()
+    gateway.delivery.break_stream()
+    await gateway.delivery.until(lambda: gateway.delivery.connections() and gateway.delivery.reports())
+    assert gateway.delivery.attached == 2
+    assert gateway.delivery.requests[0].gateway
+    assert gateway.delivery.connections() == [staying]
+    assert [msgid for _, msgid, _ in gateway.delivery.reports()] == [5]
+    gateway.delivery.send(Message(content="after"), [staying], [6])
     assert (await stays.next())["content"] == "after"
 
 
-async def test_reports_of_a_stop_arrive(house: House) -> None:
-    client = await Client.connect(house.port)
+async def test_reports_made_before_a_stop_arrive(gateway: RunningGateway) -> None:
+    client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
-    await house.delivery.until(house.delivery.connections)
+    await gateway.delivery.until(gateway.delivery.connections)
     client.send(type="ack", msgids=list(range(1, 500)))
-    assert (await client.ask(type="get_device", id=1))["type"] == "ok"
-    await house.stop_gateway()
-    assert len(house.delivery.reports()) == 499
-    assert len(house.delivery.disconnected()) == 1
+    assert (await client.request(type="get_device", id=1))["type"] == "ok"
+    await gateway.stop()
+    assert len(gateway.delivery.reports()) == 499
+    assert len(gateway.delivery.disconnected()) == 1
 
 
-def test_what_the_log_may_not_have_is_handed_in_again_before_anything_else() -> None:
+def test_unrecorded_reports_are_sent_again_first() -> None:
     queue = UnreportedQueue()
     for msgid in (1, 2, 3):
         queue.report(session(1), [msgid], RECEIVED, NOON_MS)
@@ -96,38 +107,38 @@ def test_what_the_log_may_not_have_is_handed_in_again_before_anything_else() -> 
     queue.recorded(1)
     queue.report(session(1), [4], RECEIVED, NOON_MS)
     queue.restart([session(7)])
-    batches = told(queue)
+    batches = taken(queue)
     assert [(batch.sequence, batch.reports[0].msgids[0]) for batch in batches] == [(2, 2), (3, 3), (4, 4)]
     assert [len(batch.connected) for batch in batches] == [0, 0, 1]
     queue.restart([])
     queue.recorded(3)
     queue.restart([])
-    assert [batch.sequence for batch in told(queue)] == [4]
+    assert [batch.sequence for batch in taken(queue)] == [4]
     queue.recorded(4)
     assert queue.unrecorded == 0
     queue.restart([])
-    assert told(queue) == []
+    assert taken(queue) == []
 
 
-def test_who_left_and_who_came_is_told_after_what_devices_said() -> None:
+def test_reports_go_before_disconnects_and_connects() -> None:
     queue = UnreportedQueue()
     queue.disconnected(session(1))
     queue.connected(session(2))
     queue.report(session(1), list(range(1, 15_001)), RECEIVED, NOON_MS)
     queue.report(session(1), [20_000], RECEIVED, NOON_MS)
-    first, second = told(queue)
+    first, second = taken(queue)
     assert (len(first.connected), len(first.disconnected), len(first.reports[0].kinds)) == (0, 0, 15_000)
     assert (len(second.connected), len(second.disconnected), len(second.reports[0].kinds)) == (1, 1, 1)
 
 
-def told(queue: UnreportedQueue) -> list[AttachRequest]:
+def taken(queue: UnreportedQueue) -> list[AttachRequest]:
     batches = []
     while (batch := queue.take()) is not None:
         batches.append(batch)
     return batches
 
 
-def test_a_connection_that_went_before_it_was_announced_is_never_mentioned() -> None:
+def test_a_connection_that_closed_before_it_was_announced_is_not_reported() -> None:
     queue = UnreportedQueue()
     queue.connected(session(1))
     queue.disconnected(session(1))
@@ -146,7 +157,7 @@ def test_batches_are_bounded_and_keep_the_order() -> None:
         queue.connected(session(connection, connection))
     for first in range(1, 25_001, 1000):
         queue.report(session(1), list(range(first, first + 1000)), RECEIVED, NOON_MS)
-    batches = told(queue)
+    batches = taken(queue)
     assert [len(batch.connected) for batch in batches] == [0, 0, 5000, 2000]
     assert not batches.pop().sequence
     assert [len(batch.reports[0].kinds) for batch in batches] == [10_000, 10_000, 5_000]
@@ -155,28 +166,28 @@ def test_batches_are_bounded_and_keep_the_order() -> None:
     assert queue.unrecorded == 25_000
 
 
-def test_waiting_reports_are_bounded() -> None:
+def test_unrecorded_reports_are_bounded() -> None:
     queue = UnreportedQueue()
     for _ in range(MAX_REPORTS // 100_000 + 1):
         queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
     assert queue.unrecorded == MAX_REPORTS
 
 
-async def test_over_a_socket_a_delivery_that_restarts_hears_everything() -> None:
+async def test_a_restarted_delivery_gets_connections_and_unrecorded_reports() -> None:
     queue = UnreportedQueue()
     current = [session(1)]
     delivery = ScriptedDelivery()
     delivery.confirms = False
-    handed: asyncio.Queue[object] = asyncio.Queue()
+    responses: asyncio.Queue[object] = asyncio.Queue()
     server, port = await _serve(delivery, 0)
     channel = connect(f"127.0.0.1:{port}")
-    uplink = await start(Uplink(channel, "gateway-1", queue, lambda: current, handed.put, Random(1)))
+    uplink = await start_service(Uplink(channel, "gateway-1", queue, lambda: current, responses.put, Random(1)))
     await delivery.until(delivery.connections)
     queue.report(session(1), [1], RECEIVED, NOON_MS)
     await delivery.until(delivery.reports)
     delivery.send(Message(content="a"), [1], [1])
     async with asyncio.timeout(10):
-        await handed.get()
+        await responses.get()
     await server.stop(0)
     queue.report(session(1), [2], RECEIVED, NOON_MS)
     restarted = ScriptedDelivery()
@@ -185,7 +196,7 @@ async def test_over_a_socket_a_delivery_that_restarts_hears_everything() -> None
     assert restarted.connections() == [1]
     assert [msgid for _, msgid, _ in restarted.reports()] == [1, 2]
     queue.report(session(1), [3], RECEIVED, NOON_MS)
-    await stop([uplink])
+    await stop_services([uplink])
     assert [msgid for _, msgid, _ in restarted.reports()] == [1, 2, 3]
     await channel.close()
     await server.stop(0)

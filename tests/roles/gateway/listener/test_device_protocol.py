@@ -1,4 +1,4 @@
-"""Frames as both doors read them: nothing but InputError comes out of what a device sends."""
+"""The device protocol: frames to commands, answers to JSON; every wrong frame raises InputError."""
 
 import json
 from contextlib import suppress
@@ -44,7 +44,7 @@ frames = st.fixed_dictionaries(
 
 
 @given(st.binary() | frames.map(lambda frame: json.dumps(frame).encode()))
-def test_nothing_but_an_input_error_comes_out(payload: bytes) -> None:
+def test_any_payload_is_decoded_or_raises_input_error(payload: bytes) -> None:
     request_id(payload)
     with suppress(InputError):
         credentials(payload)
@@ -71,7 +71,7 @@ def test_nothing_but_an_input_error_comes_out(payload: bytes) -> None:
         ({"type": "activity", "event": "open"}, None),
     ],
 )
-def test_which_command_follows(frame: dict[str, Any], field: str | None) -> None:
+def test_each_frame_maps_to_its_command(frame: dict[str, Any], field: str | None) -> None:
     made = command(decode(json.dumps(frame).encode()), "1", "t")
     assert (made and made.WhichOneof("command")) == field
     if made:
@@ -88,7 +88,7 @@ def test_a_registration_carries_platform_and_attributes() -> None:
     assert not bare.register.HasField("attributes")
 
 
-def test_credentials_come_with_any_frame() -> None:
+def test_credentials_are_read_from_any_frame() -> None:
     found = credentials(b'{"type":"get_device","appkey":1000000001,"token":"t","key":"k"}')
     assert (found.app, found.token, found.key) == ("1000000001", "t", "k")
     with pytest.raises(InputError, match="appkey"):
@@ -97,7 +97,7 @@ def test_credentials_come_with_any_frame() -> None:
         credentials(b"[]")
 
 
-def test_the_answers_to_the_letter() -> None:
+def test_answers_have_exactly_the_documented_fields() -> None:
     device = Device(alias="a", tags=[1], stags=["s"], attributes=Attributes(model="m"))
     answers: dict[Welcome | Goodbye | Ok | Error | DeviceOk, dict[str, Any]] = {
         Welcome("t", "k", 240, True): {"type": "welcome", "token": "t", "key": "k", "heartbeat": 240, "new": True},

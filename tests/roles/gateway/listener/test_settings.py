@@ -1,4 +1,4 @@
-"""Wrong settings stop the start with one line that names them."""
+"""A wrong setting raises one line that names it."""
 
 import resource
 from pathlib import Path
@@ -19,7 +19,7 @@ def refused(**given: object) -> str:
     return line
 
 
-def test_usual_settings_are_right() -> None:
+def test_default_settings_are_valid() -> None:
     assert load(GatewaySettings, {}) == GatewaySettings()
     assert load(GatewaySettings, {"CARILLON_GATEWAY_MAX_CONNECTIONS": "1"}).gateway_max_connections == 1
 
@@ -37,7 +37,7 @@ def test_usual_settings_are_right() -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
-def test_numbers_are_whole_and_positive(name: str, value: str) -> None:
+def test_numbers_must_be_positive_integers(name: str, value: str) -> None:
     assert refused(**{name: value}).startswith(f"CARILLON_GATEWAY_{name} is '{value}'")
 
 
@@ -48,13 +48,13 @@ def test_more_connections_than_open_files_are_refused() -> None:
     assert "ulimit" in line
 
 
-def test_the_least_heartbeat_is_not_above_the_greatest() -> None:
+def test_the_minimum_heartbeat_must_not_exceed_the_maximum() -> None:
     line = refused(HEARTBEAT_MIN_S=100, HEARTBEAT_MAX_S=99)
     assert "CARILLON_GATEWAY_HEARTBEAT_MIN_S is 100" in line
     assert "CARILLON_GATEWAY_HEARTBEAT_MAX_S (99)" in line
 
 
-def test_a_certificate_and_its_key_go_together(tmp_path: Path) -> None:
+def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     pair, other = authority.issue("one"), authority.issue("other")
     encrypted = tmp_path / "encrypted.key"

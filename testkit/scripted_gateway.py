@@ -1,4 +1,4 @@
-"""A gateway that does to its devices what the test says."""
+"""A gateway for tests of device SDKs, which does to its devices what the test orders."""
 
 import asyncio
 import json
@@ -27,15 +27,17 @@ def push(msgid: int, content: str = "", **fields: Any) -> Json:
     return {"type": "push", "msgid": msgid, "is_notif": 0, "content": content, "expires_at": 1, **fields}
 
 
-class Visit(WSListener):
-    """One connection of a device. A WebSocket ping and a ping frame both come as {"type": "heartbeat"}."""
+class ScriptedConnection(WSListener):
+    """One connection of a device. WebSocket pings and ping frames are both received as {"type": "heartbeat"}.
+
+    `frames_on_close` are sent when the device's close frame has come, so that they cross it.
+    """
 
     def __init__(self) -> None:
         self.frames: asyncio.Queue[Json] = asyncio.Queue()
         self.close_code: int | None = None
         self.answers_heartbeats = True
-        self.parting: list[Json] = []
-        """Frames that cross the device's close."""
+        self.frames_on_close: list[Json] = []
         self.transport: WSTransport
 
     def on_ws_connected(self, transport: WSTransport) -> None:
@@ -48,31 +50,31 @@ class Visit(WSListener):
                 transport.send_pong(frame.get_payload_as_bytes())
         elif frame.msg_type == WSMsgType.CLOSE:
             self.close_code = int(frame.get_close_code().value)
-            self.send(*self.parting)
+            self.send(*self.frames_on_close)
             transport.send_close(frame.get_close_code())
             transport.disconnect()
-        elif (found := json.loads(frame.get_payload_as_bytes())) == {"type": "ping"}:
+        elif (received := json.loads(frame.get_payload_as_bytes())) == {"type": "ping"}:
             self.frames.put_nowait({"type": "heartbeat"})
             if self.answers_heartbeats:
                 self.send({"type": "pong"})
         else:
-            self.frames.put_nowait(found)
+            self.frames.put_nowait(received)
 
     async def next(self) -> Json:
         async with asyncio.timeout(BOUND_S):
             return await self.frames.get()
 
     async def closed(self) -> int | None:
-        """The code of the device's close frame; None when the connection was dropped."""
+        """Wait until the connection has closed; return the code of the device's close frame, if it sent one."""
         async with asyncio.timeout(BOUND_S):
             await self.transport.wait_disconnected()
         return self.close_code
 
     def send(self, *frames: Json) -> None:
         for frame in frames:
-            self.raw(json.dumps(frame).encode())
+            self.send_payload(json.dumps(frame).encode())
 
-    def raw(self, payload: bytes, kind: WSMsgType = WSMsgType.TEXT, fin: bool = True) -> None:
+    def send_payload(self, payload: bytes, kind: WSMsgType = WSMsgType.TEXT, fin: bool = True) -> None:
         self.transport.send(kind, payload, fin)
 
     def goodbye(self, **fields: Any) -> None:
@@ -80,13 +82,16 @@ class Visit(WSListener):
         self.transport.send_close(WSCloseCode.OK)
 
     def drop(self) -> None:
+        """Close without a close frame."""
         self.transport.disconnect(graceful=False)
 
 
 class ScriptedGateway:
+    """Accepts connections between `open` and `close`; `connections` holds those that the test has not fetched yet."""
+
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.url = ""
-        self.visits: asyncio.Queue[Visit] = asyncio.Queue()
+        self.connections: asyncio.Queue[ScriptedConnection] = asyncio.Queue()
         self._context = context
         self._server: asyncio.Server | None = None
 
@@ -102,21 +107,20 @@ class ScriptedGateway:
         self._server.close()
         await self._server.wait_closed()
 
-    async def visit(self) -> Visit:
-        """The next connection."""
+    async def next_connection(self) -> ScriptedConnection:
         async with asyncio.timeout(BOUND_S):
-            return await self.visits.get()
+            return await self.connections.get()
 
-    async def greeted(self, **welcome: Any) -> Visit:
-        """The next connection, after hello and welcome."""
-        visit = await self.visit()
-        assert (await visit.next())["type"] == "hello"
-        visit.send({**WELCOME, **welcome})
-        return visit
+    async def welcome_next(self, **welcome: Any) -> ScriptedConnection:
+        """Return the next connection after its hello was answered by a welcome with these fields."""
+        connection = await self.next_connection()
+        assert (await connection.next())["type"] == "hello"
+        connection.send({**WELCOME, **welcome})
+        return connection
 
     def _accept(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
         assert request.headers["Sec-WebSocket-Protocol"] == "carillon.device.v1"
-        visit = Visit()
-        self.visits.put_nowait(visit)
+        connection = ScriptedConnection()
+        self.connections.put_nowait(connection)
         extra = {"Sec-WebSocket-Protocol": "carillon.device.v1"}
-        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), visit)
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), connection)

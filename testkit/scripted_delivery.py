@@ -1,0 +1,105 @@
+"""A delivery service for tests of the gateway: it stores what gateways report, and sends what the test orders."""
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy
+
+from protos.delivery.v1.delivery_pb2 import (
+    AttachRequest,
+    AttachResponse,
+    Close,
+    GetBroadcastRequest,
+    GetBroadcastResponse,
+    Send,
+)
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
+from protos.push.v1.push_pb2 import Message
+from services.runtime.errors import NotFoundError
+from services.runtime.rpc.transport import Context
+
+BOUND_S = 10.0
+
+
+class ScriptedDelivery(DeliveryServiceServicer):
+    """Stores the requests of every stream and answers on the newest one.
+
+    With `confirms` it reports each batch as recorded in the log at once.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[AttachRequest] = []
+        self.attached = 0
+        self.confirms = True
+        self.changed = asyncio.Event()
+        self._outgoing: asyncio.Queue[AttachResponse | None] = asyncio.Queue()
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        raise NotFoundError("no broadcasts here: a gateway never requests one")
+
+    async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
+        outgoing = self._outgoing = asyncio.Queue()
+        self.attached += 1
+        self.changed.set()
+        receiving = asyncio.create_task(self._receive(requests, outgoing))
+        try:
+            while (response := await outgoing.get()) is not None:
+                yield response
+        finally:
+            receiving.cancel()
+
+    async def _receive(
+        self, requests: AsyncIterator[AttachRequest], outgoing: "asyncio.Queue[AttachResponse | None]"
+    ) -> None:
+        async for request in requests:
+            self.requests.append(request)
+            self.changed.set()
+            if request.sequence and self.confirms:
+                outgoing.put_nowait(AttachResponse(recorded=request.sequence))
+        outgoing.put_nowait(None)
+
+    def send(self, message: Message, connections: list[int], msgids: list[int], expires_ms: int = 5) -> None:
+        send = Send(
+            message=message,
+            expires_ms=expires_ms,
+            connections=array("Q", connections).tobytes(),
+            msgids=array("Q", msgids).tobytes(),
+        )
+        self._outgoing.put_nowait(AttachResponse(sends=[send]))
+
+    def close(self, connection: int, reason: str) -> None:
+        self._outgoing.put_nowait(AttachResponse(closes=[Close(connection=connection, reason=reason)]))
+
+    def break_stream(self) -> None:
+        self._outgoing.put_nowait(None)
+
+    def connections(self) -> list[int]:
+        """Return every announced connection in order, as often as it was announced."""
+        return [connected.connection for request in self.requests for connected in request.connected]
+
+    def disconnected(self) -> list[int]:
+        return [connection for request in self.requests for connection in request.disconnected]
+
+    def reports(self) -> list[tuple[int, int, int]]:
+        """Return (device number, msgid, kind) of every report, in order."""
+        return [
+            row
+            for request in self.requests
+            for reports in request.reports
+            for row in zip(
+                numpy.frombuffer(reports.numbers, "<u4").tolist(),
+                numpy.frombuffer(reports.msgids, "<u8").tolist(),
+                list(reports.kinds),
+                strict=True,
+            )
+        ]
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until the condition holds; return its value."""
+        async with asyncio.timeout(BOUND_S):
+            while not (result := condition()):
+                self.changed.clear()
+                await self.changed.wait()
+        return result

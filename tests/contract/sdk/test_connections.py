@@ -1,0 +1,144 @@
+"""Connections of both SDKs to a scripted gateway: hello, heartbeats, goodbyes, reconnects, TLS.
+
+`random` is always 0.5, so that a jittered delay is half of its bound. Waits end when the test orders it.
+"""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testkit.certificates import Authority
+from testkit.scripted_gateway import ScriptedGateway
+from tests.contract.sdk.driven_device import StartDevice, connected
+
+
+async def test_hello_and_the_identity_of_the_welcome_after_a_restart(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device = await start_device(attributes={"brand": "Acme"}, heartbeat=600)
+    connection = await gateway.next_connection()
+    hello = {"type": "hello", "appkey": "1000000001", "device": {"brand": "Acme"}, "heartbeat": 600}
+    assert await connection.next() == hello
+    connection.send({"type": "welcome", "token": "t", "key": "k", "heartbeat": 600, "new": True})
+    await device.welcomed()
+    await device.close()
+    assert await connection.closed() == 1000
+    await start_device()
+    again = await gateway.next_connection()
+    assert await again.next() == {"type": "hello", "appkey": "1000000001", "token": "t", "key": "k"}
+
+
+async def test_it_reconnects_as_the_same_device_after_a_lost_connection(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    connection.drop()
+    assert await device.retry_ms() == 100
+    device.elapse(100)
+    again = await gateway.next_connection()
+    hello = await again.next()
+    assert (hello["token"], hello["key"]) == ("t-1", "k-1")
+
+
+async def test_back_off_doubles_after_each_failure_up_to_30_s(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device = await start_device()
+    waits = []
+    for _ in range(9):
+        (await gateway.next_connection()).drop()
+        waits.append(await device.retry_ms())
+        device.elapse(waits[-1])
+    assert waits == [200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000]
+    connection = await gateway.welcome_next()
+    await device.welcomed()
+    connection.drop()
+    assert await device.retry_ms() == 100
+
+
+GOODBYES = [
+    ({"reason": "draining", "retry_after_ms": 1500}, 1500),
+    ({"reason": "draining"}, 100),
+    ({"reason": "idle", "retry_after_ms": 0}, 100),
+    ({"reason": "idle", "retry_after_ms": "soon"}, 100),
+    ({"reason": "a reason of later days", "retry_after_ms": 20}, 20),
+    ({"reason": "draining", "retry_after_ms": 10**12}, 86_400_000),
+]
+
+
+@pytest.mark.parametrize(("goodbye", "wait_ms"), GOODBYES)
+async def test_it_reconnects_after_the_delay_of_the_goodbye(
+    start_device: StartDevice, gateway: ScriptedGateway, goodbye: dict[str, Any], wait_ms: int
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    connection.goodbye(**goodbye)
+    assert await device.event("goodbye") == {"type": "goodbye", **goodbye}
+    assert await device.retry_ms() == wait_ms
+    device.elapse(wait_ms)
+    await gateway.welcome_next()
+    await device.event("welcome")
+
+
+async def test_a_goodbye_before_the_welcome_is_obeyed(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device = await start_device()
+    (await gateway.next_connection()).goodbye(reason="draining", retry_after_ms=700)
+    await device.event("goodbye")
+    assert await device.retry_ms() == 700
+    device.elapse(700)
+    await gateway.welcome_next()
+    await device.welcomed()
+
+
+@pytest.mark.parametrize("reason", ["unauthorized", "replaced", "protocol"])
+async def test_a_final_goodbye_ends_the_device(
+    start_device: StartDevice, gateway: ScriptedGateway, reason: str
+) -> None:
+    device = await start_device()
+    (await gateway.next_connection()).goodbye(reason=reason, retry_after_ms=60_000)
+    await device.event("goodbye")
+    assert (await device.event("ended"))["reason"] == reason
+    assert await device.next("connect") == "ended"
+    device.call("ended")
+    assert await device.next("raised") == ["ended", None]
+    await device.close()
+    assert gateway.connections.empty()
+
+
+async def test_heartbeats_follow_the_agreed_interval(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device, connection = await connected(start_device, gateway, heartbeat=78)
+    device.elapse(39_000)
+    assert await connection.next() == {"type": "heartbeat"}
+    for _ in range(2):
+        device.elapse(78_000)
+        assert await connection.next() == {"type": "heartbeat"}
+    connection.answers_heartbeats = False
+    device.elapse(78_000)
+    assert await connection.next() == {"type": "heartbeat"}
+    device.elapse(10_000)
+    assert await device.retry_ms() == 100
+
+
+async def test_it_reconnects_when_no_welcome_comes_in_time(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device = await start_device()
+    connection = await gateway.next_connection()
+    await connection.next()
+    connection.send({"type": "welcome", "token": 5})
+    device.elapse(10_000)
+    assert await device.retry_ms() == 200
+
+
+async def test_tls_needs_a_certificate_of_a_trusted_authority(start_device: StartDevice, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    issued = authority.issue("gateway")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.certificate, issued.key)
+    secure = ScriptedGateway(context)
+    await secure.open()
+    await (await start_device(secure.url)).retry_ms()
+    device = await start_device(secure.url, ca=str(authority.file))
+    await secure.welcome_next()
+    await device.welcomed()
+    await device.close()
+    await secure.close()

@@ -1,0 +1,53 @@
+"""Requests of both SDKs to a scripted gateway: frames, answers and errors."""
+
+from typing import Any
+
+from testkit.scripted_gateway import ScriptedGateway
+from tests.contract.sdk.driven_device import StartDevice, connected
+
+REQUESTS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("set_alias", ["alice"], {"type": "set_alias", "alias": "alice"}),
+    ("clear_alias", [], {"type": "clear_alias"}),
+    ("add_tags", [[1, -2]], {"type": "add_tags", "tags": [1, -2]}),
+    ("remove_tags", [[1]], {"type": "remove_tags", "tags": [1]}),
+    ("add_stags", [["n"]], {"type": "add_stags", "stags": ["n"]}),
+    ("remove_stags", [["n"]], {"type": "remove_stags", "stags": ["n"]}),
+    ("set_attributes", [{"brand": "b"}], {"type": "set_attributes", "device": {"brand": "b"}}),
+]
+
+
+async def test_requests_are_sent_and_answered(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device, connection = await connected(start_device, gateway)
+    for number, (method, arguments, frame) in enumerate(REQUESTS, 1):
+        device.call(method, *arguments)
+        assert await connection.next() == {**frame, "id": number}
+        connection.send({"type": "ok", "id": number})
+        await device.next("returned")
+    device.call("get_device")
+    request = await connection.next()
+    connection.send({"type": "ok", "id": request["id"], "alias": None, "tags": [], "stags": [], "device": {}})
+    assert (await device.next("returned"))["tags"] == []
+    for method, frame in (("report", {"event": "clicked", "msgid": 5}), ("activity", {"event": "open"})):
+        device.call(method, *frame.values())
+        assert await connection.next() == {"type": method, **frame}
+        await device.next("returned")
+
+
+async def test_requests_fail_in_four_ways(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device, connection = await connected(start_device, gateway)
+    device.call("set_alias", "")
+    connection.send({"type": "error", "id": (await connection.next())["id"], "code": 400, "desc": "input error: alias"})
+    assert await device.next("raised") == ["refused", 400]
+    device.call("clear_alias")
+    late = await connection.next()
+    device.elapse(10_000)
+    assert await device.next("raised") == ["deadline", None]
+    connection.send({"type": "ok", "id": late["id"]}, {"type": "error", "code": 400, "desc": "for a report"})
+    assert (await device.event("error"))["desc"] == "for a report"
+    device.call("clear_alias")
+    await connection.next()
+    connection.drop()
+    line = {**await device.line(), **await device.line()}
+    assert (line["raised"], line["event"]["type"]) == (["unavailable", None], "disconnected")
+    device.call("activity", "open")
+    assert await device.next("raised") == ["unavailable", None]
