@@ -1,7 +1,7 @@
 // Runs one device of the JavaScript SDK for the tests, with the commands and lines of driver.py.
 import { readFileSync, writeFileSync } from "node:fs";
 import readline from "node:readline";
-import { Device } from "../../sdk/carillon-device.js";
+import { Device } from "../../../sdk/carillon-device.js";
 
 console.warn = () => {};
 const emit = (line) => process.stdout.write(JSON.stringify(line) + "\n");
