@@ -1,12 +1,13 @@
-"""Whom a legacy Android push is for: the fields that are there say it."""
+"""The audience of a legacy Android push, which follows from the fields that are given."""
 
 import json
 
 import msgspec
 
-from edge.android.bodies import PushBody, Tag
+from edge.android.bodies import OPTFILTER_BYTES, DeviceFilter, PushBody, Tag
 from edge.core.parsing import optfilter
 from edge.core.parsing.digits import Flag, number, numbers
+from edge.core.parsing.fields import NAME_BYTES
 from edge.core.parsing.typed import ABSENT, decode
 from protos.push.v1.push_pb2 import (
     KIND_BROADCAST,
@@ -22,19 +23,9 @@ from protos.push.v1.push_pb2 import (
 )
 from services.runtime.errors import InputError
 
-OPTFILTER_BYTES = 2000
-ALIAS_BYTES = 40
-OPTIONS = frozenset(
-    (
-        *("locate", "osversion", "appversion", "channel", "phone", "operator"),
-        *("activity_1", "activity_7", "activity_30", "activity_90"),
-    )
-)
-"""What optfilter may name here: nothing negated, and no models."""
-
 
 def kind_of(body: PushBody) -> "Kind.ValueType":
-    """Broadcast, multicast or unicast. InputError: fields that exclude each other."""
+    """Return broadcast, multicast or unicast. InputError: fields that exclude each other."""
     filtered = body.filter is not None or body.filter_v2 is not None or body.optfilter != ABSENT
     named = body.token is not None or body.alias is not None
     if filtered and named:
@@ -47,7 +38,7 @@ def kind_of(body: PushBody) -> "Kind.ValueType":
 
 
 def audiences(body: PushBody) -> list[Audience]:
-    """One; two where tokens and aliases are named, the tokens first. A token given twice stands twice."""
+    """Return one audience, or two when tokens and aliases are named, tokens first. Repeated tokens stay."""
     match kind_of(body):
         case Kind.KIND_UNICAST:
             return [*_by_token(body), *_by_alias(body)]
@@ -66,10 +57,10 @@ def _by_alias(body: PushBody) -> list[Audience]:
         return []
     aliases = _listed(body.alias)
     for index, alias in enumerate(aliases):
-        if len(alias.encode()) > ALIAS_BYTES:
-            raise InputError(f"alias{'' if body.alias is alias else f'[{index}]'} must have 1 to {ALIAS_BYTES} bytes")
-    everyone = number(Flag, body.alias_send_all, "alias_send_all") == 1
-    return [Audience(aliases=Aliases(aliases=dict.fromkeys(aliases), all_devices=everyone))]
+        if len(alias.encode()) > NAME_BYTES:
+            raise InputError(f"alias{'' if body.alias is alias else f'[{index}]'} must have 1 to {NAME_BYTES} bytes")
+    all_devices = number(Flag, body.alias_send_all, "alias_send_all") == 1
+    return [Audience(aliases=Aliases(aliases=dict.fromkeys(aliases), all_devices=all_devices))]
 
 
 def _listed(given: str | list[str]) -> list[str]:
@@ -77,7 +68,7 @@ def _listed(given: str | list[str]) -> list[str]:
 
 
 def _filter(body: PushBody) -> Filter:
-    """`filter` is one group of tags, `filter_v2` several; optfilter is ANDed with them."""
+    """Return the filter: `filter` is one group of tags, `filter_v2` several; optfilter is ANDed with them."""
     found = Filter() if body.optfilter == ABSENT else _options(body.optfilter)
     if body.filter is not None:
         found.tags.append(TagGroup(tags=numbers(Tag, body.filter, "filter")))
@@ -87,11 +78,11 @@ def _filter(body: PushBody) -> Filter:
 
 
 def _options(raw: msgspec.Raw) -> Filter:
-    """Its size is that of the compact text, as it was signed."""
+    """Decode optfilter. Its size limit holds for its compact JSON, as it was signed."""
     given = decode(dict[str, object], raw, "optfilter")
     if len(json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()) > OPTFILTER_BYTES:
         raise InputError(f"optfilter must have at most {OPTFILTER_BYTES} bytes")
     for name in given:
-        if name not in OPTIONS:
+        if name not in DeviceFilter.__struct_fields__:
             raise InputError(f"optfilter.{name} is not known")
     return optfilter.read(raw, "optfilter")

@@ -1,18 +1,37 @@
-"""What bodies of the legacy Android interface hold. Fields that are not named here are ignored; null is absent."""
+"""Bodies of the legacy Android interface, with their limits and descriptions.
+
+Fields that are not named here are ignored; null counts as absent.
+"""
 
 from typing import Annotated, Literal
 
 import msgspec
 
 from edge.core.parsing.digits import Digits, Flag, Period
+from edge.core.parsing.fields import (
+    Aliases,
+    AndroidAppkey,
+    Minute,
+    Name,
+    NotEmpty,
+    Sign,
+    Token,
+    Tokens,
+    at_most_bytes,
+    described,
+    name_of,
+    sign_of,
+)
+from edge.core.parsing.optfilter import PositiveOptions
+from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT
 
-LIST_LIMIT = 1000
 TAG_LIMIT = 32767
 MAX_ACKS = 1000
+MESSAGE_BYTES = 4096
+TITLE_BYTES = 128
+OPTFILTER_BYTES = 2000
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
-Names = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
 Tags = Annotated[list[Tag | Digits], msgspec.Meta(min_length=1)]
 TagGroups = Annotated[list[Tags], msgspec.Meta(min_length=1)]
@@ -21,52 +40,98 @@ MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 AckCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_ACKS)]
 
 
+class DeviceFilter(PositiveOptions, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """The fields of every request that authentication reads."""
+
+    appkey: Annotated[AndroidAppkey, described("The app. A number is accepted too.")]
+    sign: Annotated[Sign, sign_of("the app's secret")]
+
+
 class PushBody(msgspec.Struct, frozen=True, kw_only=True):
-    """POST /push. `title` and what follows belong to notifications, but for `extra`."""
+    """POST /push. `title` and the fields after it apply to notifications only, except `extra`."""
 
-    message: Name
-    is_notif: Flag | Digits | None = None
-    period: Period | Digits | None = None
-    qps: Speed | Digits | None = None
-    filter: Tags | None = None
-    filter_v2: TagGroups | None = None
-    optfilter: msgspec.Raw = ABSENT
-    token: Name | Names | None = None
-    alias: Name | Names | None = None
-    alias_send_all: Flag | Digits | None = None
-    extra: str | None = None
-    title: str | None = None
-    sound: bool | None = None
-    vibrate: bool | None = None
-    unremovable: bool | None = None
-    click_action: Literal["open_app", "open_url", "intent"] | None = None
-    open_app: bool | None = None
-    open_url: str | None = None
-    intent: str | None = None
-    is_upgrade_download: Flag | Digits | None = None
-    download_url: str | None = None
+    message: Annotated[str, at_most_bytes(MESSAGE_BYTES, 1), described("The content.", "Your order is on its way")]
+    is_notif: Annotated[
+        Flag | Digits | None, described("1: a notification; 0 (default): passed to the app without showing it.", 1)
+    ] = None
+    period: Annotated[
+        Period | Digits | None,
+        described("Time to live for devices that are offline, seconds. Default: the app's own setting.", 86400),
+    ] = None
+    qps: Annotated[
+        Speed | Digits | None, described("Messages per second, for broadcasts; 0 (default): no limit.", 500)
+    ] = None
+    filter: Annotated[Tags | None, described("Tags that a device must all have. Deprecated.")] = None
+    filter_v2: Annotated[
+        TagGroups | None,
+        described("Groups of tags: a device must have all tags of at least one group. Not together with filter."),
+    ] = None
+    optfilter: Annotated[
+        msgspec.Raw,
+        Shown(Annotated[DeviceFilter | None, msgspec.Meta(extra_json_schema={"x-maxBytes": OPTFILTER_BYTES})]),
+        described(f"Device attributes, ANDed with the tags; at most {OPTFILTER_BYTES} bytes as compact JSON."),
+    ] = ABSENT
+    token: Annotated[
+        Token | Tokens | None,
+        described("A token or a list of tokens. A repeated token is sent to again. Not together with a filter."),
+    ] = None
+    alias: Annotated[
+        Name | Aliases | None,
+        described("An alias or a list of aliases, each sent to once. Not together with a filter."),
+    ] = None
+    alias_send_all: Annotated[
+        Flag | Digits | None,
+        described("1: to all devices of each alias; 0 (default): to the most recently active one."),
+    ] = None
+    extra: Annotated[str | None, described("Free text that is sent along.", "campaign-7")] = None
+    title: Annotated[
+        Annotated[str, at_most_bytes(TITLE_BYTES)] | None, described("The notification's title.", "News")
+    ] = None
+    sound: Annotated[bool | None, described("Play a sound. Default: false.", True)] = None
+    vibrate: Annotated[bool | None, described("Vibrate. Default: false.", True)] = None
+    unremovable: Annotated[
+        bool | None, described("true: the user cannot remove the notification. Default: false.", False)
+    ] = None
+    click_action: Annotated[
+        Literal["open_app", "open_url", "intent"] | None, described("The action of a click.", "open_url")
+    ] = None
+    open_app: Annotated[bool | None, described("Required with click_action open_app.")] = None
+    open_url: Annotated[
+        str | None, described("The URL; required with click_action open_url.", "https://example.org/news")
+    ] = None
+    intent: Annotated[str | None, described("The intent's URI; required with click_action intent.")] = None
+    is_upgrade_download: Annotated[Flag | Digits | None, described("1: a click opens download_url.")] = None
+    download_url: Annotated[str | None, described("Required with is_upgrade_download 1.")] = None
 
 
-class TimedBody(PushBody, frozen=True, kw_only=True):
+class TimedPushBody(PushBody, frozen=True, kw_only=True):
     """POST /timed_msg."""
 
-    send_time: str
+    send_time: Annotated[
+        str,
+        Shown(Minute),
+        described("A minute in the service's time zone, at least 10 minutes ahead and within 3 days."),
+    ]
 
 
 class CancelTimedBody(msgspec.Struct, frozen=True):
     """DELETE /timed_msg."""
 
-    task_key: Name
+    task_key: Annotated[str, name_of("task-key"), described("The task key from the answer that created the task.")]
 
 
 class CancelBody(msgspec.Struct, frozen=True):
     """DELETE /push."""
 
-    msgid: MessageId | Digits
+    msgid: Annotated[MessageId | Digits, described("The message id from the answer that sent the broadcast.")]
 
 
-class AckBody(msgspec.Struct, frozen=True):
-    """POST /getAckInfo. A number as `pos` is what its digits say."""
+class AcksBody(msgspec.Struct, frozen=True):
+    """POST /getAckInfo. A number as `pos` stands for its digits."""
 
-    pos: Name | int
-    reqno: AckCount | Digits | None = None
+    pos: Annotated[NotEmpty | int, described("The position to continue at: 0, then `pos` of the last answer.")]
+    reqno: Annotated[AckCount | Digits | None, described("Maximum number of records. Default: 1000.")] = None

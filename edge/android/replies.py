@@ -1,44 +1,110 @@
 """Answers of the legacy Android interface."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, UnsetType
 
 from edge.android.requests import PushOrder
-from edge.core.push import Push, Receipt
+from edge.core.answers import Reply
+from edge.core.parsing.fields import Count, MessageId, Success, Text, described
+from edge.core.parsing.shown import Shown
+from edge.core.push import AppPush, PushResult
+from protos.analytics.v1.analytics_pb2 import ListAcksResponse
 from protos.push.v1.push_pb2 import KIND_UNICAST
 
-Content = dict[str, Any]
+
+class TokenOutcome(Reply, frozen=True):
+    """The outcome of one entry of the token list."""
+
+    msgid: Annotated[MessageId, described("This entry's own message id.")]
+    pos: Annotated[Count, described("Position in the list, from 0.")]
+    token: Annotated[str, described("The token.")]
+    result: Annotated[Literal[0, 401], described("0, or 401 when the token is unknown.")]
+    desc: Text
 
 
-def push_reply(order: PushOrder, receipts: Sequence[Receipt]) -> Content:
-    """A broadcast's or multicast's id; of a unicast an entry for each token, then one for each alias.
+class AliasOutcome(Reply, frozen=True):
+    """The outcome of one alias."""
 
-    `msgid` stands at the top also where the entries do not say it, for aliases, and for a token that was no list.
+    alias: Annotated[str, described("The alias.")]
+    succ_num: Annotated[Count, described("Number of devices that it is sent to.")]
+    fail_num: Annotated[Count, described("1 when the alias has no device.")]
+
+
+class Pushed(Reply, frozen=True):
+    result: Success
+    desc: Text
+    msgid: Annotated[MessageId | UnsetType, described("The message id; for a list of tokens, details has the ids.")] = (
+        UNSET
+    )
+    details: Annotated[
+        list[Annotated[Any, Shown(TokenOutcome, AliasOutcome)]] | UnsetType,
+        described("An entry for each token, then one for each alias."),
+    ] = UNSET
+
+
+class Timed(Reply, frozen=True):
+    result: Success
+    desc: Text
+    task_key: Annotated[str, described("The key of the timed push.")]
+
+
+class Done(Reply, frozen=True):
+    result: Success
+    desc: Text
+
+
+class Ack(Reply, frozen=True):
+    msgid: Annotated[MessageId, described("The message.")]
+    token: Annotated[str, described("The device that received it.")]
+
+
+class Acks(Reply, frozen=True):
+    result: Success
+    desc: Text
+    ack_info_list: Annotated[list[Ack], described("Received messages, from 15 minutes after receipt and for two days.")]
+    has_more: Annotated[bool, described("false: wait about 30 seconds before the next request.")]
+    pos: Annotated[str, described("The position to continue at in the next request.")]
+
+
+def push_reply(order: PushOrder, results: Sequence[PushResult]) -> Pushed:
+    """Answer a broadcast or multicast with its id, a unicast with an entry for each token, then one for each alias.
+
+    `msgid` is at the top also for aliases, whose entries have none, and for a single token that is known.
     """
-    reply: Content = {"result": 0, "desc": "send ok"}
-    details: list[Content] = []
-    for push, receipt in zip(order.pushes, receipts, strict=True):
+    msgid: int | UnsetType = UNSET
+    details: list[TokenOutcome | AliasOutcome] = []
+    for push, result in zip(order.pushes, results, strict=True):
         by_token = push.audience.HasField("tokens")
         if push.kind == KIND_UNICAST:
-            details += _by_token(push, receipt) if by_token else _by_alias(push, receipt)
-        if not by_token or (order.lone and not receipt.unknown):
-            reply["msgid"] = receipt.msgid
-    return reply | {"details": details} if details else reply
+            details += _by_token(push, result) if by_token else _by_alias(push, result)
+        if not by_token or (order.is_single_token and not result.unknown_tokens):
+            msgid = result.msgid
+    return Pushed(result=0, desc="send ok", msgid=msgid, details=details or UNSET)
 
 
-def _by_token(push: Push, receipt: Receipt) -> list[Content]:
-    """`pos` counts from 0; a token given again has its own id each time."""
-    unknown = set(receipt.unknown)
+def acks_reply(page: ListAcksResponse) -> Acks:
+    acks = [Ack(msgid=ack.msgid, token=ack.token) for ack in page.acks]
+    return Acks(result=0, desc="ok", ack_info_list=acks, has_more=page.has_more, pos=page.pos)
+
+
+def _by_token(push: AppPush, result: PushResult) -> list[TokenOutcome]:
+    unknown = set(result.unknown_tokens)
     return [
-        {"msgid": receipt.msgid + pos, "pos": pos, "token": token}
-        | ({"result": 401, "desc": "token not found"} if pos in unknown else {"result": 0, "desc": "send ok"})
+        TokenOutcome(
+            msgid=result.msgid + pos,
+            pos=pos,
+            token=token,
+            result=401 if pos in unknown else 0,
+            desc="token not found" if pos in unknown else "send ok",
+        )
         for pos, token in enumerate(push.audience.tokens.tokens)
     ]
 
 
-def _by_alias(push: Push, receipt: Receipt) -> list[Content]:
-    """How many devices of each alias it goes to. An alias without a device counts as one that failed."""
+def _by_alias(push: AppPush, result: PushResult) -> list[AliasOutcome]:
     return [
-        {"alias": alias, "succ_num": count, "fail_num": 0 if count else 1}
-        for alias, count in zip(push.audience.aliases.aliases, receipt.reached, strict=True)
+        AliasOutcome(alias=alias, succ_num=count, fail_num=0 if count else 1)
+        for alias, count in zip(push.audience.aliases.aliases, result.devices_by_alias, strict=True)
     ]

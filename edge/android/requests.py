@@ -1,4 +1,4 @@
-"""Requests of the legacy Android interface: JSON into what the core understands. InputError names the field."""
+"""Parses requests of the legacy Android interface. InputError names the field."""
 
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -6,20 +6,20 @@ from zoneinfo import ZoneInfo
 from edge.android.audience import audiences, kind_of
 from edge.android.bodies import (
     MAX_ACKS,
-    AckBody,
     AckCount,
+    AcksBody,
     CancelBody,
     CancelTimedBody,
     MessageId,
     PushBody,
     Speed,
-    TimedBody,
+    TimedPushBody,
 )
 from edge.android.style import message_of
 from edge.core.parsing.digits import Period, number
 from edge.core.parsing.minutes import MINUTE_MS, minute_ms
 from edge.core.parsing.typed import decode
-from edge.core.push import Push
+from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import KIND_BROADCAST
 from services.runtime.errors import InputError
@@ -28,26 +28,28 @@ MAX_AHEAD_S = 3 * 86_400
 
 
 class PushOrder(NamedTuple):
-    """What a request asks for: one push, or two where it names tokens and aliases, tokens first. `lone`: a single token
-    was named, not a list."""
+    """The pushes of a request: one, or two when it names tokens and aliases, tokens first.
 
-    pushes: list[Push]
-    lone: bool
+    `is_single_token`: the request names a token, not a list.
+    """
+
+    pushes: list[AppPush]
+    is_single_token: bool
 
 
 def push_order(raw: bytes, app: AppRef, default_period_s: int) -> PushOrder:
-    """Read POST /push."""
+    """Parse POST /push."""
     return _order(decode(PushBody, raw), app, default_period_s)
 
 
 def timed_order(
     raw: bytes, app: AppRef, default_period_s: int, now_ms: int, zone: ZoneInfo, min_lead_s: int
 ) -> tuple[PushOrder, int]:
-    """Read POST /timed_msg: what to send, and when, in milliseconds since 1970.
+    """Parse POST /timed_msg into the pushes and their time, in milliseconds since 1970.
 
-    Times are in minutes: the lead counts from the minute it is now.
+    Times have a resolution of a minute, so the lead counts from the start of the current minute.
     """
-    body: TimedBody = decode(TimedBody, raw)
+    body: TimedPushBody = decode(TimedPushBody, raw)
     order = _order(body, app, default_period_s)
     due_ms = minute_ms(body.send_time, zone, "send_time")
     ahead_ms = due_ms - now_ms // MINUTE_MS * MINUTE_MS
@@ -57,20 +59,20 @@ def timed_order(
 
 
 def cancelled_task(raw: bytes) -> str:
-    """Read DELETE /timed_msg: the task's key."""
+    """Parse DELETE /timed_msg into the task key."""
     body: CancelTimedBody = decode(CancelTimedBody, raw)
     return body.task_key
 
 
 def cancelled_push(raw: bytes) -> int:
-    """Read DELETE /push: the broadcast's id."""
+    """Parse DELETE /push into the message id of the broadcast."""
     body: CancelBody = decode(CancelBody, raw)
     return number(MessageId, body.msgid, "msgid") or 0
 
 
-def asked_acks(raw: bytes) -> tuple[str, int]:
-    """Read POST /getAckInfo: where to go on, and how many records at most."""
-    body: AckBody = decode(AckBody, raw)
+def acks_query(raw: bytes) -> tuple[str, int]:
+    """Parse POST /getAckInfo into the position to continue at and the maximum number of records."""
+    body: AcksBody = decode(AcksBody, raw)
     return str(body.pos), number(AckCount, body.reqno, "reqno") or MAX_ACKS
 
 
@@ -80,7 +82,7 @@ def _order(body: PushBody, app: AppRef, default_period_s: int) -> PushOrder:
     period_s = number(Period, body.period, "period") or default_period_s
     qps = number(Speed, body.qps, "qps") or 0
     pushes = [
-        Push(app, kind, audience, message, period_s, qps if kind == KIND_BROADCAST else 0)
+        AppPush(app, kind, audience, message, period_s, qps if kind == KIND_BROADCAST else 0)
         for audience in audiences(body)
     ]
     return PushOrder(pushes, isinstance(body.token, str))

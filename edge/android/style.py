@@ -1,21 +1,19 @@
-"""What a legacy Android push shows or hands over."""
+"""The message of a legacy Android push."""
 
 import msgspec
 
-from edge.android.bodies import PushBody
+from edge.android.bodies import MESSAGE_BYTES, TITLE_BYTES, PushBody
 from edge.core.parsing.digits import Flag, number
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.runtime.errors import InputError
 
-MESSAGE_BYTES = 4096
-TITLE_BYTES = 128
 _OPEN_APP, _OPEN_URL, _INTENT, _DOWNLOAD = 1, 2, 3, 8
 
 
 def message_of(body: PushBody) -> Message:
-    """The message; InputError where something is too long, or missing beside what needs it.
+    """Return the message. InputError: a field is too long, or missing though another one needs it.
 
-    A pass-through message shows nothing: whatever it says of a notification is left out.
+    A pass-through message shows nothing, so its notification fields are left out.
     """
     _check_bytes(body.message, MESSAGE_BYTES, "message")
     _check_bytes(body.title or "", TITLE_BYTES, "title")
@@ -44,7 +42,7 @@ def _notification(body: PushBody, is_upgrade: bool) -> AndroidStyle:
 
 
 def _click(body: PushBody) -> tuple[int, str]:
-    """The action's number and its param."""
+    """Return the action's number and its parameter."""
     match body.click_action:
         case "open_app":
             if body.open_app is None:

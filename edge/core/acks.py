@@ -1,4 +1,4 @@
-"""Receipts of Android unicast messages, read page by page."""
+"""Acknowledgements of Android unicast messages, read page by page."""
 
 from protos.analytics.v1.analytics_pb2 import ListAcksRequest, ListAcksResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
@@ -11,20 +11,20 @@ _READ_S = 20.0
 
 
 class Acks:
-    """Open to apps for which the operator enabled it."""
+    """Reads acknowledgements from analytics, for apps for which the operator enabled it."""
 
     def __init__(self, apps: AppDirectory, peers: Peers) -> None:
         self._apps = apps
         self._analytics = AnalyticsServiceStub(peers.all("analytics")[0])
 
     async def read(self, app: App, pos: str, limit: int) -> ListAcksResponse:
-        """The records after `pos`, "0" for the first. InputError: no such position."""
+        """Return at most `limit` records after `pos`; "0" is the start. InputError: no such position."""
         request = ListAcksRequest(appkey=app.appkey, pos=pos, limit=limit)
         page: ListAcksResponse = await self._analytics.ListAcks(request, timeout=_READ_S)
         return page
 
     async def check_enabled(self, app: App) -> None:
-        """InputError: not enabled. Before it refuses, it looks once whether that has changed."""
+        """InputError: not enabled for the app. The app directory is refreshed once before the refusal."""
         if not app.ack_info_enabled:
             await self._apps.refresh()
             newest = self._apps.get(app.appkey)

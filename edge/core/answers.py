@@ -1,7 +1,7 @@
-"""What app servers are answered: `{"result": ..., "desc": ...}`, errors included, always in the same media type."""
+"""Answers to app servers: `{"result": ..., "desc": ...}`, errors included, always in the same media type."""
 
 import time
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import falcon
 import falcon.asgi
@@ -9,66 +9,88 @@ import msgspec
 from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
+from edge.core.parsing.fields import described
 from services.runtime.errors import CarillonError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
 
 MEDIA_TYPE = "application/json;charset=utf-8"
-DoorApp: TypeAlias = "falcon.asgi.App[Request, Response]"
+JsonApi: TypeAlias = "falcon.asgi.App[Request, Response]"
+Content = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 _TRANSPORT = {404: "no such path", 405: "method not allowed"}
 
 
-def door_app(door: str) -> DoorApp:
-    """A Falcon app that answers every error in the product's shape and counts its requests; add the routes."""
-    app = falcon.asgi.App(media_type=MEDIA_TYPE, middleware=[_Measured(door)])
+class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the answers that documents show; every one has `result`, 0 for success."""
+
+
+class Refusal(Reply, frozen=True):
+    """400: a parameter is wrong, `desc` says which. 401: the sign is wrong. 500: a fault of the service."""
+
+    result: Annotated[Literal[400, 401, 500], described("The kind of error.")]
+    desc: Annotated[str, described("The error in words; for 400 the first field that is wrong.")]
+
+
+class TransportError(Reply, frozen=True):
+    """The request was not read; `result` is the HTTP status."""
+
+    result: Annotated[int, described("The HTTP status.")]
+    desc: Annotated[str, described("The error in words.")]
+
+
+def json_api(interface: str) -> JsonApi:
+    """Return a Falcon app without routes that answers errors as JSON and counts requests under `interface`."""
+    app = falcon.asgi.App(media_type=MEDIA_TYPE, middleware=[_RequestMetrics(interface)])
     app.set_error_serializer(_transport_error)
     app.add_error_handler(Exception, _failed)
     app.add_error_handler(CarillonError, _refused)
     return app
 
 
-def answer(response: Response, content: dict[str, Any]) -> None:
-    """Answer with HTTP 200; `content` holds `result`."""
-    response.data = _encode(content)
-    response.context.result = content["result"]
+def answer(response: Response, reply: Any) -> None:
+    """Answer with HTTP 200 and the reply, a Reply or a dict with `result`."""
+    response.data = _encode(reply)
+    response.context.result = reply["result"] if isinstance(reply, dict) else reply.result
 
 
-def error_content(error: CarillonError) -> dict[str, Any]:
-    """The answer to an error; of the service's own troubles nothing but that there was one."""
+def refusal(error: CarillonError) -> Refusal:
+    """Return the answer to an error. The details of the service's own faults (500) go to its log only."""
     match error.result:
         case 400:
-            return {"result": 400, "desc": f"input error: {error}"}
+            return Refusal(result=400, desc=f"input error: {error}")
         case 401:
-            return {"result": 401, "desc": "sign not correct"}
+            return Refusal(result=401, desc="sign not correct")
         case _:
-            return {"result": 500, "desc": "internal error"}
+            return Refusal(result=500, desc="internal error")
 
 
 async def _refused(request: Request, response: Response, error: CarillonError, params: dict[str, Any]) -> None:
     if error.result >= 500:
         logger.error("a request failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
-    answer(response, error_content(error))
+    answer(response, refusal(error))
 
 
 async def _failed(request: Request, response: Response, error: Exception, params: dict[str, Any]) -> None:
     logger.error("a request failed", path=request.uri_template, exc_info=error)
-    answer(response, error_content(CarillonError()))
+    answer(response, refusal(CarillonError()))
 
 
 def _transport_error(request: Request, response: Response, error: falcon.HTTPError) -> None:
     status = error.status_code
-    response.data = _encode({"result": status, "desc": error.description or _TRANSPORT.get(status, error.title)})
+    response.data = _encode(
+        TransportError(result=status, desc=error.description or _TRANSPORT.get(status, str(error.title)))
+    )
     response.content_type = MEDIA_TYPE
     response.context.result = status
 
 
-class _Measured:
-    """Counts and times every request, by path template and result."""
+class _RequestMetrics:
+    """Middleware that counts and times every request by path template and result."""
 
-    def __init__(self, door: str) -> None:
-        self._door = door
-        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
+        self._by_path_and_result: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     async def process_request(self, request: Request, response: Response) -> None:
         request.context.started = time.perf_counter()
@@ -81,9 +103,9 @@ class _Measured:
         duration.observe(seconds)
 
     def _metrics(self, path: str, result: int) -> tuple[Counter, Histogram]:
-        """Looking labels up costs more than counting."""
-        found = self._known.get((path, result))
+        """Return the labelled metrics from a cache: looking labels up costs more than counting."""
+        found = self._by_path_and_result.get((path, result))
         if found is None:
-            pair = REQUESTS.labels(self._door, path, result), REQUEST_SECONDS.labels(self._door, path)
-            found = self._known[path, result] = pair
+            pair = REQUESTS.labels(self._interface, path, result), REQUEST_SECONDS.labels(self._interface, path)
+            found = self._by_path_and_result[path, result] = pair
         return found

@@ -1,4 +1,4 @@
-"""The way into a door whose requests name one app, `appkey`, at the top of the body."""
+"""Authentication of requests that name one app, `appkey`, at the top of the body (the legacy interfaces)."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from falcon.asgi import Request
 from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
-from edge.core.signature import AppRef, Gate
+from edge.core.signature import AppRef, SignatureVerifier
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
@@ -15,8 +15,8 @@ from services.domain.master_key import MasterKey
 from services.runtime.errors import InputError, SignError
 
 
-class Admitted(NamedTuple):
-    """A request signed by its app. `raw` is the body, `text` what was signed of it."""
+class AuthenticatedRequest(NamedTuple):
+    """A request signed by its app. `raw` is the body, `text` its canonical text."""
 
     raw: bytes
     text: str
@@ -28,17 +28,20 @@ class Admitted(NamedTuple):
         return AppRef(self.app.appkey, self.app.platform)
 
 
-class Entry:
-    """Lets in the requests that an app of the door's platform has signed."""
+class AppAuthenticator:
+    """Authenticates requests signed by an app of the interface's platform."""
 
-    def __init__(self, door: str, platform: "Platform.ValueType", apps: AppDirectory, keys: MasterKey) -> None:
+    def __init__(self, interface: str, platform: "Platform.ValueType", apps: AppDirectory, keys: MasterKey) -> None:
         self._platform = platform
         self._apps = apps
-        self._gate = Gate(apps, keys)
-        self._origins = Origins(door)
+        self._signatures = SignatureVerifier(apps, keys)
+        self._origins = Origins(interface)
 
-    async def admit(self, request: Request) -> Admitted:
-        """InputError: the body is no signed request. SignError: wrong sign, or no such app of this platform."""
+    async def authenticate(self, request: Request) -> AuthenticatedRequest:
+        """Read and verify a request.
+
+        InputError: the body is no signed request. SignError: wrong sign, or no such app of this platform.
+        """
         signed = canonical.read(await read_body(request))
         given = signed.fields.get("appkey")
         if given is None:
@@ -46,8 +49,8 @@ class Entry:
         appkey = canonical.number_or_text(given)
         if appkey is None:
             raise InputError("appkey must be a string")
-        await self._gate.admit(signed.text, signed.sign, [(AppRef(appkey, self._platform),)])
+        await self._signatures.verify(signed.text, signed.sign, [(AppRef(appkey, self._platform),)])
         app = self._apps.get(appkey)
         if app is None:
             raise SignError("sign not correct")
-        return Admitted(signed.raw, signed.text, app, self._origins.of(request))
+        return AuthenticatedRequest(signed.raw, signed.text, app, self._origins.of(request))

@@ -1,4 +1,4 @@
-"""Cancelling broadcasts and multicasts that some devices have not received yet."""
+"""Cancels broadcasts and multicasts for the devices that have not received them yet."""
 
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
@@ -14,7 +14,7 @@ _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 
 
 class Broadcasts:
-    """Asks delivery, which remembers each broadcast until its time to live is over, received by all or not."""
+    """Cancels broadcasts through the log. Delivery knows each broadcast until its time to live is over."""
 
     def __init__(self, log: Log, writer: CommandWriter, peers: Peers) -> None:
         self._log = log
@@ -23,8 +23,10 @@ class Broadcasts:
         self._delivery = DeliveryServiceStub(peers.all("delivery")[0])
 
     async def cancel(self, appkey: str, msgid: int, origin: Origin) -> None:
-        """Return when no device gets it any more; it may have been cancelled before. NotFoundError: the app has no such
-        broadcast, or none any more. What is in a connection already cannot be called back."""
+        """Return when the broadcast is cancelled; cancelling twice is no error. Frames already sent are not recalled.
+
+        NotFoundError: the app has no such broadcast, or its time to live is over.
+        """
         await self._catch_up()
         if await self._is_cancelled(appkey, msgid):
             return
@@ -34,7 +36,7 @@ class Broadcasts:
             raise NotFoundError("msgid names a broadcast whose time to live is over")
 
     async def _catch_up(self) -> None:
-        """A broadcast that was answered a moment ago must be known to delivery."""
+        """Wait until delivery has applied every push command, so that it knows a broadcast answered a moment ago."""
         end = (await self._log.ends([_COMMANDS]))[_COMMANDS]
         if end:
             await self._peers.wait_applied([Position(topic=_COMMANDS.topic, partition=0, offset=end - 1)])

@@ -1,34 +1,34 @@
-"""A request repeated under one Idempotency-Key sends once and is answered alike.
+"""Idempotency keys: a push request repeated under one Idempotency-Key sends once and gets the same answer.
 
-Who sends a push and gets no answer cannot know whether it went out. With the header it repeats the request, and for
-ten minutes the same body under the same key of the same app gets the first answer; another body is 400. A request
-that was refused, or found nobody to send to, took no key.
+An app server that gets no answer cannot know whether its push was sent. With the header it repeats the request: for
+ten minutes the same body under the same key of the same app gets the first answer, and another body is 400. A request
+that was refused, or that had no device to send to, takes no key.
 
 The request becomes one record, a task with a claim: the hash of app and key, a hash of the request, its pushes with
-their message ids, and its answer. Scheduling decides claims of one key in the log's order, so of twins in several
-processes the first record wins, and all of them ask scheduling for the claim that holds and answer with what stands in
-it. Scheduling also sends the pushes, at once or when they are due, as it sends every task: exactly once over crashes.
+their message ids, and its answer. Scheduling decides the claims of one key in the order of the log, so of two equal
+requests in two processes the first record wins; both ask scheduling for the winning claim and return its answer.
+Scheduling also sends the pushes, at once or when they are due, like those of every task.
 
-Where a process can end:
-- before the record is in the log: nothing happened, the repeat sends.
-- after it, whether scheduling has decided it or not: the pushes go out, once; the repeat is decided after it and finds
-  its claim.
-- scheduling between claim and push: its next start sends, with the message ids in the claim; between push and the note
-  that it was sent: it sends them again, and delivery drops message ids it has seen.
-- the log does not say whether it took the record, or scheduling is behind: the caller is told to try again, under the
-  key, and either case is one of those above.
+What a crash leaves behind:
+- before the record is in the log: nothing; the repeat sends.
+- after it, decided by scheduling or not: the pushes are sent once; the repeat is decided later and finds the claim.
+- scheduling between claim and push: its next start sends, with the message ids of the claim. Between push and the fact
+  that it was sent: it sends again, and delivery drops repeated message ids.
+- the log does not confirm the record, or scheduling lags: the caller is asked to repeat the request under the key, and
+  one of the cases above applies.
 
-The answer to an immediate push waits until the push is in `push-commands`, so that a cancel right behind it finds it.
+The answer to an immediate push waits until the push is in `push-commands`, so that a cancel right after it finds it.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from falcon.asgi import Request
 
-from edge.core.push import Prepared, Push, Pushes, Receipt, new_task_key
+from edge.core.answers import Content, Reply
+from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
@@ -40,20 +40,20 @@ from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
 
-Content = dict[str, Any]
 
+class RequestedPushes(NamedTuple):
+    """The pushes of a request, sent at `due_ms`, or at once where it is None.
 
-class Wanted(NamedTuple):
-    """What a request asks for: pushes, at `due_ms` or at once. `reply` makes the answer of a receipt for each push and
-    the key of the task, "" when there is none."""
+    `reply` makes the answer from a result for each push and the key of the task, "" when there is none.
+    """
 
-    pushes: Sequence[Push]
-    reply: Callable[[Sequence[Receipt], str], Content]
+    pushes: Sequence[AppPush]
+    reply: Callable[[Sequence[PushResult], str], Reply | Content]
     due_ms: int | None = None
 
 
 class Idempotency:
-    """Carries requests that push out, at most once for each key."""
+    """Executes push requests, at most once for each idempotency key."""
 
     def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int) -> None:
         self._pushes = pushes
@@ -61,42 +61,45 @@ class Idempotency:
         self._clock = clock
         self._partitions = partitions
 
-    async def give(
-        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], Wanted]
-    ) -> Content:
-        """The answer to a request whose canonical text is `text`; `read` is called where it is the first of its key.
+    async def execute(
+        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], RequestedPushes]
+    ) -> Reply | Content:
+        """Execute a request whose canonical text is `text`, unless its key was used, and return the answer.
 
-        InputError: the key was used with another request.
+        `read` parses the request and is called only when it is executed. InputError: the key was used with another
+        request.
         """
         key = request.get_header(HEADER)
         if key is None:
-            prepared, content = await self._prepare(read(), origin, text, new_task_key())
+            prepared, reply = await self._prepare(read(), origin, text, new_task_key())
             await self._pushes.commit(prepared)
-            return content
+            return reply
         _check_key(key)
         claim = Claim(key=_hash(appkey, key), request_digest=_hash(request.path, text))
         holding = await self._find(claim.key)
         if holding is None or holding.expires_ms <= self._clock.now_ms():
-            return await self._first(claim, read(), origin, text)
+            return await self._claim(claim, read(), origin, text)
         return _answer(holding, claim)
 
-    async def _first(self, claim: Claim, wanted: Wanted, origin: Origin, text: str) -> Content:
-        """Claim the key, and answer as whoever got it."""
+    async def _claim(self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str) -> Reply | Content:
+        """Claim the key and return the answer of the winning claim."""
         task_key = self._task_key(claim)
-        prepared, content = await self._prepare(wanted, origin, text, task_key)
+        prepared, reply = await self._prepare(requested, origin, text, task_key)
         if not prepared.commands:
-            return content
-        claim.answer_json = msgspec.json.encode(content)
+            return reply
+        claim.answer_json = msgspec.json.encode(reply)
         await self._pushes.commit_claim(task_key, prepared, claim)
         holding = await self._find(claim.key)
         if holding is None:
             raise UnavailableError("the claim is not there any more; repeat the request")
         return _answer(holding, claim)
 
-    async def _prepare(self, wanted: Wanted, origin: Origin, text: str, task_key: str) -> tuple[Prepared, Content]:
-        key = "" if wanted.due_ms is None else task_key
-        prepared = await self._pushes.prepare(wanted.pushes, origin, text, wanted.due_ms, key)
-        return prepared, wanted.reply(prepared.receipts, prepared.task_key)
+    async def _prepare(
+        self, requested: RequestedPushes, origin: Origin, text: str, task_key: str
+    ) -> tuple[PreparedPushes, Reply | Content]:
+        key = "" if requested.due_ms is None else task_key
+        prepared = await self._pushes.prepare(requested.pushes, origin, text, requested.due_ms, key)
+        return prepared, requested.reply(prepared.results, prepared.task_key)
 
     async def _find(self, key: bytes) -> GetClaimResponse | None:
         instance = self._instances[partition_of(key, self._partitions) % len(self._instances)]
@@ -107,7 +110,7 @@ class Idempotency:
         return found
 
     def _task_key(self, claim: Claim) -> str:
-        """A task key in the partition of the claim's key, where all tasks that claim it are decided."""
+        """Return a random task key in the partition of the claim's key, where all tasks that claim it are decided."""
         partition = partition_of(claim.key, self._partitions)
         while partition_of((key := new_task_key()).encode(), self._partitions) != partition:
             pass
@@ -117,8 +120,8 @@ class Idempotency:
 def _answer(holding: GetClaimResponse, claim: Claim) -> Content:
     if holding.claim.request_digest != claim.request_digest:
         raise InputError(f"{HEADER} was used with another request less than 10 minutes ago")
-    content: Content = msgspec.json.decode(holding.claim.answer_json)
-    return content
+    reply: Content = msgspec.json.decode(holding.claim.answer_json)
+    return reply
 
 
 def _check_key(key: str) -> None:

@@ -1,4 +1,4 @@
-"""Where commands come from, for the records they are written to."""
+"""Origins of requests, recorded with the commands that they cause."""
 
 import itertools
 import os
@@ -9,12 +9,14 @@ from protos.runtime.v1.log_pb2 import Origin
 
 
 class Origins:
-    """Through which door and from where a request came; ids of requests are this process's own number and a count."""
+    """Makes the Origin of each request of one HTTP interface. Request ids are a random process id and a counter."""
 
-    def __init__(self, door: str) -> None:
-        self._door = door
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
         self._process = os.urandom(6).hex()
         self._count = itertools.count(1)
 
     def of(self, request: Request) -> Origin:
-        return Origin(door=self._door, address=request.remote_addr, request_id=f"{self._process}-{next(self._count)}")
+        # `door` is the recorded field's name for the interface: android, ios or v2.
+        request_id = f"{self._process}-{next(self._count)}"
+        return Origin(door=self._interface, address=request.remote_addr, request_id=request_id)

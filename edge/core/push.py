@@ -1,4 +1,4 @@
-"""Pushes into the log: what every generation of the interface comes down to."""
+"""Pushes as commands in the log: the common part of the v2 and the legacy interfaces."""
 
 import asyncio
 import secrets
@@ -19,10 +19,10 @@ from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process.clock import Clock
 
 
-class Push(msgspec.Struct, frozen=True):
-    """One message to one app. `audience` is unresolved where it names tokens or aliases.
+class AppPush(msgspec.Struct, frozen=True):
+    """One message to an audience of one app. The audience names tokens and aliases, which are resolved later.
 
-    `must_exist`: nothing is sent, and no id taken, when the token it names is unknown.
+    `must_exist`: nothing is sent, and no message id taken, when the token it names is unknown.
     """
 
     app: AppRef
@@ -35,39 +35,42 @@ class Push(msgspec.Struct, frozen=True):
 
 
 MAX_AUDIT_CHARACTERS = 256 * 1024
-"""A request longer than this is not kept for the audit."""
+"""The text of a longer request is not recorded with its push."""
 
 MAX_TASK_BYTES = MAX_RECORD_BYTES - 128 * 1024
-"""A task's targets are resolved when it is due: ten devices for each of a thousand aliases must still fit."""
+"""Targets are resolved when the task is due, and ten devices for each of a thousand aliases must still fit a record."""
 
 
-class Receipt(NamedTuple):
-    """What became of one push: its first id (0: not sent), positions of unknown tokens, aliases without a device, and
-    how many devices each alias led to."""
+class PushResult(NamedTuple):
+    """The result of one push.
+
+    `msgid`: its first message id, 0 when it is not sent; `unknown_tokens`: positions in the request;
+    `unknown_aliases`: aliases without a device; `devices_by_alias`: number of devices, in the order of the aliases.
+    """
 
     msgid: int
-    unknown: Sequence[int] = ()
-    not_found: Sequence[str] = ()
-    reached: Sequence[int] = ()
+    unknown_tokens: Sequence[int] = ()
+    unknown_aliases: Sequence[str] = ()
+    devices_by_alias: Sequence[int] = ()
 
 
 def new_task_key() -> str:
-    """32 hexadecimal digits."""
+    """Return a random key of 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
-class Prepared(NamedTuple):
-    """Pushes with their ids and targets, not in the log yet. `due_ms` None: to be sent at once."""
+class PreparedPushes(NamedTuple):
+    """Pushes with message ids and resolved audiences that are not in the log yet. `due_ms` None: sent at once."""
 
     commands: Sequence[SendPush]
-    receipts: Sequence[Receipt]
+    results: Sequence[PushResult]
     origin: Origin
     due_ms: int | None
     task_key: str
 
 
 class Pushes:
-    """Resolves pushes and gives them ids, then writes them to the log as they are or as a timed task."""
+    """Resolves pushes and assigns message ids, then appends them to the log as push commands or as a timed task."""
 
     def __init__(self, writer: CommandWriter, targets: AudienceResolver, ids: MessageIds, clock: Clock) -> None:
         self._writer = writer
@@ -76,9 +79,14 @@ class Pushes:
         self._clock = clock
 
     async def prepare(
-        self, pushes: Sequence[Push], origin: Origin, request_json: str, due_ms: int | None = None, task_key: str = ""
-    ) -> Prepared:
-        """Look the targets up, or leave them for `due_ms`, and take ids. Nothing is written."""
+        self,
+        pushes: Sequence[AppPush],
+        origin: Origin,
+        request_json: str,
+        due_ms: int | None = None,
+        task_key: str = "",
+    ) -> PreparedPushes:
+        """Take message ids and resolve the audiences, which a timed push leaves until it is due. Appends nothing."""
         if due_ms is not None:
             resolved = [ResolvedAudience(push.audience, _id_count(push.audience)) for push in pushes]
         elif len(pushes) == 1:
@@ -86,17 +94,17 @@ class Pushes:
         else:
             resolved = await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
         commands: list[SendPush] = []
-        receipts: list[Receipt] = []
+        results: list[PushResult] = []
         for push, found in zip(pushes, resolved, strict=True):
             if push.must_exist and found.unknown:
-                receipts.append(Receipt(0, found.unknown))
+                results.append(PushResult(0, found.unknown))
                 continue
             commands.append(self._command(push, found, "" if commands else request_json, task_key))
-            receipts.append(Receipt(commands[-1].msgid, found.unknown, found.not_found, found.device_counts))
-        return Prepared(commands, receipts, origin, due_ms, task_key)
+            results.append(PushResult(commands[-1].msgid, found.unknown, found.not_found, found.device_counts))
+        return PreparedPushes(commands, results, origin, due_ms, task_key)
 
-    async def commit(self, prepared: Prepared) -> None:
-        """Write what was prepared; returns once it is durable, and a task is known to scheduling."""
+    async def commit(self, prepared: PreparedPushes) -> None:
+        """Append the pushes; return once they are durable and, for timed ones, scheduling has applied the task."""
         if prepared.due_ms is not None:
             create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
             await self._create(prepared, prepared.task_key, create)
@@ -104,19 +112,19 @@ class Pushes:
         commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
         await self._writer.append(commands, prepared.origin)
 
-    async def commit_claim(self, task_key: str, prepared: Prepared, claim: Claim) -> None:
-        """Make a task of what was prepared, also where it is sent at once; returns once its claim is decided."""
+    async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
+        """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim."""
         due_ms = self._clock.now_ms() if prepared.due_ms is None else prepared.due_ms
         create = CreateTask(pushes=prepared.commands, due_ms=due_ms, claim=claim, at_once=prepared.due_ms is None)
         await self._create(prepared, task_key, create)
 
-    async def _create(self, prepared: Prepared, task_key: str, create: CreateTask) -> None:
+    async def _create(self, prepared: PreparedPushes, task_key: str, create: CreateTask) -> None:
         command = TaskCommand(task_key=task_key, create=create)
         if command.ByteSize() > MAX_TASK_BYTES:
             raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
         await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
-    def _command(self, push: Push, found: ResolvedAudience, request_json: str, task_key: str) -> SendPush:
+    def _command(self, push: AppPush, found: ResolvedAudience, request_json: str, task_key: str) -> SendPush:
         return SendPush(
             msgid=self._ids.take(found.id_count),
             id_count=found.id_count,

@@ -1,4 +1,4 @@
-"""Who may push for an app: whoever signs with its secret."""
+"""Signatures of requests: MD5 over the canonical text and the secrets of the apps that the request names."""
 
 import hashlib
 import hmac
@@ -20,34 +20,34 @@ class AppRef(NamedTuple):
 
 
 Signers = tuple[AppRef, ...]
-"""Apps whose secrets, in this order, follow the canonical text when the sign is made."""
+"""Apps whose secrets, in this order, follow the canonical text when the sign is computed."""
 
 
 def sign_text(text: str, secrets: Sequence[str]) -> str:
-    """The sign of a canonical text: MD5 of the text and the secrets behind it, 32 lowercase hexadecimal digits."""
+    """Return the sign of a canonical text: MD5 of the text followed by the secrets, 32 lowercase hex digits."""
     return hashlib.md5("".join([text, *secrets]).encode(), usedforsecurity=False).hexdigest()
 
 
-class Gate:
-    """Checks signs. An app that does not exist costs what a wrong sign costs, and is answered alike."""
+class SignatureVerifier:
+    """Verifies signs in constant time. An unknown app costs as much as a wrong sign and is answered alike."""
 
     def __init__(self, apps: AppDirectory, keys: MasterKey) -> None:
         self._apps = apps
         self._keys = keys
-        self._opened: dict[bytes, str] = {}
+        self._opened_secrets: dict[bytes, str] = {}
         self._no_secret = new_secret()
 
-    async def admit(self, text: str, sign: str, accepted: Sequence[Signers]) -> None:
+    async def verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> None:
         """Return when the text was signed by one of `accepted`; SignError otherwise.
 
-        Before it refuses, it looks once whether an app or a secret is newer than what is known here.
+        Before a refusal the app directory is refreshed once: an app or a secret may be newer than its copy here.
         """
-        if not self._signed(text, sign, accepted):
+        if not self._is_signed(text, sign, accepted):
             await self._apps.refresh()
-            if not self._signed(text, sign, accepted):
+            if not self._is_signed(text, sign, accepted):
                 raise SignError("sign not correct")
 
-    def _signed(self, text: str, sign: str, accepted: Sequence[Signers]) -> bool:
+    def _is_signed(self, text: str, sign: str, accepted: Sequence[Signers]) -> bool:
         given = sign.encode()
         matches = [self._matches(text, given, signers) for signers in accepted]
         return any(matches)
@@ -61,7 +61,7 @@ class Gate:
         app = self._apps.get(signer.appkey)
         if app is None or signer.platform not in (app.platform, PLATFORM_UNSPECIFIED):
             return None
-        secret = self._opened.get(app.sealed_secret)
+        secret = self._opened_secrets.get(app.sealed_secret)
         if secret is None:
-            secret = self._opened[app.sealed_secret] = self._keys.open(app.sealed_secret, app.appkey)
+            secret = self._opened_secrets[app.sealed_secret] = self._keys.open(app.sealed_secret, app.appkey)
         return secret

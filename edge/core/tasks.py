@@ -1,4 +1,4 @@
-"""Timed tasks, as every generation of the interface reads and cancels them."""
+"""Timed tasks: read, listed and cancelled for the v2 and the legacy Android interface."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
 
 _READ_THROUGH = 500
-"""So many tasks before a page are read and left out; more are jumped over."""
+"""Tasks before a page that are read and left out; beyond that number they are skipped by probing."""
 
 
 class TaskPage(NamedTuple):
-    """One page of an app's tasks, and how many tasks there are in all."""
+    """One page of the tasks of some apps; `total` counts the tasks of all pages."""
 
     tasks: Sequence[Task]
     total: int
 
 
 class Tasks:
-    """Tasks are named by their key and reached through each app they send to."""
+    """Reads and cancels the timed tasks of apps. A task belongs to every app that it sends to."""
 
     def __init__(self, writer: CommandWriter, peers: Peers, partitions: int) -> None:
         self._writer = writer
@@ -40,7 +40,7 @@ class Tasks:
         self._partitions = partitions
 
     async def get(self, task_key: str, appkeys: Sequence[str]) -> Task:
-        """NotFoundError: no task with that key sends to one of the apps."""
+        """Return the task. NotFoundError: no task with that key sends to one of the apps."""
         request = GetTaskRequest(task_key=task_key, appkeys=appkeys)
         instance = self._instances[self._partition(task_key) % len(self._instances)]
         task: Task = (await instance.GetTask(request)).task
@@ -60,7 +60,10 @@ class Tasks:
             raise ConflictError("task_key: the task could not be cancelled")
 
     async def list(self, appkeys: Sequence[str], *, descending: bool, page_num: int, page_size: int) -> TaskPage:
-        """The apps' tasks by creation time, then key; pages count from 1, one behind the last is empty."""
+        """Return a page of the apps' tasks, sorted by creation time, then key. Pages count from 1.
+
+        A page behind the last one is empty.
+        """
         skip = (page_num - 1) * page_size
         query = ListTasksRequest(appkeys=appkeys, descending=descending, keys_only=True)
         total = sum([answer.total for answer in await self._ask(query, [0] * len(self._instances), 1)])
@@ -70,10 +73,10 @@ class Tasks:
         return TaskPage(await asyncio.gather(*(self.get(key, appkeys) for key in keys)), total)
 
     async def _keys(self, query: ListTasksRequest, skip: int, count: int) -> Sequence[str]:
-        """The keys of one page, merged from the pages of all instances.
+        """Return the keys of one page, merged from the lists of all scheduling instances.
 
-        While many tasks come before it, each instance is asked for its task `step` places on. Before the first of
-        these stand fewer than `step` tasks of each other instance, so its own `step` tasks can be skipped unseen.
+        While `skip` is large, each instance is probed for its task `step` places on. Fewer than `step` tasks of every
+        other instance precede the first of these tasks, so the `step` tasks of its instance are skipped unread.
         """
         offsets = [0] * len(self._instances)
         while (step := skip // len(offsets)) and skip > _READ_THROUGH:

@@ -1,12 +1,13 @@
-"""The legacy iOS door: its routes."""
+"""Routes of the legacy iOS interface."""
 
-from edge.core.answers import DoorApp, door_app
-from edge.core.authentication import Entry
+from edge.core.answers import JsonApi, json_api
+from edge.core.authentication import AppAuthenticator
 from edge.core.idempotency import Idempotency
 from edge.core.push import Pushes
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
+from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
@@ -15,13 +16,14 @@ from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
-def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> DoorApp:
-    writer = CommandWriter("edge", context.log, context.peers, context.clock, settings.partitions)
+def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi:
+    writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     pushes = Pushes(writer, targets, ids, context.clock)
-    entry = Entry("ios", PLATFORM_IOS, context.apps, context.keys)
-    app = door_app("ios")
-    app.add_route("/push", PushEndpoint(entry, Idempotency(pushes, context.peers, context.clock, settings.partitions)))
-    app.add_route("/register", RegisterEndpoint(entry, Registrations(writer)))
+    authenticator = AppAuthenticator("ios", PLATFORM_IOS, context.apps, context.keys)
+    app = json_api("ios")
+    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
+    app.add_route("/push", PushEndpoint(authenticator, idempotency))
+    app.add_route("/register", RegisterEndpoint(authenticator, Registrations(writer)))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

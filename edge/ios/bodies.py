@@ -1,32 +1,56 @@
-"""What bodies of the legacy iOS interface hold. Fields that are not named here are ignored; null is absent."""
+"""Bodies of the legacy iOS interface, with their limits and descriptions.
+
+Fields that are not named here are ignored; null counts as absent.
+"""
 
 from typing import Annotated, Any
 
 import msgspec
 
 from edge.core.parsing.digits import Digits, Flag, Period
+from edge.core.parsing.fields import APNS_LIMIT, Badge, IosAppkey, NotEmpty, Sign, described, sign_of
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
-Names = Annotated[list[Name], msgspec.Meta(min_length=1)]
-Badge = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-DeviceToken = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Names = Annotated[list[NotEmpty], msgspec.Meta(min_length=1)]
 Dictionary = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """The fields of every request that authentication reads."""
+
+    appkey: Annotated[IosAppkey, described("The app. A number is accepted too.")]
+    sign: Annotated[Sign, sign_of("the app's secret")]
 
 
 class PushBody(msgspec.Struct, frozen=True):
     """POST /push. `extra`, `transparent` and `content-available` have no effect when `token` is a single one."""
 
-    message: Name | Dictionary
-    token: Name | Names | None = None
-    period: Period | Digits | None = None
-    badge: Badge | Digits | None = None
-    extra: str | None = None
-    transparent: Flag | Digits | None = None
-    content_available: Flag | Digits | None = msgspec.field(name="content-available", default=None)
-    category: str | None = None
+    message: Annotated[
+        NotEmpty | Dictionary,
+        described(
+            f"The content: text, or a dictionary in the form of Apple's alert. {APNS_LIMIT}",
+            {"title": "News", "body": "Your order is on its way"},
+        ),
+    ]
+    token: Annotated[
+        NotEmpty | Names | None,
+        described("A token, which must be registered, or a list of tokens. Default: all devices."),
+    ] = None
+    period: Annotated[
+        Period | Digits | None,
+        described("Time to live for devices that are offline, seconds. Default: the app's own setting.", 86400),
+    ] = None
+    badge: Annotated[Badge | Digits | None, described("The number at the app's icon.", 3)] = None
+    extra: Annotated[str | None, described("Free text that is sent along; not to a single token.", "campaign-7")] = None
+    transparent: Annotated[
+        Flag | Digits | None, described("1: passed to the app without showing it; not to a single token.", 0)
+    ] = None
+    content_available: Annotated[
+        Flag | Digits | None, described("1 wakes the app in the background; not for a single token.", 1)
+    ] = msgspec.field(name="content-available", default=None)
+    category: Annotated[str | None, described("The category of custom actions.", "NEWS")] = None
 
 
-class RegisterBody(msgspec.Struct, frozen=True):
+class RegistrationBody(msgspec.Struct, frozen=True):
     """POST and DELETE /register."""
 
-    token: DeviceToken
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=200), described("The device token that APNs gave.")]

@@ -1,45 +1,46 @@
-"""The endpoints of the legacy iOS door."""
+"""The endpoints of the legacy iOS interface."""
 
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
-from edge.core.authentication import Entry
-from edge.core.idempotency import Idempotency, Wanted
+from edge.core.authentication import AppAuthenticator
+from edge.core.idempotency import Idempotency, RequestedPushes
 from edge.ios.registrations import Registrations
-from edge.ios.replies import push_reply
+from edge.ios.replies import Done, push_reply
 from edge.ios.requests import named_token, push_order
 
 
 class PushEndpoint:
     """POST /push"""
 
-    def __init__(self, entry: Entry, first_answers: Idempotency) -> None:
-        self._entry = entry
-        self._first_answers = first_answers
+    def __init__(self, authenticator: AppAuthenticator, idempotency: Idempotency) -> None:
+        self._authenticator = authenticator
+        self._idempotency = idempotency
 
     async def on_post(self, request: Request, response: Response) -> None:
-        caller = await self._entry.admit(request)
+        signed = await self._authenticator.authenticate(request)
 
-        def read() -> Wanted:
-            push = push_order(caller.raw, caller.ref, caller.app.default_period_s)
-            return Wanted([push], lambda receipts, _: push_reply(receipts[0]))
+        def read() -> RequestedPushes:
+            push = push_order(signed.raw, signed.ref, signed.app.default_period_s)
+            return RequestedPushes([push], lambda results, _: push_reply(results[0]))
 
-        answer(response, await self._first_answers.give(request, caller.app.appkey, caller.origin, caller.text, read))
+        reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
+        answer(response, reply)
 
 
 class RegisterEndpoint:
     """POST and DELETE /register"""
 
-    def __init__(self, entry: Entry, registrations: Registrations) -> None:
-        self._entry = entry
+    def __init__(self, authenticator: AppAuthenticator, registrations: Registrations) -> None:
+        self._authenticator = authenticator
         self._registrations = registrations
 
     async def on_post(self, request: Request, response: Response) -> None:
-        caller = await self._entry.admit(request)
-        await self._registrations.register(caller.ref, named_token(caller.raw), caller.origin)
-        answer(response, {"result": 0, "desc": "add token done"})
+        signed = await self._authenticator.authenticate(request)
+        await self._registrations.register(signed.ref, named_token(signed.raw), signed.origin)
+        answer(response, Done(result=0, desc="add token done"))
 
     async def on_delete(self, request: Request, response: Response) -> None:
-        caller = await self._entry.admit(request)
-        await self._registrations.remove(caller.ref, named_token(caller.raw), caller.origin)
-        answer(response, {"result": 0, "desc": "delete token done"})
+        signed = await self._authenticator.authenticate(request)
+        await self._registrations.remove(signed.ref, named_token(signed.raw), signed.origin)
+        answer(response, Done(result=0, desc="delete token done"))

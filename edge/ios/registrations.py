@@ -7,7 +7,7 @@ from services.domain.command_writer import CommandWriter, device_command
 
 
 class Registrations:
-    """Registers and removes device tokens. Each call returns when every later request sees the change."""
+    """Registers and removes device tokens. A call returns once later calls see the change; repeating it is harmless."""
 
     def __init__(self, writer: CommandWriter) -> None:
         self._writer = writer

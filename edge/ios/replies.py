@@ -1,12 +1,32 @@
 """Answers of the legacy iOS interface."""
 
-from typing import Any
+from typing import Annotated, Literal
 
-from edge.core.push import Receipt
+from edge.core.answers import Reply
+from edge.core.parsing.fields import MessageId, Success, Text, described
+from edge.core.push import PushResult
 
 
-def push_reply(receipt: Receipt) -> dict[str, Any]:
-    """The push's id, the first of them where a list was named; an error where the one token named is unknown."""
-    if not receipt.msgid:
-        return {"result": 401, "desc": "token not found"}
-    return {"result": 0, "desc": "send ok", "msgid": receipt.msgid}
+class Pushed(Reply, frozen=True):
+    result: Success
+    desc: Text
+    msgid: Annotated[MessageId, described("The message id; for a list of tokens, that of its first entry.")]
+
+
+class NotPushed(Reply, frozen=True):
+    """The only token that was named is unknown."""
+
+    result: Annotated[Literal[401], described("Always 401.")]
+    desc: Annotated[str, described("token not found")]
+
+
+class Done(Reply, frozen=True):
+    result: Success
+    desc: Text
+
+
+def push_reply(result: PushResult) -> Pushed | NotPushed:
+    """Answer with the message id, or with an error when the only token that was named is unknown."""
+    if not result.msgid:
+        return NotPushed(result=401, desc="token not found")
+    return Pushed(result=0, desc="send ok", msgid=result.msgid)

@@ -1,4 +1,4 @@
-"""Requests of the legacy iOS interface: JSON into what the core understands. InputError names the field."""
+"""Parses requests of the legacy iOS interface. InputError names the field."""
 
 import json
 from collections.abc import Mapping
@@ -6,20 +6,21 @@ from typing import Any
 
 from edge.core.parsing.apns_limit import check_payload
 from edge.core.parsing.digits import Flag, Period, number
+from edge.core.parsing.fields import Badge
 from edge.core.parsing.typed import decode
-from edge.core.push import Push
+from edge.core.push import AppPush
 from edge.core.signature import AppRef
-from edge.ios.bodies import Badge, PushBody, RegisterBody
+from edge.ios.bodies import PushBody, RegistrationBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
 
 _DEFAULT_SOUND = "default"
 _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
 
 
-def push_order(raw: bytes, app: AppRef, default_period_s: int) -> Push:
-    """Read POST /push: to one token, which must exist, to those of a list, or to everyone."""
+def push_order(raw: bytes, app: AppRef, default_period_s: int) -> AppPush:
+    """Parse POST /push: to one token, which must be registered, to a list of tokens, or to all devices."""
     body: PushBody = decode(PushBody, raw)
-    return Push(
+    return AppPush(
         app=app,
         kind=KIND_BROADCAST if body.token is None else KIND_UNICAST,
         audience=_audience(body.token),
@@ -31,8 +32,8 @@ def push_order(raw: bytes, app: AppRef, default_period_s: int) -> Push:
 
 
 def named_token(raw: bytes) -> str:
-    """Read POST and DELETE /register."""
-    body: RegisterBody = decode(RegisterBody, raw)
+    """Parse POST and DELETE /register into the token."""
+    body: RegistrationBody = decode(RegistrationBody, raw)
     return body.token
 
 
@@ -63,5 +64,5 @@ def _message(body: PushBody) -> Message:
 
 
 def _json(dictionary: Mapping[str, Any]) -> str:
-    """Compact, and with integers of any size."""
+    """Encode compactly, with integers of any size."""
     return json.dumps(dictionary, ensure_ascii=False, separators=(",", ":"))

@@ -1,5 +1,6 @@
-"""The public interface as documents: OpenAPI for each door, AsyncAPI for the device protocol.
+"""The published documents: OpenAPI of each HTTP interface, AsyncAPI of the device protocol.
 
-They are made from the types that read the requests; `completed` fills in what those types leave for later.
-`python -m edge.openapi DIRECTORY` writes them into files.
+They are generated from the types that read requests and make answers: `msgspec.Meta` has the limits, descriptions and
+examples of a field, `Shown` the type of a field that is decoded later.
+`python -m edge.openapi DIRECTORY` writes the documents into files.
 """

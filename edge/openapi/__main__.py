@@ -1,4 +1,4 @@
-"""python -m edge.openapi DIRECTORY: write every document into a file."""
+"""python -m edge.openapi DIRECTORY: write every document into a file of the directory."""
 
 import sys
 from pathlib import Path

@@ -1,49 +1,68 @@
-"""The device protocol as an AsyncAPI 3.0 document: what a device and the gateway say over one WebSocket connection."""
+"""The AsyncAPI 3.0 document of the device protocol: the frames of a WebSocket connection to the gateway."""
 
 import functools
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from edge.openapi import device, kinds
+from edge.core.parsing.fields import MessageId
+from edge.openapi import device
 from edge.openapi.document import MEDIA_TYPE
-from edge.openapi.schema import Json, completed, schemas
+from edge.openapi.schema import Component, Components, Json
 from services.domain import device_protocol as protocol
 
 PATH = "/device/v1"
 
 
+def _described(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
 class Click(msgspec.Struct, frozen=True):
-    """What a click on the notification does."""
+    """The action of a click on the notification."""
 
-    action: int
-    param: Any | msgspec.UnsetType = msgspec.UNSET
+    action: Annotated[
+        int,
+        _described(
+            "1 open the app, 2 a URL, 3 an intent, 4 landing page, 5 pop-up, 6 information flow, 7 rich media,"
+            " 8 download an upgrade."
+        ),
+    ]
+    param: Annotated[
+        Any | UnsetType,
+        _described("The action's parameter from the app server: text for 2, 3 and 8, an object for 4 to 7."),
+    ] = UNSET
 
 
-class Push(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
-    """A message. One that is not acknowledged comes again after the next connection, under the same id."""
+class PushFrame(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
+    """A message. Without an acknowledgement it is sent again after a reconnect, under the same id."""
 
-    msgid: kinds.MessageId
-    is_notif: Literal[0, 1]
-    content: str
-    expires_at: int
-    title: str | msgspec.UnsetType = msgspec.UNSET
-    sound: bool | msgspec.UnsetType = msgspec.UNSET
-    vibrate: bool | msgspec.UnsetType = msgspec.UNSET
-    removable: bool | msgspec.UnsetType = msgspec.UNSET
-    click: Click | msgspec.UnsetType = msgspec.UNSET
-    badge: int | msgspec.UnsetType = msgspec.UNSET
-    extra: str | msgspec.UnsetType = msgspec.UNSET
+    msgid: Annotated[MessageId, _described("The message id. Show no id twice, but acknowledge a repeated one as well.")]
+    is_notif: Annotated[Literal[0, 1], _described("1: show a notification; 0: pass the message to the app.")]
+    content: Annotated[str, _described("The content.")]
+    expires_at: Annotated[int, _described("End of the time to live, milliseconds since 1970 UTC.")]
+    title: Annotated[str | UnsetType, _described("The notification's title.")] = UNSET
+    sound: Annotated[bool | UnsetType, _described("Play a sound.")] = UNSET
+    vibrate: Annotated[bool | UnsetType, _described("Vibrate.")] = UNSET
+    removable: Annotated[bool | UnsetType, _described("The user can remove the notification.")] = UNSET
+    click: Annotated[Click | UnsetType, _described("The action of a click.")] = UNSET
+    badge: Annotated[int | UnsetType, _described("The number at the app's icon; -1 adds one.")] = UNSET
+    extra: Annotated[str | UnsetType, _described("Free text from the app server.")] = UNSET
 
 
 _UNANSWERED: tuple[type[msgspec.Struct], ...] = (protocol.Ack, protocol.Report, protocol.Activity)
 _SENT: tuple[type[msgspec.Struct], ...] = (protocol.Hello, *_UNANSWERED, protocol.Ping, *device.CHANGES)
-_FROM_DEVICE = [device.frame(struct) for struct in _SENT]
-_TO_DEVICE = [Push, *device.ANSWERS, completed(protocol.Pong), completed(protocol.Goodbye)]
-_WHO = {"appkey": device.APPKEY, "token": device.TOKEN, "key": device.KEY}
+_FRAMES = (
+    *map(device.frame, _SENT),
+    Component(PushFrame, "Push"),
+    *device.ANSWERS,
+    Component(protocol.Pong),
+    Component(protocol.Goodbye),
+)
 _EXAMPLES: dict[str, Json] = {
-    "Hello": {**device.HELLO, **_WHO},
+    "Hello": {**device.HELLO, **device.CREDENTIALS},
     "Ack": {"type": "ack", "msgids": [5523479825186816]},
     "Report": {"type": "report", "event": "shown", "msgid": 5523479825186816},
     "Activity": device.ACTIVITY,
@@ -73,43 +92,19 @@ _EXAMPLES: dict[str, Json] = {
     "Error": {"type": "error", "id": 1, "code": 400, "desc": "input error: tags: expected `array`"},
     "Goodbye": {"type": "goodbye", "reason": "draining", "retry_after_ms": 1500},
 }
-_TEXTS = {
-    "Ack.msgids": "Messages that the device has stored or shown.",
-    "Report.event": "What became of the notification.",
-    "Report.msgid": "The message.",
-    "Push.msgid": "The message's id. Show none twice, acknowledge a repeated one all the same.",
-    "Push.is_notif": "1: show a notification; 0: for the app alone.",
-    "Push.content": "The content.",
-    "Push.expires_at": "Until when it is of use, milliseconds since 1970 UTC.",
-    "Push.title": "The notification's title.",
-    "Push.sound": "Play a sound.",
-    "Push.vibrate": "Vibrate.",
-    "Push.removable": "The user can remove the notification.",
-    "Push.click": "What a click does.",
-    "Push.badge": "The number at the app's icon; -1 adds one.",
-    "Push.extra": "Free text from the app server.",
-    "Click.action": "1 open the app, 2 a URL, 3 an intent, 4 landing page, 5 pop-up, 6 information flow, 7 rich media,"
-    " 8 download an upgrade.",
-    "Click.param": "What the app server gave for the action: text for 2, 3 and 8, an object for 4 to 7.",
-    "Goodbye.reason": "draining: come back after retry_after_ms; idle: come back; replaced: another connection of the"
-    " device took over; unauthorized: wrong appkey, token or key; protocol: a frame was not understood.",
-    "Goodbye.retry_after_ms": "When to come back; 0: at once.",
-}
 
 
 @functools.cache
 def document() -> Json:
-    frames = [*_FROM_DEVICE, *_TO_DEVICE]
-    texts = {**device.REQUEST_TEXTS, **device.ANSWER_TEXTS, **_TEXTS}
-    _, components = schemas(frames, (), texts)
-    names = [kind.__name__ for kind in frames]
+    _, components = Components().schemas(*_FRAMES)
+    names = [component.name or component.struct.__name__ for component in _FRAMES]
     return {
         "asyncapi": "3.0.0",
         "info": {
             "title": "Carillon device protocol",
             "version": version("carillon"),
             "description": "JSON text frames of at most 8 KiB over one WebSocket connection, subprotocol"
-            f" {protocol.SUBPROTOCOL}. The device says hello first, within ten seconds. docs/devices.md tells more.",
+            f" {protocol.SUBPROTOCOL}. The device says hello first, within ten seconds. docs/devices.md explains more.",
         },
         "defaultContentType": MEDIA_TYPE,
         "servers": {"gateway": {"host": "localhost:8400", "protocol": "ws"}},
@@ -127,7 +122,7 @@ def _message(name: str) -> Json:
 
 
 def _operations() -> Json:
-    """Seen from the service: it receives what devices send."""
+    """Return the operations from the service's side: it receives the frames that devices send."""
     operations: Json = {"hello": _operation("receive", "Hello") | {"reply": _reply("Welcome", "Error", "Goodbye")}}
     for struct in _UNANSWERED:
         operations[_verb(struct)] = _operation("receive", struct.__name__)

@@ -1,4 +1,4 @@
-"""Every document by its name, and where it is served."""
+"""The published documents by name, and the paths where they are served."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ ASYNCAPI_PATH = "/device/v1/asyncapi.json"
 
 @functools.cache
 def written(name: str) -> bytes:
-    """A document as it is served, and kept in docs/openapi."""
+    """Return a document as it is served and stored in docs/openapi."""
     return msgspec.json.format(msgspec.json.encode(DOCUMENTS[name]()), indent=2) + b"\n"
 
 
 class DocumentEndpoint:
-    """GET of a document; it is made when it is first asked for."""
+    """GET of a document, which is made at the first request."""
 
     def __init__(self, name: str) -> None:
         self._name = name

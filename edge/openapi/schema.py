@@ -1,81 +1,110 @@
-"""JSON Schema from the types that read requests."""
+"""JSON Schema from the types of requests, answers and frames."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+import types
+import typing
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec.structs import FieldInfo
+
+from edge.core.parsing.shown import Shown
 
 Json = dict[str, Any]
+Struct = type[msgspec.Struct]
 _REF = "#/components/schemas/{name}"
 
 
-def completed(
-    struct: type[msgspec.Struct],
-    name: str | None = None,
-    /,
-    *,
-    closed: bool = False,
-    only: Collection[str] | None = None,
-    **fields: Any,
-) -> Any:
-    """The struct as a document shows it: the given fields in place of its own, those it has not at its end.
+class Component(NamedTuple):
+    """A struct as a document shows it. `name`: its name there, unless that of its class; `more`: structs whose fields
+    follow its own; `closed`: it has no other fields."""
 
-    A field that is decoded later (msgspec.Raw) must be given, or the type is refused: nothing is left out unnoticed.
-    A pair in place of a type is type and default; without one a field that had a default has null. `closed`: it has no
-    other fields; `only`: those of its own that are shown.
-    """
-    own = [field for field in msgspec.structs.fields(struct) if only is None or field.name in only]
-    shown = [_shown(struct, field, fields.pop(field.name, None)) for field in own]
-    shown += [_defined(name, kind) for name, kind in fields.items()]
-    config = struct.__struct_config__
-    return msgspec.defstruct(
-        name or struct.__name__,
-        shown,
-        namespace={"__doc__": struct.__doc__},
-        kw_only=True,
-        tag=config.tag,
-        tag_field=config.tag_field,
-        forbid_unknown_fields=closed or config.forbid_unknown_fields,
-    )
+    struct: Struct
+    name: str = ""
+    more: tuple[Struct, ...] = ()
+    closed: bool = False
 
 
-def _shown(struct: type, field: FieldInfo, given: Any) -> tuple[str, Any, Any]:
-    if given is None and "msgspec.Raw" in str(field.type):
-        raise TypeError(f"{struct.__name__}.{field.name} is decoded later: say what it holds")
-    if given is None:
-        kind, default = field.type, field.default
-    elif isinstance(given, tuple):
-        kind, default = given
-    else:
-        kind, default = given, msgspec.NODEFAULT if field.required else None
-    return field.name, kind, msgspec.field(default=default, name=field.encode_name)
+class Components:
+    """The types of one document. Every struct that one of them leads to becomes a component."""
+
+    def __init__(self) -> None:
+        self._structs: dict[Struct | Component, Struct] = {}
+
+    def published(self, kind: Any) -> Any:
+        """The type as documents show it: the types that `Shown` declares in place of those that decode.
+
+        A Component may stand for its struct, a tuple for the union of its entries.
+        """
+        if isinstance(kind, Component) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            return self._struct(kind)
+        if isinstance(kind, tuple):
+            return typing.Union[tuple(map(self.published, kind))]  # noqa: UP007
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+        if origin is Annotated:
+            return self._annotated(arguments[0], kind.__metadata__)
+        if origin in (typing.Union, types.UnionType):
+            return typing.Union[tuple(map(self.published, arguments))]  # noqa: UP007
+        if origin in (list, dict):
+            return origin[tuple(map(self.published, arguments))]
+        return kind
+
+    def any_of(self, *kinds: Any) -> Any:
+        """A value of any of these types."""
+        found, _ = msgspec.json.schema_components([self.published(kind) for kind in kinds], ref_template=_REF)
+        return Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": list(found)})]
+
+    def schemas(self, *kinds: Any) -> tuple[list[Json], dict[str, Json]]:
+        """A schema for each type, and the components of all types so far.
+
+        TypeError: a msgspec.Raw field without `Shown`.
+        """
+        own = [self.published(kind) for kind in kinds]
+        found, components = msgspec.json.schema_components([*own, *self._structs.values()], ref_template=_REF)
+        for component in components.values():
+            for schema in component.get("properties", {}).values():
+                schema.pop("examples", None)
+                if schema.get("default", msgspec.UNSET) is None:
+                    del schema["default"]
+        return list(found[: len(kinds)]), dict(sorted(components.items()))
+
+    def _annotated(self, kind: Any, annotations: tuple[Any, ...]) -> Any:
+        shown = [annotation for annotation in annotations if isinstance(annotation, Shown)]
+        metas = [annotation for annotation in annotations if isinstance(annotation, msgspec.Meta)]
+        if not shown:
+            own = self.published(kind)
+        elif len(shown[0].kinds) > 1:
+            own = self.any_of(*shown[0].kinds)
+        else:
+            own = self.published(shown[0].kinds[0])
+        return Annotated[(own, *metas)] if metas else own
+
+    def _struct(self, kind: Struct | Component) -> Struct:
+        if kind not in self._structs:
+            struct, name, more, closed = kind if isinstance(kind, Component) else Component(kind)
+            config = struct.__struct_config__
+            self._structs[kind] = msgspec.defstruct(
+                name or struct.__name__,
+                [self._field(owner, field) for owner in (struct, *more) for field in msgspec.structs.fields(owner)],
+                namespace={"__doc__": struct.__doc__},
+                kw_only=True,
+                tag=config.tag,
+                tag_field=config.tag_field,
+                forbid_unknown_fields=closed or config.forbid_unknown_fields,
+            )
+        return self._structs[kind]
+
+    def _field(self, owner: Struct, field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+        kind = self.published(field.type)
+        if "msgspec.Raw" in str(kind):
+            raise TypeError(f"{owner.__name__}.{field.name} is decoded later: annotate it with Shown")
+        default = None if isinstance(field.default, msgspec.Raw) else field.default
+        return field.name, kind, msgspec.field(default=default, name=field.encode_name)
 
 
-def _defined(name: str, given: Any) -> tuple[str, Any, Any]:
-    kind, default = given if isinstance(given, tuple) else (given, msgspec.NODEFAULT)
-    return name, kind, msgspec.field(default=default)
-
-
-def one_of(*kinds: Any) -> Any:
-    """A value of any of these types; msgspec itself has no unions of several structs. Name the structs as parts too."""
-    schemas, _ = msgspec.json.schema_components(kinds, ref_template=_REF)
-    return Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": list(schemas)})]
-
-
-def schemas(kinds: Sequence[Any], parts: Iterable[Any], texts: Mapping[str, str]) -> tuple[list[Json], dict[str, Json]]:
-    """A schema for each type, and the components they refer to. `texts`: what each property is, "Component.property".
-
-    ValueError: a text without its property.
-    """
-    made, components = msgspec.json.schema_components([*kinds, *parts], ref_template=_REF)
-    for place, text in texts.items():
-        component, _, name = place.partition(".")
-        if name not in components.get(component, {}).get("properties", {}):
-            raise ValueError(f"{place} is described, but is no property")
-        components[component]["properties"][name]["description"] = text
-    for component in components.values():
-        for schema in component.get("properties", {}).values():
-            if schema.get("default", msgspec.UNSET) is None:
-                del schema["default"]
-    return list(made[: len(kinds)]), dict(sorted(components.items()))
+def example_of(struct: Struct, /, **more: Any) -> Json:
+    """An example made of the examples in the types of the struct's fields; `more`: further or other fields."""
+    found: Json = {}
+    for field in msgspec.structs.fields(struct):
+        for annotation in getattr(field.type, "__metadata__", ()):
+            if isinstance(annotation, msgspec.Meta) and annotation.examples:
+                found[field.encode_name] = annotation.examples[0]
+    return found | more

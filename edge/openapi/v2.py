@@ -1,21 +1,71 @@
-"""The v2 door's document."""
+"""The v2 interface's document."""
 
 import functools
 
-from edge.openapi import device, v2_calls, v2_push
-from edge.openapi.document import DoorDocument, openapi
-from edge.openapi.schema import Json
+import msgspec
+
+from edge.core.answers import Refusal
+from edge.openapi import device, v2_examples
+from edge.openapi.document import Interface, Operation, openapi
+from edge.openapi.schema import Component, Json
+from edge.v2.device.replies import InvalidTokensReply
+from edge.v2.device.requests import InvalidTokensRequest
+from edge.v2.push import replies as push_replies
+from edge.v2.push import requests as push_requests
+from edge.v2.replies import Done
+from edge.v2.statistics import requests as statistics_requests
+from edge.v2.statistics.replies import StatisticsReply
+from edge.v2.tags import requests as tag_requests
+from edge.v2.tags.replies import TagsChanged, TagsFound, by_app
+from edge.v2.tasks import requests as task_requests
+from edge.v2.tasks.replies import TaskDetailReply, TaskPageReply
+
+
+def _signed(body: type[msgspec.Struct], signed: type[msgspec.Struct], name: str = "") -> Component:
+    return Component(body, name, (signed,))
+
+
+_TASK = _signed(task_requests.TaskRequest, task_requests.Signed)
+_TAG_CHANGE = _signed(tag_requests.TagChange, tag_requests.Signed)
+_CHANGED = (TagsChanged, by_app(TagsChanged), Refusal)
+OPERATIONS = [
+    Operation(
+        "post", "/v2/push", "Send a push to one or both platforms, now or later",
+        _signed(push_requests.PushRequest, push_requests.Signed),
+        (push_replies.Sent, push_replies.SentToApps, push_replies.SentToPlatforms, Refusal),
+        v2_examples.PUSHES, repeatable=True,
+    ),
+    Operation(
+        "post", "/v2/timedtasklist", "Timed pushes, a page at a time",
+        _signed(task_requests.TaskListRequest, task_requests.Signed),
+        (Component(TaskPageReply, "TaskPage"), Refusal), v2_examples.TASK_PAGES,
+    ),
+    Operation(
+        "post", "/v2/timedtaskdetail", "One timed push", _TASK, (Component(TaskDetailReply, "TaskDetail"), Refusal),
+        v2_examples.TASKS,
+    ),
+    Operation(
+        "delete", "/v2/timed", "Cancel a timed push that was not sent yet", _TASK, (Done, Refusal), v2_examples.TASKS
+    ),
+    Operation("post", "/v2/device", "Give devices string tags", _TAG_CHANGE, _CHANGED, v2_examples.TAG_CHANGES),
+    Operation("delete", "/v2/device", "Take string tags from devices", _TAG_CHANGE, _CHANGED, v2_examples.TAG_CHANGES),
+    Operation(
+        "post", "/v2/deviceinfo", "String tags of devices", _signed(tag_requests.TagQuery, tag_requests.Signed),
+        (TagsFound, by_app(TagsFound), Refusal), v2_examples.TAG_QUERIES,
+    ),
+    Operation(
+        "post", "/v2/errortoken", "iOS tokens that are of no use any more", Component(InvalidTokensRequest),
+        (Component(InvalidTokensReply, "InvalidTokens"), Refusal), v2_examples.INVALID_TOKENS,
+    ),
+    Operation(
+        "post", "/v2/statistics", "Figures",
+        _signed(statistics_requests.StatisticsBody, statistics_requests.Signed, "StatisticsRequest"),
+        (Component(StatisticsReply, "Statistics"), Refusal), v2_examples.STATISTICS,
+    ),
+    device.OPERATION,
+]  # fmt: skip
 
 
 @functools.cache
 def document() -> Json:
-    return openapi(
-        DoorDocument(
-            title="Carillon v2",
-            text="One interface for Android and iOS.",
-            port=8300,
-            operations=[v2_push.OPERATION, *v2_calls.OPERATIONS, device.OPERATION],
-            parts=(*v2_push.PARTS, *v2_calls.PARTS),
-            texts={**v2_push.TEXTS, **v2_calls.TEXTS, **device.TEXTS},
-        )
-    )
+    return openapi(Interface("Carillon v2", "One interface for Android and iOS.", 8300, OPERATIONS))

@@ -1,9 +1,12 @@
-"""The apps a v2 request names, and whose secrets may sign it."""
+"""The apps that a v2 request names, and the apps whose secrets may sign it."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from edge.core.parsing.canonical import number_or_text
+from edge.core.parsing.fields import AndroidAppkey, Appkey, IosAppkey, described, sign_of
 from edge.core.signature import AppRef, Signers
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
 from services.runtime.errors import InputError
@@ -11,10 +14,22 @@ from services.runtime.errors import InputError
 MAX_APPS = 100
 _ANDROID_ONLY = ("1", "7", "8")
 _IOS_ONLY = ("2",)
+_APPS = msgspec.Meta(min_length=1, max_length=MAX_APPS, extra_json_schema={"uniqueItems": True})
+IosApps = IosAppkey | Annotated[list[IosAppkey], _APPS]
+AnyApps = Appkey | Annotated[list[Appkey], _APPS]
+SIGN_BY_PLATFORM = sign_of("the secrets of the apps: Android, then iOS in the order of the appkeys")
+SIGN_BY_LIST = sign_of("the secrets of the apps in the order of the appkeys")
+
+
+class Appkeys(msgspec.Struct):
+    """The apps, by platform."""
+
+    android: Annotated[AndroidAppkey | None, described("The Android app. Ignored with userScope 2.")] = None
+    ios: Annotated[IosApps | None, described("The iOS app or a list. Ignored with userScope 1, 7 and 8.")] = None
 
 
 class PushApps(NamedTuple):
-    """The apps a push goes to; `ios_listed`: the iOS apps were given as a list, and are answered as one."""
+    """The apps that a push goes to. `ios_listed`: the iOS apps are a list in the request and in the answer."""
 
     android: AppRef | None
     ios: tuple[AppRef, ...]
@@ -27,7 +42,7 @@ class PushApps(NamedTuple):
 
 
 class NamedApps(NamedTuple):
-    """The apps any other request is about, in the order of their secrets; `listed`: they were given as a list."""
+    """The apps of any other request, in the order of their secrets. `listed`: the request gives a list."""
 
     apps: tuple[AppRef, ...]
     listed: bool = False
@@ -42,10 +57,10 @@ class NamedApps(NamedTuple):
 
 
 def push_apps(fields: Mapping[str, Any]) -> PushApps:
-    """Who a push is for, from its parsed body. InputError: an app that its userScope needs is missing.
+    """Find the apps of a push in its parsed body. InputError: an app that its userScope needs is missing.
 
-    A platform that the userScope leaves out is ignored; the sign may then be made with the used app's secret alone or
-    with the secrets of all.
+    A platform that the userScope leaves out is ignored; the sign may then be computed with the secret of the used app
+    alone or with the secrets of all apps.
     """
     send_to = _object(fields, "sendTo", "sendTo")
     appkeys = _object(send_to, "appkey", "sendTo.appkey")
@@ -56,7 +71,7 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
         raise InputError("sendTo.appkey.android is missing")
     if not ios and scope in ("0", *_IOS_ONLY):
         raise InputError("sendTo.appkey.ios is missing")
-    everyone = android + ios
+    every_app = android + ios
     used_android = () if scope in _IOS_ONLY else android
     used_ios = () if scope in _ANDROID_ONLY else ios
     used = used_android + used_ios
@@ -64,12 +79,12 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
         android=used_android[0] if used_android else None,
         ios=used_ios,
         ios_listed=isinstance(appkeys.get("ios"), list),
-        accepted=(used,) if used == everyone else (used, everyone),
+        accepted=(used,) if used == every_app else (used, every_app),
     )
 
 
 def task_apps(fields: Mapping[str, Any]) -> NamedApps:
-    """Whose timed tasks are asked for: the object form of appkey, one platform is enough."""
+    """Find the apps of a request about timed tasks: `appkey` is an object, and one platform is enough."""
     appkeys = _object(fields, "appkey", "appkey")
     android = _apps(appkeys.get("android"), "appkey.android", PLATFORM_ANDROID)
     ios = _apps(appkeys.get("ios"), "appkey.ios", PLATFORM_IOS)
@@ -79,17 +94,17 @@ def task_apps(fields: Mapping[str, Any]) -> NamedApps:
 
 
 def listed_apps(fields: Mapping[str, Any]) -> NamedApps:
-    """Apps of either platform, one or a list."""
+    """Find apps of either platform, one or a list."""
     return _named(fields, PLATFORM_UNSPECIFIED)
 
 
 def listed_ios_apps(fields: Mapping[str, Any]) -> NamedApps:
-    """iOS apps, one or a list."""
+    """Find iOS apps, one or a list."""
     return _named(fields, PLATFORM_IOS)
 
 
 def one_app(fields: Mapping[str, Any]) -> NamedApps:
-    """One app of either platform."""
+    """Find one app of either platform."""
     if isinstance(fields.get("appkey"), list):
         raise InputError("appkey must be a string")
     return _named(fields, PLATFORM_UNSPECIFIED)
@@ -112,7 +127,7 @@ def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any
 
 
 def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: bool = False) -> tuple[AppRef, ...]:
-    """The apps in one field; only Android has no list."""
+    """Return the apps in one field; a list is accepted except for Android."""
     listed = isinstance(value, list) and platform != PLATFORM_ANDROID
     keys = [number_or_text(key) for key in (value if listed else [value])]  # type: ignore[attr-defined]
     named = bool(keys) and all(keys)

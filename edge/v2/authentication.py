@@ -1,4 +1,4 @@
-"""What every endpoint of the v2 door does first: read the body, see which apps it names, check its sign."""
+"""Authentication of v2 requests: read the body, find the apps that it names, verify its sign."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -9,7 +9,7 @@ from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
 from edge.core.parsing.canonical import SignedRequest
-from edge.core.signature import Gate, Signers
+from edge.core.signature import SignatureVerifier, Signers
 from protos.runtime.v1.log_pb2 import Origin
 
 
@@ -23,18 +23,21 @@ class Apps(Protocol):
 Named = TypeVar("Named", bound=Apps)
 
 
-class Reception:
-    """Lets in whoever signs with the secrets of the apps that the request names."""
+class Authenticator:
+    """Authenticates requests signed with the secrets of the apps that they name."""
 
-    def __init__(self, gate: Gate, origins: Origins) -> None:
-        self._gate = gate
+    def __init__(self, signatures: SignatureVerifier, origins: Origins) -> None:
+        self._signatures = signatures
         self._origins = origins
 
-    async def admit(
-        self, request: Request, name: Callable[[Mapping[str, Any]], Named]
+    async def authenticate(
+        self, request: Request, apps_of: Callable[[Mapping[str, Any]], Named]
     ) -> tuple[SignedRequest, Named, Origin]:
-        """InputError: the body or the apps; SignError."""
+        """Read and verify a request; `apps_of` finds the apps in its fields.
+
+        InputError: the body or the apps are wrong. SignError: the sign is wrong.
+        """
         signed = canonical.read(await read_body(request))
-        apps = name(signed.fields)
-        await self._gate.admit(signed.text, signed.sign, apps.accepted)
+        apps = apps_of(signed.fields)
+        await self._signatures.verify(signed.text, signed.sign, apps.accepted)
         return signed, apps, self._origins.of(request)

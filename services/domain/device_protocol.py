@@ -33,12 +33,24 @@ MAX_FRAME_BYTES = 8 * 1024
 MAX_NAME_BYTES = 40
 """An alias or a string tag at most, UTF-8."""
 
+_WITHOUT_NUL = {"pattern": r"^[^\u0000]*$"}
+_NAME = {"minLength": 1, "x-maxBytes": MAX_NAME_BYTES, **_WITHOUT_NUL}
+
+
+def _described(text: str) -> msgspec.Meta:
+    """Describe a field in the published documents, which are made from these types."""
+    return msgspec.Meta(description=text)
+
+
 RequestId = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Tag = Annotated[int, msgspec.Meta(ge=-32767, le=32767)]
-Tags = Annotated[list[Tag], msgspec.Meta(min_length=1, max_length=100)]
-Stags = Annotated[list[str], msgspec.Meta(min_length=1, max_length=100)]
-AttributeText = Annotated[str, msgspec.Meta(max_length=100)]
+Tags = Annotated[list[Tag], msgspec.Meta(min_length=1, max_length=100), _described("Number tags.")]
+Name = Annotated[str, msgspec.Meta(extra_json_schema=_NAME)]
+"""An alias or a string tag, whose length `_check_name` checks."""
+
+Stags = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=100), _described("String tags.")]
+AttributeText = Annotated[str, msgspec.Meta(max_length=100, extra_json_schema=_WITHOUT_NUL)]
 Secret = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 ReportEvent = Literal["shown", "clicked", "dismissed"]
 ActivityEvent = Literal["open", "login", "logout"]
@@ -49,15 +61,17 @@ Decoded = TypeVar("Decoded")
 class DeviceAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a device says about itself; an empty string says nothing."""
 
-    region: AttributeText = ""
-    carrier: AttributeText = ""
-    channel: AttributeText = ""
-    sdk_version: AttributeText = ""
-    brand: AttributeText = ""
-    model: AttributeText = ""
-    resolution: AttributeText = ""
-    os_version: AttributeText = ""
-    app_version: AttributeText = ""
+    region: Annotated[AttributeText, _described("A region such as 北京市.")] = ""
+    carrier: Annotated[
+        AttributeText, _described("The carrier's name; those of the three main carriers become cm, ct, cu.")
+    ] = ""
+    channel: Annotated[AttributeText, _described("The channel that the app was installed from.")] = ""
+    sdk_version: Annotated[AttributeText, _described("Version of the client library.")] = ""
+    brand: Annotated[AttributeText, _described("Brand.")] = ""
+    model: Annotated[AttributeText, _described("Model.")] = ""
+    resolution: Annotated[AttributeText, _described("Screen, as width x height.")] = ""
+    os_version: Annotated[AttributeText, _described("Version of the operating system.")] = ""
+    app_version: Annotated[AttributeText, _described("Version of the app.")] = ""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -69,11 +83,17 @@ class DeviceAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who speaks. `key` proves that the device owns the token; an appkey may be a JSON number."""
+    """The sender of a frame. `key` proves that the device owns the token; an appkey may be a JSON number."""
 
-    appkey: str | int
-    token: Secret | None = None
-    key: Secret | None = None
+    appkey: Annotated[
+        str | int,
+        msgspec.Meta(description="The app; a number is accepted too.", extra_json_schema={"format": "appkey"}),
+    ]
+    token: Annotated[
+        Secret | None,
+        _described("The device's token, on iOS the token from APNs. Without one a new Android device is registered."),
+    ] = None
+    key: Annotated[Secret | None, _described("Proves that the token is the device's own.")] = None
 
     @property
     def app(self) -> str:
@@ -81,37 +101,48 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
-    """The first frame. Without a token it registers a new device. `heartbeat`: the seconds it would like."""
+    """The first frame. Without a token it registers a new device. `heartbeat`: the interval it asks for, seconds."""
 
-    device: DeviceAttributes | None = None
-    heartbeat: int | None = None
+    device: Annotated[DeviceAttributes | None, _described("The device's attributes.")] = None
+    heartbeat: Annotated[
+        int | None, _described("The heartbeat interval it asks for, seconds; the welcome has the agreed one.")
+    ] = None
 
 
 class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):
-    msgids: Annotated[list[MessageId], msgspec.Meta(min_length=1, max_length=1000)]
+    msgids: Annotated[
+        list[MessageId],
+        msgspec.Meta(min_length=1, max_length=1000),
+        _described("Messages that the device has stored or shown."),
+    ]
 
 
 class Report(msgspec.Struct, frozen=True, tag_field="type", tag="report"):
-    event: ReportEvent
-    msgid: MessageId
+    event: Annotated[ReportEvent, _described("The outcome of the notification.")]
+    msgid: Annotated[MessageId, _described("The message.")]
 
 
 class Activity(msgspec.Struct, frozen=True, tag_field="type", tag="activity"):
-    event: ActivityEvent
+    event: Annotated[ActivityEvent, _described("The app was opened, or its user logged in or out.")]
 
 
 class Ping(msgspec.Struct, frozen=True, tag_field="type", tag="ping"):
-    """A sign of life of devices that cannot send WebSocket pings; a pong answers it."""
+    """A heartbeat of devices that cannot send WebSocket pings; it is answered by a pong."""
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="type", tag=False, kw_only=True):
     """A frame that is answered; the answer carries its id."""
 
-    id: RequestId | None = None
+    id: Annotated[RequestId | None, _described("The device's own number for the request, repeated in the answer.")] = (
+        None
+    )
 
 
 class SetAliasRequest(Request, frozen=True, tag="set_alias"):
-    alias: str
+    alias: Annotated[
+        Name,
+        _described("The new alias. The 11th device of an alias replaces the least recently active one."),
+    ]
 
     def __post_init__(self) -> None:
         _check_name("alias", self.alias)
@@ -144,7 +175,7 @@ class RemoveStagsRequest(Request, frozen=True, tag="remove_stags"):
 
 
 class SetAttributesRequest(Request, frozen=True, tag="set_attributes"):
-    device: DeviceAttributes
+    device: Annotated[DeviceAttributes, _described("Fields that are not empty replace the known ones.")]
 
 
 class GetDeviceRequest(Request, frozen=True, tag="get_device"):
@@ -164,10 +195,10 @@ Frame: TypeAlias = Hello | Ack | Report | Activity | Ping | Change | GetDeviceRe
 
 
 class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
-    token: str
-    key: str
-    heartbeat: int
-    new: bool
+    token: Annotated[str, _described("The device's token, to be stored.")]
+    key: Annotated[str, _described("The key that proves the token, to be stored.")]
+    heartbeat: Annotated[int, _described("The device sends a frame at least once in this interval, seconds.")]
+    new: Annotated[bool, _described("Whether the hello registered the device.")]
 
 
 class Pong(msgspec.Struct, frozen=True, tag_field="type", tag="pong"):
@@ -175,30 +206,39 @@ class Pong(msgspec.Struct, frozen=True, tag_field="type", tag="pong"):
 
 
 class Ok(msgspec.Struct, frozen=True, tag_field="type", tag="ok", omit_defaults=True):
-    id: int | None = None
+    id: Annotated[int | None, _described("The request's id.")] = None
 
 
 class DeviceOk(msgspec.Struct, frozen=True, tag_field="type", tag="ok"):
     """The answer to get_device: fields are named as in the requests that set them."""
 
-    id: int | None
-    alias: str | None
-    tags: Sequence[int]
-    stags: Sequence[str]
-    device: DeviceAttributes
+    id: Annotated[int | None, _described("The request's id.")]
+    alias: Annotated[str | None, _described("The device's alias.")]
+    tags: Annotated[Sequence[int], _described("Its number tags.")]
+    stags: Annotated[Sequence[str], _described("Its string tags.")]
+    device: Annotated[DeviceAttributes, _described("Its attributes; an empty string is an unknown one.")]
 
 
 class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
-    code: int
-    desc: str
-    id: int | None = None
+    code: Annotated[
+        int,
+        _described("400 wrong field, 401 wrong appkey, token or key, 500 a fault of the service: repeat the request."),
+    ]
+    desc: Annotated[str, _described("The error in words.")]
+    id: Annotated[int | None, _described("The request's id.")] = None
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag_field="type", tag="goodbye"):
-    """The last frame of a connection; come back after `retry_after_ms`, 0 for at once."""
+    """The last frame of a connection. The device may reconnect after `retry_after_ms`; 0 is at once."""
 
-    reason: GoodbyeReason
-    retry_after_ms: int = 0
+    reason: Annotated[
+        GoodbyeReason,
+        _described(
+            "draining: reconnect after retry_after_ms; idle: reconnect; replaced: another connection of the device took"
+            " over; unauthorized: wrong appkey, token or key; protocol: a frame was not understood."
+        ),
+    ]
+    retry_after_ms: Annotated[int, _described("Delay before reconnecting; 0: at once.")] = 0
 
 
 Answer: TypeAlias = Welcome | Pong | Ok | DeviceOk | Error | Goodbye

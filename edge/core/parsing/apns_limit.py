@@ -1,4 +1,4 @@
-"""What Apple would refuse for its size is refused at the door, before it is accepted."""
+"""The size limit of APNs payloads, checked before a push is accepted."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,10 @@ from services.runtime.errors import InputError
 
 
 def check_payload(message: Message, names: Mapping[str, str]) -> None:
-    """InputError names the longest of the fields and the payload's size; `names`: what the request calls content,
-    extra, sound and category."""
+    """InputError: the payload is larger than APNs accepts; the text names the longest of its fields.
+
+    `names`: the request's names of content, extra, sound and category.
+    """
     size = max_size_bytes(message)
     if size > MAX_PAYLOAD_BYTES:
         texts = {"content": message.content, "extra": message.extra}

@@ -1,4 +1,4 @@
-"""Request bodies, bounded in size and time."""
+"""Reads request bodies, bounded in size and time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,12 +8,12 @@ import falcon
 import msgspec
 from falcon.asgi import Request
 
-from edge.core.answers import MEDIA_TYPE
+from edge.core.answers import MEDIA_TYPE, TransportError
 from services.runtime.errors import InputError
 
 MAX_BODY_BYTES = 1024 * 1024
 BODY_S = 30.0
-"""How long a sender may take to hand over a body, seconds."""
+"""Time in which a body must arrive, seconds."""
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -21,7 +21,7 @@ Application = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
-    """The whole body. HTTP 413: larger than `limit` bytes; InputError: the sender went away before its end."""
+    """Return the whole body. HTTP 413: larger than `limit` bytes; InputError: the connection ended inside the body."""
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
@@ -37,27 +37,27 @@ def _too_large(limit: int) -> falcon.HTTPError:
     return falcon.HTTPError(413, description=f"the body is larger than {limit} bytes")
 
 
-class TimedBodies:
-    """An ASGI application around a door's: who does not hand over a body in time is answered HTTP 408."""
+class BodyTimeout:
+    """ASGI middleware that answers HTTP 408 when a body does not arrive in time."""
 
-    def __init__(self, door: Application, seconds: float = BODY_S) -> None:
-        self._door = door
+    def __init__(self, application: Application, seconds: float = BODY_S) -> None:
+        self._application = application
         self._seconds = seconds
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        receive_in_time = _InTime(receive, self._seconds)
+        receive_in_time = _ReceiveInTime(receive, self._seconds)
         try:
-            await self._door(scope, receive_in_time, send)
+            await self._application(scope, receive_in_time, send)
         except falcon.HTTPError as error:
             await refuse(send, error.status_code, error.description or error.title)
         finally:
             receive_in_time.close()
 
 
-class _InTime:
-    """The `receive` of one request, until its body is there; once that took too long it raises HTTP 408.
+class _ReceiveInTime:
+    """The ASGI `receive` of one request, which raises HTTP 408 when the body takes too long.
 
-    One timer a request: asyncio.timeout around each `receive` costs a tenth of what a whole push does.
+    One timer per request: asyncio.timeout around each `receive` costs a tenth of a whole push.
     """
 
     __slots__ = ("_is_late", "_is_waiting", "_receive", "_seconds", "_task", "_timer")
@@ -68,7 +68,7 @@ class _InTime:
         self._task = asyncio.current_task()
         self._is_late = False
         self._is_waiting = False
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     async def __call__(self) -> Any:
         if self._is_late:
@@ -89,7 +89,7 @@ class _InTime:
     def close(self) -> None:
         self._timer.cancel()
 
-    def _give_up(self) -> None:
+    def _expire(self) -> None:
         self._is_late = True
         if self._is_waiting and self._task is not None:
             self._task.cancel()
@@ -99,8 +99,8 @@ class _InTime:
 
 
 async def refuse(send: Send, status: int, desc: str) -> None:
-    """Answer in place of an application that cannot, and close the connection."""
-    body = msgspec.json.encode({"result": status, "desc": desc})
+    """Answer a transport error without an application, and close the connection."""
+    body = msgspec.json.encode(TransportError(result=status, desc=desc))
     headers = [
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),

@@ -1,8 +1,8 @@
-"""The canonical text of a request: what its sender signed.
+"""The canonical text of a request, over which its sign is computed.
 
-The request without its sign, keys in dictionary order (by code point) at every level, compact, characters beyond ASCII
-as they are, and every number as it was written: `1.50` stays `1.50`. To keep numbers, the parser turns each into a
-string that begins with half of a surrogate pair, which no accepted text contains; at the end its quotes are taken off.
+It is the request without its sign, as compact JSON: keys sorted by code point at every level, characters beyond ASCII
+unescaped, and every number as the request wrote it (`1.50` stays `1.50`). To preserve numbers, the parser turns each
+into a string that begins with a lone surrogate, which no accepted text contains; `text_of` takes its quotes off.
 """
 
 import json
@@ -19,7 +19,7 @@ _split_at_numbers = re.compile(f'"{_NUMBER}([^"]*)"').split
 
 
 class SignedRequest(NamedTuple):
-    """A body that is a JSON object. `text` is its canonical text, `sign` what its sender says the sign is."""
+    """A body that is a JSON object. `text`: its canonical text; `sign`: the sign in the request, not yet verified."""
 
     raw: bytes
     fields: Mapping[str, Any]
@@ -28,7 +28,7 @@ class SignedRequest(NamedTuple):
 
 
 def read(raw: bytes) -> SignedRequest:
-    """Parse a signed body. InputError: no JSON object, a key twice, NaN, nested too deep, no sign, ..."""
+    """Parse a signed body. InputError: no JSON object, a repeated key, NaN, nested too deep, no sign."""
     fields = parse(raw)
     if fields.get("sign") is None:
         raise InputError("sign is missing")
@@ -39,14 +39,14 @@ def read(raw: bytes) -> SignedRequest:
 
 
 def canonical_text(raw: bytes) -> str:
-    """What is signed of a body, with or without a sign in it."""
+    """Return the canonical text of a body, with or without a sign in it."""
     fields = parse(raw)
     fields.pop("sign", None)
     return text_of(fields)
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """The object in the body, with numbers that only `text_of` and `number_or_text` understand."""
+    """Parse the object in the body. Its numbers are marked strings that `text_of` and `number_or_text` read."""
     try:
         if _SURROGATE_ESCAPE.search(raw):
             _refuse_lone_surrogates(raw)
@@ -69,7 +69,7 @@ def text_of(fields: Mapping[str, Any]) -> str:
 
 
 def number_or_text(value: object) -> str | None:
-    """A string as it is, a number as it was written; None for anything else."""
+    """Return a string unchanged and a number as it was written; None for any other value."""
     return value.removeprefix(_NUMBER) if isinstance(value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Numbers that the legacy interfaces take as strings of digits too."""
+"""Numbers of the legacy interfaces, which accept strings of digits as well."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -14,10 +14,10 @@ Period = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
 
 
 def number(kind: Any, given: int | str | None, at: str) -> int | None:
-    """The number, whose bounds are those of the type `kind` however it was written. InputError: out of bounds."""
+    """Return the number. The bounds of the type `kind` hold for digit strings too. InputError: out of bounds."""
     return convert(kind, int(given), at) if isinstance(given, str) else given
 
 
 def numbers(kind: Any, given: Sequence[int | str], at: str) -> list[int]:
-    """As `number`, for each entry of a list."""
+    """Return each entry of a list as `number` does."""
     return [found for index, each in enumerate(given) if (found := number(kind, each, f"{at}[{index}]")) is not None]

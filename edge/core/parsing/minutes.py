@@ -1,4 +1,4 @@
-"""Moments as the interface writes them: `%Y-%m-%d %H:%M`, in the service's zone."""
+"""Times in requests: `%Y-%m-%d %H:%M` in the service's time zone."""
 
 import re
 from datetime import datetime
@@ -11,7 +11,7 @@ _MINUTE = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", re.ASCII)
 
 
 def minute_ms(text: str, zone: ZoneInfo, at: str) -> int:
-    """Milliseconds since 1970. InputError: not in that form, or no such day or time."""
+    """Return milliseconds since 1970. InputError: another format, or no such day or time."""
     try:
         moment = datetime.strptime(text if _MINUTE.fullmatch(text) else "", "%Y-%m-%d %H:%M").replace(tzinfo=zone)
         return int(moment.timestamp()) * 1000

@@ -4,7 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from edge.core.parsing.fields import described
 from edge.core.parsing.regions import REGIONS
+from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import decode
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -17,9 +19,10 @@ from protos.push.v1.push_pb2 import (
 )
 from services.runtime.errors import InputError
 
+OpenCount = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Texts = Annotated[list[Text], msgspec.Meta(min_length=1)]
-Opens = Annotated[dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]], msgspec.Meta(min_length=1)]
+Opens = Annotated[dict[str, OpenCount], msgspec.Meta(min_length=1)]
 Pairs = Annotated[dict[Text, Text | Texts], msgspec.Meta(min_length=1)]
 PairLists = Annotated[list[Pairs], msgspec.Meta(min_length=1)]
 
@@ -40,31 +43,55 @@ _ATTRIBUTES = {
 }
 _DAYS = (1, 7, 30, 90)
 
+_Region = Annotated[str, msgspec.Meta(extra_json_schema={"enum": sorted(REGIONS)})]
+_Regions = Annotated[Texts | None, Shown(Annotated[list[_Region], msgspec.Meta(min_length=1)] | None)]
+_Comparison = Annotated[str, msgspec.Meta(extra_json_schema={"enum": [">", "<", ">=", "<=", "="]})]
+_Comparisons = Annotated[
+    Opens | None, Shown(Annotated[dict[_Comparison, OpenCount], msgspec.Meta(min_length=1)] | None)
+]
 
-class OptFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    locate: Texts | None = None
-    locate_not: Texts | None = None
-    osversion: Texts | None = None
-    osversion_not: Texts | None = None
-    appversion: Texts | None = None
-    appversion_not: Texts | None = None
-    channel: Texts | None = None
-    channel_not: Texts | None = None
-    phone: Texts | None = None
-    phone_not: Texts | None = None
-    operator: Texts | None = None
-    operator_not: Texts | None = None
-    model: PairLists | Pairs | None = None
-    model_not: PairLists | Pairs | None = None
-    activity_1: Opens | None = None
-    activity_7: Opens | None = None
-    activity_30: Opens | None = None
-    activity_90: Opens | None = None
+
+def _opens(days: int, example: dict[str, int]) -> msgspec.Meta:
+    return described(f"Number of app opens in {days} days, today included, compared with numbers.", example)
+
+
+class PositiveOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options that every interface has: no negated ones, and no models."""
+
+    locate: Annotated[_Regions, described("Regions.", ["北京市"])] = None
+    osversion: Annotated[Texts | None, described("Versions of the operating system.", ["14"])] = None
+    appversion: Annotated[Texts | None, described("Versions of the app.", ["2.1"])] = None
+    channel: Annotated[Texts | None, described("Channels that the app was installed from.", ["store"])] = None
+    phone: Annotated[Texts | None, described("Brands.", ["brand"])] = None
+    operator: Annotated[Texts | None, described("Carriers: cm, ct, cu, or another carrier's own name.", ["cm"])] = None
+    activity_1: Annotated[_Comparisons, _opens(1, {">=": 1})] = None
+    activity_7: Annotated[_Comparisons, _opens(7, {">": 2, "<": 50})] = None
+    activity_30: Annotated[_Comparisons, _opens(30, {"<=": 100})] = None
+    activity_90: Annotated[_Comparisons, _opens(90, {"=": 60})] = None
+
+
+class DeviceFilter(PositiveOptions, frozen=True, forbid_unknown_fields=True):
+    locate_not: Annotated[_Regions, described("All regions except these.", ["西藏自治区"])] = None
+    osversion_not: Annotated[Texts | None, described("Devices with any other value.", ["9"])] = None
+    appversion_not: Annotated[Texts | None, described("Devices with any other value.", ["1.0"])] = None
+    channel_not: Annotated[Texts | None, described("Devices with any other value.", ["test"])] = None
+    phone_not: Annotated[Texts | None, described("All brands except these.", ["other"])] = None
+    operator_not: Annotated[Texts | None, described("All carriers except these.", ["ct"])] = None
+    model: Annotated[
+        PairLists | Pairs | None,
+        described(
+            "Models by brand: an object from brand to a model or a list of models, or a list of such objects.",
+            {"brand": ["one", "two"]},
+        ),
+    ] = None
+    model_not: Annotated[
+        PairLists | Pairs | None, described("As model: all models except these.", [{"brand": "old"}])
+    ] = None
 
 
 def read(raw: msgspec.Raw, at: str) -> Filter:
-    """The filter in a request; `at` is its place there. InputError: no option, an unknown one, or a wrong value."""
-    options: OptFilter = decode(OptFilter, raw, at)
+    """Decode the filter; `at` is its path in the request. InputError: no option, an unknown one, or a wrong value."""
+    options: DeviceFilter = decode(DeviceFilter, raw, at)
     if all(getattr(options, name) is None for name in options.__struct_fields__):
         raise InputError(f"{at} must name at least one option")
     _check_regions(options, at)
@@ -73,22 +100,22 @@ def read(raw: msgspec.Raw, at: str) -> Filter:
             AttributeClause(attribute=attribute, values=values, negated=negated)
             for name, attribute in _ATTRIBUTES.items()
             for negated in (False, True)
-            if (values := _option(options, name, negated))
+            if (values := _value(options, name, negated))
         ],
         models=[
             ModelClause(pairs=_pairs(pairs), negated=negated)
             for negated in (False, True)
-            if (pairs := _option(options, "model", negated))
+            if (pairs := _value(options, "model", negated))
         ],
         activity=[clause for days in _DAYS for clause in _activity(options, days, at)],
     )
 
 
-def _option(options: OptFilter, name: str, negated: bool) -> Any:
+def _value(options: DeviceFilter, name: str, negated: bool) -> Any:
     return getattr(options, f"{name}_not" if negated else name)
 
 
-def _check_regions(options: OptFilter, at: str) -> None:
+def _check_regions(options: DeviceFilter, at: str) -> None:
     for name in ("locate", "locate_not"):
         for index, region in enumerate(getattr(options, name) or ()):
             if region not in REGIONS:
@@ -105,7 +132,7 @@ def _pairs(given: PairLists | Pairs) -> list[BrandModel]:
     ]
 
 
-def _activity(options: OptFilter, days: int, at: str) -> list[ActivityClause]:
+def _activity(options: DeviceFilter, days: int, at: str) -> list[ActivityClause]:
     compared: Opens = getattr(options, f"activity_{days}") or {}
     for operator in compared:
         if operator not in _COMPARISONS:

@@ -1,4 +1,4 @@
-"""The regions a filter may name."""
+"""The regions that a device filter may name."""
 
 REGIONS = frozenset(
     {

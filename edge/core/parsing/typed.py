@@ -1,4 +1,4 @@
-"""JSON into types, with errors that name the field by its path."""
+"""Decodes JSON into types, with errors that name the field by its path."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ import msgspec.inspect
 from services.runtime.errors import InputError
 
 ABSENT = msgspec.Raw(b"null")
-"""The default of a field that is decoded later, or not at all."""
+"""Default of a field that is decoded later."""
 
 _WORDS = {
     "int": "an integer",
@@ -37,7 +37,7 @@ _EXPECTED = re.compile(r"Expected `([^`]+)`")
 
 
 def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
-    """Decode JSON; `at` is where it stood in the request. InputError names the first field that does not fit."""
+    """Decode JSON; `at` is its path in the request. InputError names the first field that does not fit the type."""
     try:
         return _decoder(kind).decode(raw)
     except msgspec.ValidationError as error:
@@ -47,7 +47,7 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
 
 
 def convert(kind: Any, value: object, at: str) -> Any:
-    """As `decode`, for what is decoded already."""
+    """Convert a decoded JSON value as `decode` does."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -55,7 +55,7 @@ def convert(kind: Any, value: object, at: str) -> Any:
 
 
 def _problem(error: msgspec.ValidationError, kind: Any, at: str) -> str:
-    """One sentence that begins with the field's path."""
+    """Return the error as one sentence that begins with the field's path."""
     text, _, path = str(error).partition(" - at `$")
     path = path.rstrip("`")
     place = (at + path).lstrip(".")
@@ -71,7 +71,7 @@ def _problem(error: msgspec.ValidationError, kind: Any, at: str) -> str:
 
 
 def _bounds(kind: Any, path: str) -> msgspec.inspect.IntType | None:
-    """The integer type with bounds that stands at the path."""
+    """Return the bounded integer type at the path, if there is one."""
     found = _members(msgspec.inspect.type_info(kind))
     for name, _ in _STEP.findall(path):
         found = [member for parent in found for child in _children(parent, name) for member in _members(child)]
@@ -79,11 +79,16 @@ def _bounds(kind: Any, path: str) -> msgspec.inspect.IntType | None:
 
 
 def _members(kind: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
-    return list(kind.types) if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    """Return the members of a union, or the type itself, without descriptions around them."""
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _members(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return [member for each in kind.types for member in _members(each)]
+    return [kind]
 
 
 def _children(kind: msgspec.inspect.Type, name: str) -> list[msgspec.inspect.Type]:
-    """What a step leads to: the field of that name, or the entries where there is no name."""
+    """Return the type one step down the path: the field of that name, or the entries where the name is empty."""
     match kind:
         case msgspec.inspect.StructType(fields=fields):
             return [field.type for field in fields if field.encode_name == name]

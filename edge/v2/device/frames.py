@@ -1,4 +1,4 @@
-"""The devices' door over HTTP: the frames of the device protocol, for devices that hold no connection (iOS)."""
+"""The device protocol over HTTP, for devices without a connection to the gateway (iOS)."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ from services.runtime.log.topics import partition_of
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A device that proved who it is, and what its records carry."""
+    """An authenticated device, and the origin that its records carry."""
 
     appkey: str
     token: str
@@ -26,8 +26,8 @@ class Caller(msgspec.Struct, frozen=True):
     origin: Origin
 
 
-class DeviceDoor:
-    """Answers one frame: a welcome, an ok, or the error tree."""
+class FrameHandler:
+    """Executes one frame and answers it with a welcome, an ok or the device's record."""
 
     def __init__(self, context: RoleContext, writer: CommandWriter, targets: AudienceResolver, partitions: int) -> None:
         self._context = context
@@ -36,13 +36,16 @@ class DeviceDoor:
         self._partitions = partitions
 
     async def answer(self, payload: bytes, origin: Origin) -> protocol.Answer:
-        """InputError: no frame, or one that needs a connection. SignError: unknown app, or not the token's key."""
-        who = protocol.credentials(payload)
+        """Execute a frame and return the answer.
+
+        InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key.
+        """
+        credentials = protocol.credentials(payload)
         frame = protocol.decode(payload)
-        app = await self._app(who.app)
+        app = await self._app(credentials.app)
         if isinstance(frame, protocol.Hello):
             return await self._hello(app, frame, origin)
-        caller = self._caller(app, who, origin)
+        caller = self._caller(app, credentials, origin)
         match frame:
             case protocol.Ack() | protocol.Report() | protocol.Ping():
                 raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
@@ -64,20 +67,19 @@ class DeviceDoor:
             raise SignError("unauthorized")
         return app
 
-    def _caller(self, app: App, who: protocol.Credentials, origin: Origin) -> Caller:
-        number = None
-        if who.token and who.key:
-            number = self._context.keys.device_number(app.appkey, who.token, who.key)
-        if number is None or not who.token or self._is_revoked(app.appkey, who.token, number):
+    def _caller(self, app: App, credentials: protocol.Credentials, origin: Origin) -> Caller:
+        token, key = credentials.token, credentials.key
+        number = self._context.keys.device_number(app.appkey, token, key) if token and key else None
+        if number is None or not token or self._is_revoked(app.appkey, token, number):
             raise SignError("unauthorized")
-        return Caller(app.appkey, who.token, number, origin)
+        return Caller(app.appkey, token, number, origin)
 
     def _is_revoked(self, appkey: str, token: str, number: int) -> bool:
         partition = partition_of(device_key(appkey, token), self._partitions)
         return self._context.apps.is_revoked(appkey, partition, number)
 
     async def _hello(self, app: App, hello: protocol.Hello, origin: Origin) -> protocol.Welcome:
-        """Register, or greet a device that is known. An iOS token is Apple's and needs no key."""
+        """Register a new device, or welcome a known one. An iOS token comes from Apple and needs no key."""
         is_ios = app.platform == Platform.PLATFORM_IOS
         if is_ios and not hello.token:
             raise InputError("input error: token is missing: it is the one that APNs gave")

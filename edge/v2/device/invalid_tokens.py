@@ -1,4 +1,4 @@
-"""iOS tokens that Apple said are of no use any more."""
+"""iOS tokens that Apple reported as invalid."""
 
 import asyncio
 import heapq
@@ -10,19 +10,19 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc.peers import Peers
 
 MAX_INVALID_TOKENS = 100_000
-"""So many of an app are listed, those found invalid last."""
+"""Limit of tokens listed per app; the newest are listed."""
 
 _PAGE = 5000
 
 
 class InvalidTokens:
-    """Asks every registry instance, page by page."""
+    """Lists invalid tokens from every registry instance, page by page."""
 
     def __init__(self, peers: Peers) -> None:
         self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
 
     async def of(self, appkey: str) -> list[str]:
-        """The app's invalid tokens, found last first."""
+        """Return the app's invalid tokens, newest first."""
         pages = await asyncio.gather(*(self._of_instance(index, appkey) for index in range(len(self._registries))))
         merged = heapq.merge(*pages, key=lambda invalid: (-invalid.removed_ms, invalid.token))
         return [invalid.token for invalid in itertools.islice(merged, MAX_INVALID_TOKENS)]

@@ -1,32 +1,37 @@
-"""What happens when an Android notification is clicked: click_action and the click_param that belongs to it."""
+"""The click on an Android notification: click_action and its click_param."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from edge.core.parsing.fields import NotEmpty, ZeroOrOne, described
 from edge.core.parsing.typed import ABSENT, convert, decode
 from services.runtime.errors import InputError
 
-Given = Annotated[str, msgspec.Meta(min_length=1)]
 Tip = Annotated[str, msgspec.Meta(max_length=10)]
 Title = Annotated[str, msgspec.Meta(max_length=15)]
 Summary = Annotated[str, msgspec.Meta(max_length=100)]
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=60)]
-Flag = Literal[0, 1]
 
 LAST_ACTION = 7
-_PLAIN = (0, 1)
-_TEXT = (2, 3)
+_WITHOUT_PARAM = (0, 1)
+_WITH_TEXT = (2, 3)
+
+
+_Picture = Annotated[NotEmpty, described("The picture, at most 500 KB.", "https://example.org/p.png")]
+_PictureLink = Annotated[str | None, described("The picture's link target.", "https://example.org/")]
+_TipUrl = Annotated[str | None, described("The tip's link target.", "https://example.org/tip")]
+_OnWifiOnly = Annotated[ZeroOrOne, described("1: download over Wi-Fi only.", 1)]
 
 
 class LandingPage(msgspec.Struct, frozen=True, rename="kebab"):
-    picture_addr: Given
-    picture_hyperlink: str | None = None
-    jump_button: Flag = 0
-    jump_seconds: Seconds | None = None
-    tip_content: Tip | None = None
-    tip_url: str | None = None
-    download_condition: Flag = 0
+    picture_addr: _Picture
+    picture_hyperlink: _PictureLink = None
+    jump_button: Annotated[ZeroOrOne, described("1 adds a button that skips the page.", 1)] = 0
+    jump_seconds: Annotated[Seconds | None, described("The page closes by itself after this many seconds.", 5)] = None
+    tip_content: Annotated[Tip | None, described("A tip; needs tip-url.", "More")] = None
+    tip_url: _TipUrl = None
+    download_condition: _OnWifiOnly = 0
 
     def check(self, at: str) -> None:
         if self.tip_content and not self.tip_url:
@@ -34,13 +39,13 @@ class LandingPage(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class PopUp(msgspec.Struct, frozen=True, rename="kebab"):
-    popup_mode: Literal[1, 2]
-    picture_addr: Given
-    title: Title | None = None
-    picture_hyperlink: str | None = None
-    tip_content: Tip | None = None
-    tip_url: str | None = None
-    download_condition: Flag = 0
+    popup_mode: Annotated[Literal[1, 2], described("1 a single picture, 2 picture and text with a title.", 2)]
+    picture_addr: _Picture
+    title: Annotated[Title | None, described("Required in mode 2.", "Sale")] = None
+    picture_hyperlink: _PictureLink = None
+    tip_content: Annotated[Tip | None, described("A tip.", "More")] = None
+    tip_url: _TipUrl = None
+    download_condition: Annotated[ZeroOrOne, described("1: download over Wi-Fi only.", 0)] = 0
 
     def check(self, at: str) -> None:
         if self.popup_mode == 2 and not self.title:
@@ -48,17 +53,17 @@ class PopUp(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Article(msgspec.Struct, frozen=True, rename="kebab"):
-    title: Title | None = None
-    picture_addr: str | None = None
-    text_abstract: Summary | None = None
-    text_detail: str | None = None
+    title: Annotated[Title | None, described("The title.", "One")] = None
+    picture_addr: Annotated[str | None, described("The picture, at most 500 KB.", "https://example.org/1.png")] = None
+    text_abstract: Annotated[Summary | None, described("A summary; required in mode 1.", "In short")] = None
+    text_detail: Annotated[str | None, described("The text.", "At length")] = None
 
 
 class InformationFlow(msgspec.Struct, frozen=True, rename="kebab"):
-    flow_mode: Literal[1, 2]
-    information: Annotated[list[Article], msgspec.Meta(min_length=2, max_length=7)]
-    top_title: Title | None = None
-    download_condition: Flag = 0
+    flow_mode: Annotated[Literal[1, 2], described("1 single article, 2 several.", 1)]
+    information: Annotated[list[Article], msgspec.Meta(min_length=2, max_length=7), described("The entries.")]
+    top_title: Annotated[Title | None, described("The title above all entries.", "Today")] = None
+    download_condition: _OnWifiOnly = 0
 
     def check(self, at: str) -> None:
         for index, article in enumerate(self.information):
@@ -67,7 +72,7 @@ class InformationFlow(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class RichMedia(msgspec.Struct, frozen=True):
-    url: Given
+    url: Annotated[NotEmpty, described("The rich-media URL.", "https://example.org/rich")]
 
     def check(self, at: str) -> None:
         """Nothing more to check."""
@@ -82,20 +87,20 @@ _BY_ACTION: dict[int, type[LandingPage | PopUp | InformationFlow | RichMedia]] =
 
 
 def click_param_json(action: int, raw: msgspec.Raw, at: str) -> str:
-    """The JSON text of click_param as devices get it, "" where the action has none. InputError names the field."""
-    if action in _PLAIN:
+    """Return click_param as the JSON text for devices, "" for an action without one. InputError names the field."""
+    if action in _WITHOUT_PARAM:
         return ""
     if raw == ABSENT:
         raise InputError(f"{at} is missing: click_action {action} needs it")
-    if action in _TEXT:
-        return msgspec.json.encode(decode(Given, raw, at)).decode()
+    if action in _WITH_TEXT:
+        return msgspec.json.encode(decode(NotEmpty, raw, at)).decode()
     param = _with_hyphens(decode(dict[str, Any], raw, at))
     convert(_BY_ACTION[action], param, at).check(at)
     return msgspec.json.encode(param).decode()
 
 
 def _with_hyphens(param: dict[str, Any]) -> dict[str, Any]:
-    """Samples in the field write `picture_addr` where all other keys have hyphens."""
+    """Accept `picture_addr`, which client samples write although all other keys have hyphens."""
     if "picture_addr" in param:
         param.setdefault("picture-addr", param.pop("picture_addr"))
     return param

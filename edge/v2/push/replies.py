@@ -1,123 +1,107 @@
-"""Answers of the v2 interface."""
+"""Answers of POST /v2/push."""
 
-import datetime
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
-from zoneinfo import ZoneInfo
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from edge.core.push import Push, Receipt
-from edge.core.signature import AppRef
-from edge.v2.apps import NamedApps
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from edge.core.answers import Content, Reply
+from edge.core.parsing.fields import Count, MessageId, Text, described
+from edge.core.parsing.shown import Shown
+from edge.core.push import AppPush, PushResult
 from edge.v2.push.requests import PushOrder
-from edge.v2.tags.string_tags import MAX_DEVICE_STAGS, AppTokens, Outcome, StagsByToken
+from edge.v2.replies import TOKEN_NOT_FOUND
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
-from protos.scheduling.v1.scheduling_pb2 import (
-    TASK_STATUS_CANCELLED,
-    TASK_STATUS_SENT,
-    TASK_STATUS_UNSENT,
-    Task,
-    TaskStatus,
-)
 
-Content = dict[str, Any]
 _BY_ALIAS = (3, 4)
 _BY_TOKEN = 5
-_STATUS: Mapping["TaskStatus.ValueType", str] = MappingProxyType(
-    {TASK_STATUS_UNSENT: "unsend", TASK_STATUS_SENT: "send", TASK_STATUS_CANCELLED: "cancel"}
-)
-_NOT_FOUND = {"result": 401, "desc": "token not found"}
+_Accepted = Annotated[Literal[0], described("Accepted, and durable.")]
+_TaskKey = Annotated[str | UnsetType, described("The key of a timed push.")]
 
 
-def push_reply(order: PushOrder, receipts: Sequence[Receipt], task_key: str = "") -> Content:
-    """One platform: its entry. Both: an entry under each name, a list where the iOS apps were given as one."""
-    key = {"task_key": task_key} if task_key else {}
-    pairs = list(zip(order.pushes, receipts, strict=True))
-    android = [_entry(order, push, receipt) | key for push, receipt in pairs if _is_android(push)]
-    ios = [_entry(order, push, receipt) | key for push, receipt in pairs if not _is_android(push)]
+class FailedToken(Reply, frozen=True):
+    msgid: Annotated[MessageId, described("The message id reserved for this entry.")]
+    result: Annotated[Literal[401], described("Always 401.")]
+    pos: Annotated[Count, described("Position in the list, from 0.")]
+    token: Annotated[str, described("The token.")]
+    desc: Annotated[str, described(TOKEN_NOT_FOUND)]
+
+
+class Sent(Reply, frozen=True):
+    """The outcome of the push to one app."""
+
+    result: _Accepted
+    desc: Text
+    id: Annotated[MessageId, described("The message id. An entry of a token list has its own: this plus its position.")]
+    not_found: Annotated[list[str] | UnsetType, described("Aliases without a device; with userScope 3 and 4.")] = UNSET
+    details: Annotated[list[FailedToken] | UnsetType, described("Tokens that failed; with userScope 5 on Android.")] = (
+        UNSET
+    )
+    task_key: _TaskKey = UNSET
+
+
+class NotSent(Reply, frozen=True):
+    """The only token that was named for this app is unknown."""
+
+    result: Annotated[Literal[401], described("Always 401.")]
+    desc: Annotated[str, described(TOKEN_NOT_FOUND)]
+    task_key: _TaskKey = UNSET
+
+
+_Outcome = Annotated[Any, Shown(Sent, NotSent)]
+
+
+class SentToApps(Sent, frozen=True, kw_only=True):
+    """The answer when the iOS apps are a list and there is no Android app."""
+
+    ios: Annotated[list[_Outcome], described("One entry for each app.")]
+
+
+class SentToPlatforms(Reply, frozen=True):
+    """The answer when the push goes to both platforms; `ios` is a list when the request lists the iOS apps."""
+
+    result: _Accepted
+    android: Annotated[_Outcome, described("The outcome on Android.")]
+    ios: Annotated[Any, Shown(Sent, NotSent, list[_Outcome]), described("The outcome on iOS.")]
+    task_key: Annotated[str | UnsetType, described("The key of a timed push; one key for both platforms.")] = UNSET
+
+
+def push_reply(order: PushOrder, results: Sequence[PushResult], task_key: str = "") -> Reply | Content:
+    """Answer a push to one platform with its entry, a push to both with an entry under the name of each.
+
+    A list of iOS apps is answered with a list.
+    """
+    key = task_key or UNSET
+    pairs = list(zip(order.pushes, results, strict=True))
+    android = [_entry(order, push, result, key) for push, result in pairs if _is_android(push)]
+    ios = [_entry(order, push, result, key) for push, result in pairs if not _is_android(push)]
     if android and ios:
-        return {"result": 0, "android": android[0], "ios": ios if order.ios_listed else ios[0]} | key
+        return SentToPlatforms(result=0, android=android[0], ios=ios if order.ios_listed else ios[0], task_key=key)
     if android or not order.ios_listed:
         return (android or ios)[0]
-    sent = next((entry for entry in ios if entry["result"] == 0), ios[0])
-    return sent | {"ios": ios}
+    sent = next((entry for entry in ios if isinstance(entry, Sent)), None)
+    if sent is None:
+        return {**msgspec.to_builtins(ios[0]), "ios": ios}
+    return SentToApps(**msgspec.structs.asdict(sent), ios=ios)
 
 
-def _is_android(push: Push) -> bool:
+def _is_android(push: AppPush) -> bool:
     return push.app.platform == PLATFORM_ANDROID
 
 
-def _entry(order: PushOrder, push: Push, receipt: Receipt) -> Content:
-    if not receipt.msgid:
-        return dict(_NOT_FOUND)
-    entry: Content = {"result": 0, "desc": "send ok", "id": receipt.msgid}
+def _entry(order: PushOrder, push: AppPush, result: PushResult, task_key: str | UnsetType) -> Sent | NotSent:
+    if not result.msgid:
+        return NotSent(result=401, desc=TOKEN_NOT_FOUND, task_key=task_key)
+    not_found: list[str] | UnsetType = UNSET
+    details: list[FailedToken] | UnsetType = UNSET
     if order.scope in _BY_ALIAS:
-        entry["not_found"] = list(receipt.not_found)
+        not_found = list(result.unknown_aliases)
     elif order.scope == _BY_TOKEN and _is_android(push):
         tokens = push.audience.tokens.tokens
-        entry["details"] = [_failed(receipt.msgid, position, tokens[position]) for position in receipt.unknown]
-    return entry
+        details = [_failed(result.msgid, position, tokens[position]) for position in result.unknown_tokens]
+    return Sent(result=0, desc="send ok", id=result.msgid, not_found=not_found, details=details, task_key=task_key)
 
 
-def _failed(msgid: int, position: int, token: str) -> Content:
-    """A token that got nothing; `pos` counts from 0 in the request's list."""
-    return {"msgid": msgid + position, "result": 401, "pos": position, "token": token, "desc": "token not found"}
-
-
-def task_record(task: Task, appkeys: Collection[str], zone: ZoneInfo) -> Content:
-    """A task as its apps see it: the content is the one that the first of these apps' devices get."""
-    push = next(push for push in task.pushes if push.appkey in appkeys)
-    return {
-        "TaskKey": task.task_key,
-        "CreateTime": time_text(task.created_ms, zone),
-        "SendTime": time_text(task.due_ms, zone),
-        "MsgContent": push.message.content,
-        "Status": _STATUS[task.status],
-    }
-
-
-def time_text(moment_ms: int, zone: ZoneInfo) -> str:
-    return datetime.datetime.fromtimestamp(moment_ms // 1000, zone).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def change_reply(
-    apps: NamedApps, wanted: Sequence[tuple[AppRef, StagsByToken]], outcomes: Sequence[Sequence[Outcome]], done: str
-) -> Content:
-    """What became of the string tags of each device, in the order of the request."""
-    details = [
-        [_changed(token, outcome, done) for token, outcome in zip(by_token, of_app, strict=True)]
-        for (_, by_token), of_app in zip(wanted, outcomes, strict=True)
-    ]
-    return device_reply(apps, details, done)
-
-
-def _changed(token: str, outcome: Outcome, done: str) -> Content:
-    match outcome:
-        case Outcome.DONE:
-            return {"token": token, "result": 0, "desc": done}
-        case Outcome.UNKNOWN:
-            return {"token": token, **_NOT_FOUND}
-        case Outcome.FULL:
-            return {
-                "token": token,
-                "result": 400,
-                "desc": f"input error: a device has at most {MAX_DEVICE_STAGS} stags",
-            }
-
-
-def info_entries(asked: AppTokens, known: Mapping[str, Sequence[str]]) -> list[Content]:
-    """The string tags of each device, in the order asked."""
-    return [
-        {"token": token, "result": 0, "desc": "ok", "infolist": list(known[token])}
-        if token in known
-        else {"token": token, **_NOT_FOUND, "infolist": []}
-        for token in asked.tokens
-    ]
-
-
-def device_reply(apps: NamedApps, details: Iterable[list[Content]], desc: str) -> Content:
-    """One app: `detailsinfo` at the top. A list of apps: under each appkey."""
-    parts = [{"result": 0, "desc": desc, "detailsinfo": entries} for entries in details]
-    if not apps.listed:
-        return parts[0]
-    return {"result": 0, "desc": desc} | dict(zip(apps.appkeys, parts, strict=True))
+def _failed(msgid: int, position: int, token: str) -> FailedToken:
+    return FailedToken(msgid=msgid + position, result=401, pos=position, token=token, desc=TOKEN_NOT_FOUND)

@@ -1,4 +1,4 @@
-"""Requests of the v2 interface: JSON into what the core understands, every rule checked. InputError names the field."""
+"""Parses POST /v2/push and checks every rule. InputError names the field."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
@@ -6,13 +6,15 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from edge.core.parsing.fields import APNS_LIMIT, Minute, Sign, described
 from edge.core.parsing.minutes import minute_ms
-from edge.core.parsing.typed import decode
-from edge.core.push import Push
+from edge.core.parsing.shown import Shown
+from edge.core.parsing.typed import ABSENT, decode
+from edge.core.push import AppPush
 from edge.core.signature import AppRef
-from edge.v2.apps import PushApps
+from edge.v2.apps import SIGN_BY_PLATFORM, PushApps
 from edge.v2.push.style import MsgStyle, android_message, ios_message
-from edge.v2.push.targets import SendTo, Target, targets
+from edge.v2.push.targets import SendTo, app_audiences
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from services.runtime.errors import InputError
@@ -22,25 +24,49 @@ MAX_AHEAD_S = 365 * 86_400
 
 
 class Option(msgspec.Struct, frozen=True):
-    period: Annotated[int, msgspec.Meta(ge=0, le=MAX_PERIOD_S)] | None = None
-    qps: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None = None
-    timed: Literal[0, 1, 2] | None = None
-    send_time: msgspec.Raw = msgspec.Raw(b"null")
-    send_time_interval: msgspec.Raw = msgspec.Raw(b"null")
+    period: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=MAX_PERIOD_S)] | None,
+        described("Time to live for devices that are offline, seconds; absent or 0: the app's own setting.", 86400),
+    ] = None
+    qps: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None,
+        described("Messages per second; absent or 0: no limit.", 500),
+    ] = None
+    timed: Annotated[
+        Literal[0, 1, 2] | None, described("0 (default) now, 1 at send_time, 2 after send_time_interval.", 0)
+    ] = None
+    send_time: Annotated[
+        msgspec.Raw,
+        Shown(Minute | None),
+        described("A minute in the service's time zone, within 365 days; with timed 1."),
+    ] = ABSENT
+    send_time_interval: Annotated[
+        msgspec.Raw,
+        Shown(Annotated[int, msgspec.Meta(ge=1, le=MAX_AHEAD_S)] | None),
+        described("Seconds from now; with timed 2."),
+    ] = ABSENT
 
 
-class PushBody(msgspec.Struct, frozen=True):
-    send_to: SendTo = msgspec.field(name="sendTo")
-    style: MsgStyle = msgspec.field(name="msgStyle")
-    option: Option | None = None
-    extra: str | None = None
+class PushRequest(msgspec.Struct, frozen=True):
+    send_to: Annotated[SendTo, described("The audience.")] = msgspec.field(name="sendTo")
+    style: Annotated[MsgStyle, described(f"The notification, or the message for the app. {APNS_LIMIT}")] = (
+        msgspec.field(name="msgStyle")
+    )
+    option: Annotated[Option | None, described("Speed, time to live and time of sending.")] = None
+    extra: Annotated[str | None, described("Free text that is sent along.", "campaign-7")] = None
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """The field that authentication reads, beside sendTo.appkey."""
+
+    sign: Annotated[Sign, SIGN_BY_PLATFORM]
 
 
 class PushOrder(NamedTuple):
-    """What a request asks for: `pushes` Android first, then one for each iOS app. `due_ms` None: at once."""
+    """The pushes of a request: Android first, then one for each iOS app. `due_ms` None: sent at once."""
 
     scope: int
-    pushes: list[Push]
+    pushes: list[AppPush]
     ios_listed: bool
     due_ms: int | None
 
@@ -48,28 +74,29 @@ class PushOrder(NamedTuple):
 def push_order(
     raw: bytes, apps: PushApps, default_period_s: Callable[[AppRef], int], now_ms: int, zone: ZoneInfo
 ) -> PushOrder:
-    """Read POST /v2/push. A `period` that is absent or 0 is the app's own."""
-    body: PushBody = decode(PushBody, raw)
+    """Parse POST /v2/push. A `period` that is absent or 0 is the app's own."""
+    body: PushRequest = decode(PushRequest, raw)
     option = body.option or Option()
     scope = body.send_to.user_scope
-    found = targets(body.send_to, apps)
-    messages = {platform: _message(platform, body) for platform in dict.fromkeys(t.app.platform for t in found)}
+    audiences = app_audiences(body.send_to, apps)
+    platforms = dict.fromkeys(of_app.app.platform for of_app in audiences)
+    messages = {platform: _message(platform, body) for platform in platforms}
     pushes = [
-        Push(
-            app=target.app,
+        AppPush(
+            app=of_app.app,
             kind=_kind(scope),
-            audience=target.audience,
-            message=messages[target.app.platform],
-            period_s=option.period or default_period_s(target.app),
+            audience=of_app.audience,
+            message=messages[of_app.app.platform],
+            period_s=option.period or default_period_s(of_app.app),
             qps=option.qps or 0,
-            must_exist=_must_exist(target),
+            must_exist=of_app.is_single_token and of_app.app.platform == PLATFORM_IOS,
         )
-        for target in found
+        for of_app in audiences
     ]
     return PushOrder(scope, pushes, apps.ios_listed, _due_ms(option, now_ms, zone))
 
 
-def _message(platform: "Platform.ValueType", body: PushBody) -> Message:
+def _message(platform: "Platform.ValueType", body: PushRequest) -> Message:
     make = android_message if platform == PLATFORM_ANDROID else ios_message
     return make(body.style, body.extra)
 
@@ -78,10 +105,6 @@ def _kind(scope: int) -> "Kind.ValueType":
     if scope <= 2:
         return KIND_BROADCAST
     return KIND_UNICAST if scope <= 5 else KIND_MULTICAST
-
-
-def _must_exist(target: Target) -> bool:
-    return target.lone and target.app.platform == PLATFORM_IOS
 
 
 def _due_ms(option: Option, now_ms: int, zone: ZoneInfo) -> int | None:

@@ -1,55 +1,82 @@
-"""msgStyle of a v2 push: what is shown or handed over, on each platform."""
+"""msgStyle of a v2 push: the message of each platform, with the limits and descriptions of its fields."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
 from edge.core.parsing.apns_limit import check_payload
+from edge.core.parsing.fields import Badge, NotEmpty, ZeroOrOne, described
+from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT, decode
-from edge.v2.push.click import LAST_ACTION, click_param_json
+from edge.v2.push.click import LAST_ACTION, InformationFlow, LandingPage, PopUp, RichMedia, click_param_json
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
 from services.runtime.errors import InputError
 
-Badge = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-Flag = Literal[0, 1]
+_OF_ANDROID = described("Required when the push goes to Android.")
+_OF_IOS = described("Required when the push goes to iOS.")
 
 
 class ContentByPlatform(msgspec.Struct, frozen=True):
-    android: str | None = None
-    ios: str | None = None
+    android: Annotated[str | None, Shown(NotEmpty | None), _OF_ANDROID] = None
+    ios: Annotated[str | None, Shown(NotEmpty | None), _OF_IOS] = None
 
 
 class NotifByPlatform(msgspec.Struct, frozen=True):
-    android: Flag | None = None
-    ios: Flag | None = None
+    android: Annotated[ZeroOrOne | None, _OF_ANDROID] = None
+    ios: Annotated[ZeroOrOne | None, _OF_IOS] = None
 
 
 class Basic(msgspec.Struct, frozen=True):
-    content: str | ContentByPlatform
-    is_notif: Flag | NotifByPlatform
-
-
-class MsgStyle(msgspec.Struct, frozen=True):
-    basic: Basic
-    android: msgspec.Raw = ABSENT
-    ios: msgspec.Raw = ABSENT
+    content: Annotated[
+        str | ContentByPlatform,
+        Shown(NotEmpty | ContentByPlatform),
+        described("The content, for both platforms or for each."),
+    ]
+    is_notif: Annotated[
+        ZeroOrOne | NotifByPlatform,
+        described("1: a notification; 0: passed to the app without showing it. For both platforms or for each."),
+    ]
 
 
 class Android(msgspec.Struct, frozen=True):
-    sound: bool | None = None
-    unremovable: bool | None = None
-    title: str | None = None
-    click_action: Annotated[int, msgspec.Meta(ge=0, le=LAST_ACTION)] | None = None
-    click_param: msgspec.Raw = ABSENT
-    vibrate: bool | None = None
-    badge: Badge | None = None
+    sound: Annotated[bool | None, described("Play a sound. Default: false.", True)] = None
+    unremovable: Annotated[
+        bool | None, described("true: the user can remove the notification. Default: false.", True)
+    ] = None
+    title: Annotated[str | None, described("The title. Default: the app's name.", "News")] = None
+    click_action: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=LAST_ACTION)] | None,
+        described(
+            "The action of a click: 0 (default) none, 1 open the app, 2 a URL, 3 an intent, 4 a landing page,"
+            " 5 a pop-up, 6 an information flow, 7 a rich-media URL.",
+            2,
+        ),
+    ] = None
+    click_param: Annotated[
+        msgspec.Raw,
+        Shown(str, InformationFlow, PopUp, RichMedia, LandingPage, None),
+        described(
+            "The action's parameter: none for 0 and 1, text for 2 and 3, an object for the others.",
+            "https://example.org/news",
+        ),
+    ] = ABSENT
+    vibrate: Annotated[bool | None, described("Vibrate. Default: false.", True)] = None
+    badge: Annotated[Badge | None, described("The number at the app's icon; -1 adds one.", -1)] = None
 
 
 class Ios(msgspec.Struct, frozen=True):
-    sound: str | None = None
-    content_available: Flag | None = msgspec.field(name="content-available", default=None)
-    category: str | None = None
-    badge: Badge | None = None
+    sound: Annotated[str | None, described("The name of a sound file. Default: the default sound.", "chime.caf")] = None
+    content_available: Annotated[ZeroOrOne | None, described("1 wakes the app in the background.", 1)] = msgspec.field(
+        name="content-available", default=None
+    )
+    category: Annotated[str | None, described("The category of custom actions.", "NEWS")] = None
+    badge: Annotated[Badge | None, described("The number at the app's icon; -1 adds one.", 3)] = None
+
+
+class MsgStyle(msgspec.Struct, frozen=True):
+    basic: Annotated[Basic, described("The fields of both platforms.")]
+    android: Annotated[msgspec.Raw, Shown(Android | None), described("The style on Android.")] = ABSENT
+    ios: Annotated[msgspec.Raw, Shown(Ios | None), described("The style on iOS.")] = ABSENT
 
 
 AndroidOrNone = Android | None
@@ -58,7 +85,7 @@ _IOS_NAMES = {"extra": "extra", "sound": "msgStyle.ios.sound", "category": "msgS
 
 
 def android_message(style: MsgStyle, extra: str | None) -> Message:
-    """The message for Android devices. `unremovable`: false is not removable, true is removable."""
+    """Return the message for Android devices. `unremovable`: false is not removable, true is removable."""
     given: Android = decode(AndroidOrNone, style.android, "msgStyle.android") or Android()
     action = given.click_action or 0
     return Message(
@@ -78,8 +105,10 @@ def android_message(style: MsgStyle, extra: str | None) -> Message:
 
 
 def ios_message(style: MsgStyle, extra: str | None) -> Message:
-    """The message for iOS devices. A notification that names no sound has the default one. InputError: it is too long
-    for Apple."""
+    """Return the message for iOS devices; a notification without a sound gets the default one.
+
+    InputError: the payload is larger than APNs accepts.
+    """
     given: Ios = decode(IosOrNone, style.ios, "msgStyle.ios") or Ios()
     is_notif = bool(_is_notif(style.basic, "ios"))
     message = Message(

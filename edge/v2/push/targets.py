@@ -1,4 +1,4 @@
-"""sendTo of a v2 push: an audience for each app."""
+"""sendTo of a v2 push: an audience for each app, with the limits and descriptions of its fields."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -6,61 +6,103 @@ from typing import Annotated, Any
 import msgspec
 
 from edge.core.parsing import optfilter
+from edge.core.parsing.fields import (
+    LIST_LIMIT,
+    NAME_BYTES,
+    Aliases,
+    AnyTokens,
+    IosAppkey,
+    Name,
+    NotEmpty,
+    Token,
+    described,
+)
+from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
-from edge.v2.apps import PushApps
-from protos.push.v1.push_pb2 import Aliases, Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
+from edge.v2.apps import Appkeys, PushApps
+from protos.push.v1 import push_pb2
+from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
 from services.runtime.errors import InputError
 
-LIST_LIMIT = 1000
-NAME_BYTES = 40
 TAG_LIMIT = 32727
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
 TagLists = list[Tag | Annotated[list[Tag], msgspec.Meta(min_length=1)]]
-StagLists = list[Name | Annotated[list[Name], msgspec.Meta(min_length=1)]]
+StagLists = list[NotEmpty | Annotated[list[NotEmpty], msgspec.Meta(min_length=1)]]
 
-
-class SendTo(msgspec.Struct, frozen=True):
-    user_scope: Annotated[int, msgspec.Meta(ge=0, le=8)] = msgspec.field(name="userScope")
-    tag: msgspec.Raw = ABSENT
-    not_tag: msgspec.Raw = ABSENT
-    stag: msgspec.Raw = ABSENT
-    not_stag: msgspec.Raw = ABSENT
-    alias: msgspec.Raw = ABSENT
-    token: msgspec.Raw = ABSENT
-    optfilter: msgspec.Raw = ABSENT
+# Unions of two kinds of lists, which msgspec cannot decode: `_groups` tells them apart.
+_TAGS = Shown(list[Annotated[list[Tag], msgspec.Meta(min_length=1)]], list[Tag], None)
+_STAGS = Shown(list[Annotated[list[Name], msgspec.Meta(min_length=1)]], list[Name], None)
+_TokensByApp = Annotated[dict[IosAppkey, Token | AnyTokens], msgspec.Meta(min_length=1)]
 
 
 class TokenTargets(msgspec.Struct, frozen=True):
-    android: Name | Names | None = None
-    ios: msgspec.Raw = ABSENT
+    android: Annotated[
+        Token | AnyTokens | None, described("A token or a list of tokens. A repeated token is sent to again.")
+    ] = None
+    ios: Annotated[
+        msgspec.Raw,
+        Shown(Token | AnyTokens | _TokensByApp | None),
+        described("As android; when the iOS apps are a list, an object from appkey to a token or a list."),
+    ] = ABSENT
 
 
 class OptFilters(msgspec.Struct, frozen=True):
-    android: msgspec.Raw = ABSENT
+    android: Annotated[
+        msgspec.Raw,
+        Shown(optfilter.DeviceFilter | None),
+        described("The filter; all of its options must match."),
+    ] = ABSENT
 
 
-_SomeNames = Name | Names
-_NamesOrNone = Name | Names | None
+class SendTo(msgspec.Struct, frozen=True):
+    appkey: Annotated[msgspec.Raw, Shown(Appkeys), described("The apps. userScope 0 needs both platforms.")]
+    user_scope: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=8),
+        described(
+            "0 all devices on both platforms; 1 all on Android, 2 all on iOS; 3 the most recently active device of each"
+            " alias, 4 all of its devices; 5 tokens; 6 tags or string tags; 7 device attributes (Android); 8 tags and"
+            " device attributes (Android). The other fields are read where the scope needs them."
+        ),
+    ] = msgspec.field(name="userScope")
+    tag: Annotated[
+        msgspec.Raw,
+        _TAGS,
+        described("Groups of number tags: a device has all tags of at least one group. A flat list is one group."),
+    ] = ABSENT
+    not_tag: Annotated[msgspec.Raw, _TAGS, described("As tag, excluded.")] = ABSENT
+    stag: Annotated[msgspec.Raw, _STAGS, described("Groups of string tags; not together with tag or not_tag.")] = ABSENT
+    not_stag: Annotated[msgspec.Raw, _STAGS, described("As stag, excluded.")] = ABSENT
+    alias: Annotated[
+        msgspec.Raw, Shown(Name | Aliases | None), described("An alias or a list; not together with a filter.")
+    ] = ABSENT
+    token: Annotated[
+        msgspec.Raw, Shown(TokenTargets | None), described("Tokens by platform; not together with a filter.")
+    ] = ABSENT
+    optfilter: Annotated[msgspec.Raw, Shown(OptFilters | None), described("Device attributes, for Android.")] = ABSENT
+
+
+_SomeNames = NotEmpty | Names
+_NamesOrNone = NotEmpty | Names | None
 _TagListsOrNone = TagLists | None
 _StagListsOrNone = StagLists | None
 _TokensOrNone = TokenTargets | None
 _OptFiltersOrNone = OptFilters | None
 
 
-class Target(msgspec.Struct, frozen=True):
-    """Whom one app's push goes to; `lone`: a single token was named, not a list."""
+class AppAudience(msgspec.Struct, frozen=True):
+    """The audience of one app's push. `is_single_token`: the request names a token, not a list."""
 
     app: AppRef
     audience: Audience
-    lone: bool = False
+    is_single_token: bool = False
 
 
-def targets(send_to: SendTo, apps: PushApps) -> list[Target]:
-    """A target for each app the push goes to, Android first. Only the fields that the userScope names are read."""
+def app_audiences(send_to: SendTo, apps: PushApps) -> list[AppAudience]:
+    """Return an audience for each app of the push, Android first. Only fields that the userScope needs are read."""
     if _is_given(send_to.token, send_to.alias) and _is_given(
         send_to.tag, send_to.not_tag, send_to.stag, send_to.not_stag, send_to.optfilter
     ):
@@ -69,7 +111,7 @@ def targets(send_to: SendTo, apps: PushApps) -> list[Target]:
         return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
     audience = _audience(send_to)
     every_app = (apps.android, *apps.ios) if apps.android else apps.ios
-    return [Target(app, audience) for app in every_app]
+    return [AppAudience(app, audience) for app in every_app]
 
 
 def _audience(send_to: SendTo) -> Audience:
@@ -77,7 +119,9 @@ def _audience(send_to: SendTo) -> Audience:
         case 0 | 1 | 2:
             return Audience(everyone=Everyone())
         case 3 | 4:
-            return Audience(aliases=Aliases(aliases=_aliases(send_to.alias), all_devices=send_to.user_scope == 4))
+            return Audience(
+                aliases=push_pb2.Aliases(aliases=_aliases(send_to.alias), all_devices=send_to.user_scope == 4)
+            )
         case 6:
             return Audience(filter=_tag_filter(send_to))
         case 7:
@@ -130,7 +174,7 @@ def _stag_groups(raw: msgspec.Raw, path: str) -> list[StagGroup]:
 
 
 def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:
-    """OR of AND groups; a flat list is one group."""
+    """Return the OR of AND groups; a flat list is one group."""
     nested = [isinstance(entry, list) for entry in lists]
     if all(nested):
         return list(lists)
@@ -148,14 +192,14 @@ def _opt_filter(raw: msgspec.Raw) -> Filter:
     return optfilter.read(by_platform.android, "sendTo.optfilter.android")
 
 
-def _by_token(given: TokenTargets | None, apps: PushApps) -> list[Target]:
+def _by_token(given: TokenTargets | None, apps: PushApps) -> list[AppAudience]:
     if given is None:
         raise InputError("sendTo.token is missing")
-    found: list[Target] = []
+    found: list[AppAudience] = []
     if given.android is not None:
         if apps.android is None:
             raise InputError("sendTo.appkey.android is missing: sendTo.token.android needs it")
-        found.append(_token_target(apps.android, given.android))
+        found.append(_token_audience(apps.android, given.android))
     if given.ios != ABSENT:
         if not apps.ios:
             raise InputError("sendTo.appkey.ios is missing: sendTo.token.ios needs it")
@@ -165,10 +209,10 @@ def _by_token(given: TokenTargets | None, apps: PushApps) -> list[Target]:
     return found
 
 
-def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[Target]:
+def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[AppAudience]:
     path = "sendTo.token.ios"
     if not apps.ios_listed:
-        return [_token_target(apps.ios[0], decode(_SomeNames, raw, path))]
+        return [_token_audience(apps.ios[0], decode(_SomeNames, raw, path))]
     by_app: dict[str, Any] = decode(dict[str, Any], raw, path)
     of_request = {app.appkey: app for app in apps.ios}
     if not by_app:
@@ -177,12 +221,12 @@ def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[Target]:
         if appkey not in of_request:
             raise InputError(f"{path}.{appkey} is not one of sendTo.appkey.ios")
     return [
-        _token_target(app, convert(_SomeNames, by_app[app.appkey], f"{path}.{app.appkey}"))
+        _token_audience(app, convert(_SomeNames, by_app[app.appkey], f"{path}.{app.appkey}"))
         for app in apps.ios
         if app.appkey in by_app
     ]
 
 
-def _token_target(app: AppRef, given: str | list[str]) -> Target:
+def _token_audience(app: AppRef, given: str | list[str]) -> AppAudience:
     tokens = [given] if isinstance(given, str) else given
-    return Target(app, Audience(tokens=Tokens(tokens=tokens)), lone=isinstance(given, str))
+    return AppAudience(app, Audience(tokens=Tokens(tokens=tokens)), is_single_token=isinstance(given, str))

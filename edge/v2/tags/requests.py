@@ -1,53 +1,81 @@
-"""Requests about string tags. InputError names the field."""
+"""Requests about string tags, with their limits and descriptions. InputError names the field."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from edge.core.parsing.fields import NAME_BYTES, AnyToken, Appkey, Name, Sign, described
+from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
-from edge.v2.apps import NamedApps
-from edge.v2.tags.string_tags import AppTokens, StagsByToken
+from edge.v2.apps import SIGN_BY_LIST, AnyApps, NamedApps
+from edge.v2.tags import string_tags
+from edge.v2.tags.string_tags import AppTokens
 from services.runtime.errors import InputError
 
 MAX_TOKENS = 1000
 MAX_STAGS = 100
-STAG_BYTES = 40
 
-Stags = Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_STAGS)]
-StagsOfTokens = Annotated[dict[str, Stags], msgspec.Meta(min_length=1, max_length=MAX_TOKENS)]
-TokenList = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_TOKENS)]
-ByApp = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+_TOKENS = msgspec.Meta(min_length=1, max_length=MAX_TOKENS)
+_STAGS = msgspec.Meta(min_length=1, max_length=MAX_STAGS)
+_NOT_EMPTY = msgspec.Meta(min_length=1)
+StagsByToken = Annotated[dict[AnyToken, Annotated[list[Name], _STAGS]], _TOKENS]
+TokenList = Annotated[list[AnyToken], _TOKENS]
+ByApp = Annotated[dict[str, Any], _NOT_EMPTY]
+_CHANGES = Shown(StagsByToken, Annotated[dict[Appkey, StagsByToken], _NOT_EMPTY])
+_QUERIES = Shown(TokenList, Annotated[dict[Appkey, TokenList], _NOT_EMPTY])
+_Action = Annotated[Literal["stag"], described("Always stag.")]
 
 
-class TagBody(msgspec.Struct, frozen=True):
+class Signed(msgspec.Struct, frozen=True):
+    """The fields of every request about string tags that authentication reads."""
+
+    appkey: Annotated[AnyApps, described("An app or a list of apps.")]
+    sign: Annotated[Sign, SIGN_BY_LIST]
+
+
+class TagChange(msgspec.Struct, frozen=True):
     """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
 
-    action: Literal["stag"]
-    params: msgspec.Raw = ABSENT
-    param: msgspec.Raw = ABSENT
+    action: _Action
+    params: Annotated[
+        msgspec.Raw,
+        _CHANGES,
+        described("From token to string tags; with a list of apps from appkey to such an object. Required."),
+    ] = ABSENT
+    param: Annotated[msgspec.Raw, _CHANGES, described("The same as params.")] = ABSENT
 
 
-def tag_change(raw: bytes, apps: NamedApps) -> list[tuple[AppRef, StagsByToken]]:
-    """Which tags to add to, or take from, which devices; the apps as the request lists them."""
-    wanted: list[tuple[AppRef, StagsByToken]] = _per_app(raw, apps, StagsOfTokens)
-    for app, by_token in wanted:
+class TagQuery(msgspec.Struct, frozen=True):
+    """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
+
+    action: _Action
+    params: Annotated[
+        msgspec.Raw, _QUERIES, described("Tokens; with a list of apps from appkey to such a list. Required.")
+    ] = ABSENT
+    param: Annotated[msgspec.Raw, _QUERIES, described("The same as params.")] = ABSENT
+
+
+def tag_change(raw: bytes, apps: NamedApps) -> list[tuple[AppRef, string_tags.StagsByToken]]:
+    """Parse a change of tags into the tags by token for each app, in the order of the request."""
+    changes: list[tuple[AppRef, string_tags.StagsByToken]] = _per_app(decode(TagChange, raw), apps, StagsByToken)
+    for app, by_token in changes:
         place = f"params.{app.appkey}" if apps.listed else "params"
         for token, stags in by_token.items():
             for index, stag in enumerate(stags):
-                if len(stag.encode()) > STAG_BYTES:
-                    raise InputError(f"{place}.{token}[{index}] must have 1 to {STAG_BYTES} bytes")
-    return wanted
+                if len(stag.encode()) > NAME_BYTES:
+                    raise InputError(f"{place}.{token}[{index}] must have 1 to {NAME_BYTES} bytes")
+    return changes
 
 
 def tag_query(raw: bytes, apps: NamedApps) -> list[AppTokens]:
-    """Whose tags are asked for; the apps as the request lists them."""
-    return [AppTokens(app, tokens) for app, tokens in _per_app(raw, apps, TokenList)]
+    """Parse a query into the tokens for each app, in the order of the request."""
+    return [AppTokens(app, tokens) for app, tokens in _per_app(decode(TagQuery, raw), apps, TokenList)]
 
 
-def _per_app(raw: bytes, apps: NamedApps, kind: Any) -> list[tuple[AppRef, Any]]:
-    """What `params` says of each app. Of an app that it leaves out nothing is asked."""
-    params = _params(decode(TagBody, raw))
+def _per_app(body: TagChange | TagQuery, apps: NamedApps, kind: Any) -> list[tuple[AppRef, Any]]:
+    """Return the part of `params` for each app, empty for an app that it leaves out."""
+    params = _params(body)
     if not apps.listed:
         return [(apps.apps[0], decode(kind, params, "params"))]
     by_app: dict[str, Any] = decode(ByApp, params, "params")
@@ -62,7 +90,7 @@ def _per_app(raw: bytes, apps: NamedApps, kind: Any) -> list[tuple[AppRef, Any]]
     return found
 
 
-def _params(body: TagBody) -> msgspec.Raw:
+def _params(body: TagChange | TagQuery) -> msgspec.Raw:
     given = [raw for raw in (body.params, body.param) if raw != ABSENT]
     if not given:
         raise InputError("params is missing")

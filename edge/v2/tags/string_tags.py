@@ -16,7 +16,7 @@ from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
 
 MAX_DEVICE_STAGS = 1000
-"""So many string tags a device may be given by app servers."""
+"""Limit of string tags of a device that an app server adds to."""
 
 _AT_ONCE = 100
 
@@ -30,40 +30,40 @@ class Outcome(Enum):
 
 
 class AppTokens(NamedTuple):
-    """Devices of one app."""
+    """Tokens of devices of one app."""
 
     app: AppRef
     tokens: Sequence[str]
 
 
 class StringTags:
-    """Reads and writes by the registry's word. A call looks all its tokens up together and appends once."""
+    """Reads and changes the string tags of devices. A call looks up all its devices together and appends once."""
 
     def __init__(self, writer: CommandWriter, peers: Peers, partitions: int) -> None:
         self._writer = writer
         self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
         self._partitions = partitions
 
-    async def of(self, asked: Sequence[AppTokens]) -> list[dict[str, Sequence[str]]]:
-        """The tags of the devices that exist, by token, for each app."""
-        found = await asyncio.gather(*(self._devices(app.appkey, tokens) for app, tokens in asked))
+    async def of(self, queries: Sequence[AppTokens]) -> list[dict[str, Sequence[str]]]:
+        """Return for each app the string tags of the devices that exist, by token."""
+        found = await asyncio.gather(*(self._devices(app.appkey, tokens) for app, tokens in queries))
         return [{token: list(device.stags) for token, device in devices.items()} for devices in found]
 
-    async def add(self, wanted: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
-        """Give devices tags; an outcome a token, for each app. Returns once pushes to these tags reach the devices."""
-        return await self._change(wanted, origin, adding=True)
+    async def add(self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
+        """Add tags to devices and return an outcome per token for each app, once targeting has applied the change."""
+        return await self._change(changes, origin, adding=True)
 
-    async def remove(self, wanted: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
-        """Take tags from devices, those they do not have too."""
-        return await self._change(wanted, origin, adding=False)
+    async def remove(self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
+        """Remove tags from devices; a tag that a device does not have is no error."""
+        return await self._change(changes, origin, adding=False)
 
     async def _change(
-        self, wanted: Sequence[tuple[AppRef, StagsByToken]], origin: Origin, *, adding: bool
+        self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin, *, adding: bool
     ) -> list[list[Outcome]]:
-        found = await asyncio.gather(*(self._devices(app.appkey, list(by_token)) for app, by_token in wanted))
+        found = await asyncio.gather(*(self._devices(app.appkey, list(by_token)) for app, by_token in changes))
         outcomes: list[list[Outcome]] = []
         commands: list[Command] = []
-        for (app, by_token), devices in zip(wanted, found, strict=True):
+        for (app, by_token), devices in zip(changes, found, strict=True):
             outcomes.append([])
             for token, stags in by_token.items():
                 outcome = _outcome(devices.get(token), stags, adding=adding)
@@ -74,7 +74,7 @@ class StringTags:
         return outcomes
 
     async def _devices(self, appkey: str, tokens: Sequence[str]) -> dict[str, Device]:
-        """The records of the tokens that exist."""
+        """Look up the devices that exist, by token."""
         by_instance: dict[int, list[str]] = {}
         for token in dict.fromkeys(tokens):
             partition = partition_of(device_key(appkey, token), self._partitions)

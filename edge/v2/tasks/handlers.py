@@ -1,4 +1,4 @@
-"""The endpoints of the v2 door for timed tasks."""
+"""The endpoints of the v2 interface for timed tasks."""
 
 from zoneinfo import ZoneInfo
 
@@ -7,51 +7,52 @@ from falcon.asgi import Request, Response
 from edge.core.answers import answer
 from edge.core.tasks import Tasks
 from edge.v2.apps import task_apps
-from edge.v2.authentication import Reception
-from edge.v2.push.replies import task_record
+from edge.v2.authentication import Authenticator
+from edge.v2.replies import Done
+from edge.v2.tasks.replies import TaskDetailReply, TaskPageReply, task_record
 from edge.v2.tasks.requests import task_key, task_list
 
 
 class TaskListEndpoint:
     """POST /v2/timedtasklist"""
 
-    def __init__(self, reception: Reception, tasks: Tasks, zone: ZoneInfo) -> None:
-        self._reception = reception
+    def __init__(self, authenticator: Authenticator, tasks: Tasks, zone: ZoneInfo) -> None:
+        self._authenticator = authenticator
         self._tasks = tasks
         self._zone = zone
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, _ = await self._reception.admit(request, task_apps)
-        asked = task_list(signed.raw)
+        signed, apps, _ = await self._authenticator.authenticate(request, task_apps)
+        query = task_list(signed.raw)
         page = await self._tasks.list(
-            apps.appkeys, descending=asked.order == 1, page_num=asked.page_num, page_size=asked.page_size
+            apps.appkeys, descending=query.order == 1, page_num=query.page_num, page_size=query.page_size
         )
         records = [task_record(task, apps.appkeys, self._zone) for task in page.tasks]
-        answer(response, {"result": 0, "data": records, "pagecount": -(-page.total // asked.page_size)})
+        answer(response, TaskPageReply(result=0, data=records, pagecount=-(-page.total // query.page_size)))
 
 
 class TaskEndpoint:
     """POST /v2/timedtaskdetail"""
 
-    def __init__(self, reception: Reception, tasks: Tasks, zone: ZoneInfo) -> None:
-        self._reception = reception
+    def __init__(self, authenticator: Authenticator, tasks: Tasks, zone: ZoneInfo) -> None:
+        self._authenticator = authenticator
         self._tasks = tasks
         self._zone = zone
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, _ = await self._reception.admit(request, task_apps)
+        signed, apps, _ = await self._authenticator.authenticate(request, task_apps)
         task = await self._tasks.get(task_key(signed.raw), apps.appkeys)
-        answer(response, {"result": 0, "data": [task_record(task, apps.appkeys, self._zone)]})
+        answer(response, TaskDetailReply(result=0, data=[task_record(task, apps.appkeys, self._zone)]))
 
 
 class CancelEndpoint:
     """DELETE /v2/timed"""
 
-    def __init__(self, reception: Reception, tasks: Tasks) -> None:
-        self._reception = reception
+    def __init__(self, authenticator: Authenticator, tasks: Tasks) -> None:
+        self._authenticator = authenticator
         self._tasks = tasks
 
     async def on_delete(self, request: Request, response: Response) -> None:
-        signed, apps, origin = await self._reception.admit(request, task_apps)
+        signed, apps, origin = await self._authenticator.authenticate(request, task_apps)
         await self._tasks.cancel(task_key(signed.raw), apps.appkeys, origin)
-        answer(response, {"result": 0, "desc": "cancel succ"})
+        answer(response, Done(result=0, desc="cancel succ"))

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 
-from edge.openapi.asyncapi import Push
+from edge.core.parsing.fields import Name, described
+from edge.core.parsing.shown import Shown
+from edge.core.parsing.typed import ABSENT
 from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, written
-from edge.openapi.schema import completed, schemas
-from edge.v2.push.targets import SendTo
+from edge.openapi.schema import Component, Components, example_of
 from services.domain import device_protocol
 from services.gateway import push_frames as frames
 from testkit.repository import ROOT
@@ -105,17 +107,46 @@ def test_the_frames_of_the_device_protocol_are_all_there_and_their_examples_deco
 
 
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
-    (documented, sent), components = schemas([Push, completed(frames.PushFrame, "Sent")], (), {})
-    assert documented != sent
-    shown, made = components["Push"]["properties"], components["Sent"]["properties"]
+    documented = DOCUMENTS["device"]()["components"]["schemas"]
+    _, sent = msgspec.json.schema_components([frames.PushFrame], ref_template="#/components/schemas/{name}")
+    assert documented["Push"] != sent["PushFrame"]
+    shown, made = documented["Push"]["properties"], sent["PushFrame"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()
     for name in made.keys() - {"is_notif", "click"}:
-        assert shown[name] == made[name]
-    click = completed(frames.Click, "SentClick", param=(Any, None))
-    _, components = schemas([Push, click], (), {})
-    assert components["Click"]["properties"].keys() == components["SentClick"]["properties"].keys()
+        assert {key: value for key, value in shown[name].items() if key != "description"} == made[name]
+    assert documented["Click"]["properties"].keys() == sent["Click"]["properties"].keys()
 
 
 def test_a_field_that_is_decoded_later_cannot_be_left_out() -> None:
-    with pytest.raises(TypeError, match=r"SendTo\.tag is decoded later"):
-        completed(SendTo)
+    class Undeclared(msgspec.Struct):
+        tag: msgspec.Raw
+
+    with pytest.raises(TypeError, match=r"Undeclared\.tag is decoded later"):
+        Components().schemas(Undeclared)
+
+
+def test_a_documented_field_needs_its_type_only() -> None:
+    """Type, limits, description and example of a field come from its annotation."""
+
+    class Tags(msgspec.Struct):
+        names: Annotated[list[Name], msgspec.Meta(max_length=2)]
+
+    class Body(msgspec.Struct):
+        sound: Annotated[str | None, described("A sound.", "bell")] = None
+        tags: Annotated[msgspec.Raw, Shown(Tags | None), described("Tags.")] = ABSENT
+
+    class Signed(msgspec.Struct):
+        sign: Annotated[str, described("The sign.")]
+
+    (reference,), components = Components().schemas(Component(Body, "Push", (Signed,)))
+    assert reference == {"$ref": "#/components/schemas/Push"}
+    push = components["Push"]
+    assert push["required"] == ["sign"]
+    assert push["properties"]["sound"] == {
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+        "description": "A sound.",
+    }
+    assert push["properties"]["tags"]["description"] == "Tags."
+    assert {"$ref": "#/components/schemas/Tags"} in push["properties"]["tags"]["anyOf"]
+    assert components["Tags"]["properties"]["names"]["maxItems"] == 2
+    assert example_of(Body, tags={"names": ["a"]}) == {"sound": "bell", "tags": {"names": ["a"]}}

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from edge.core.idempotency import HEADER
-from edge.openapi import android, device, ios, v2_push_examples
+from edge.openapi import android, device, ios, v2_examples
 from edge.openapi.documents import DOCUMENTS
 from testkit.service import DOORS, Service
 from tests.contract.openapi.variants import Json, Variants
@@ -36,7 +36,7 @@ class Stage:
         self._real: dict[str | int, Any] = {
             android.APPKEY: service.android.appkey,
             ios.APPKEY: service.ios[0].appkey,
-            v2_push_examples.SECOND_IOS: service.ios[1].appkey,
+            v2_examples.SECOND_IOS: service.ios[1].appkey,
             android.TOKEN: service.device["token"],
             device.KEY: key,
             android.SEND_TIME: soon.strftime("%Y-%m-%d %H:%M"),

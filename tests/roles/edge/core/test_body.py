@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from edge.core.parsing.body import TimedBodies
+from edge.core.parsing.body import BodyTimeout
 
 PART = {"type": "http.request", "body": b"part", "more_body": True}
 
@@ -23,7 +23,7 @@ async def answers(door: Any, *parts: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await asyncio.wait_for(TimedBodies(door, seconds=0)({"type": "http"}, receive, send), 10)
+    await asyncio.wait_for(BodyTimeout(door, seconds=0)({"type": "http"}, receive, send), 10)
     return sent
 
 
@@ -78,7 +78,7 @@ async def test_cancelling_a_request_is_not_taken_for_a_late_body() -> None:
         raise AssertionError(message)
 
     waiting = asyncio.Event()
-    request = asyncio.create_task(TimedBodies(door)({"type": "http"}, receive, send))
+    request = asyncio.create_task(BodyTimeout(door)({"type": "http"}, receive, send))
     await waiting.wait()
     request.cancel()
     with pytest.raises(asyncio.CancelledError):

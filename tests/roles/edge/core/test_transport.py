@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.core.parsing.body import MAX_BODY_BYTES, TimedBodies
+from edge.core.parsing.body import MAX_BODY_BYTES, BodyTimeout
 from edge.core.parsing.canonical import parse
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import push_order
@@ -89,7 +89,7 @@ async def test_a_body_that_does_not_come_is_answered_408() -> None:
         while (await receive())["more_body"]:
             pass
 
-    door = HttpListener("test", TimedBodies(echo, seconds=0.05), "127.0.0.1", 0)
+    door = HttpListener("test", BodyTimeout(echo, seconds=0.05), "127.0.0.1", 0)
     async with running([door]):
         reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nslow")

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 import analytics.main
 import analytics.settings
-from edge.v2.statistics.statistics import MAX_DAYS, statistics_reply, statistics_request
+from edge.v2.statistics.replies import statistics_reply
+from edge.v2.statistics.requests import MAX_DAYS, statistics_request
 from protos.analytics.v1.analytics_pb2 import (
     STATISTICS_KIND_BROADCASTS,
     STATISTICS_KIND_CONNECTIONS,
@@ -154,7 +156,7 @@ def test_what_is_refused(kind: Any, param: Any, problem: str) -> None:
 
 
 def shapes(found: StatisticsResponse) -> list[dict[str, Any]]:
-    reply = statistics_reply(found, ZoneInfo("Asia/Shanghai"))
+    reply = msgspec.to_builtins(statistics_reply(found, ZoneInfo("Asia/Shanghai")))
     assert (reply["result"], set(reply)) == (0, {"result", "desc", "data"})
     data: list[dict[str, Any]] = reply["data"]
     return data

@@ -1,0 +1,30 @@
+"""The endpoint of the v2 interface for statistics."""
+
+from zoneinfo import ZoneInfo
+
+from falcon.asgi import Request, Response
+
+from edge.core.answers import answer
+from edge.v2.apps import one_app
+from edge.v2.authentication import Authenticator
+from edge.v2.statistics.replies import statistics_reply
+from edge.v2.statistics.requests import statistics_request
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from services.runtime.rpc.transport import Channel
+
+_ANALYTICS_S = 20.0
+
+
+class StatisticsEndpoint:
+    """POST /v2/statistics"""
+
+    def __init__(self, authenticator: Authenticator, analytics: Channel, zone: ZoneInfo) -> None:
+        self._authenticator = authenticator
+        self._analytics = AnalyticsServiceStub(analytics)
+        self._zone = zone
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        signed, apps, _ = await self._authenticator.authenticate(request, one_app)
+        query = statistics_request(signed.raw, apps.appkeys[0])
+        found = await self._analytics.Statistics(query, timeout=_ANALYTICS_S)
+        answer(response, statistics_reply(found, self._zone))
