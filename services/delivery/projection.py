@@ -65,9 +65,7 @@ class PushProjection:
 
     async def run(self, ready: asyncio.Event) -> None:
         start = self._events.offsets.get(_COMMANDS, 0)
-        end = (await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([_COMMANDS]), role=self.name))[
-            _COMMANDS
-        ]
+        ends = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([_COMMANDS]), role=self.name)
         reader = await retry_until_available(
             LOG_UNAVAILABLE, lambda: self._log.open({_COMMANDS: start}), role=self.name
         )
@@ -75,7 +73,7 @@ class PushProjection:
             while True:
                 await self._decide()
                 self.applied.advance({_COMMANDS: self._events.offsets.get(_COMMANDS, 0)})
-                if self.applied.has(_COMMANDS, end - 1):
+                if self.applied.has(_COMMANDS, ends[_COMMANDS] - 1):
                     ready.set()
                 for record in await self._read(reader):
                     self._apply(record)

@@ -79,19 +79,19 @@ class MergedFollower:
         return dict(self.reached)
 
     async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
-        """See replay.Fold."""
+        """Apply the log up to the ends; see `apply_until` of replay.Fold."""
         await check_offsets(self._log, "delivery", self.reached)
         merge = MergedReader(
             self._log, self.reached, {partition: ends[partition] for partition in self.sources}, _LEAD_MS
         )
         try:
             async for batch in merge.batches():
-                await asyncio.to_thread(self._fold, batch)
+                await asyncio.to_thread(self._apply, batch)
                 on_batch(len(batch))
         finally:
             await merge.close()
 
-    def _fold(self, batch: Sequence[TimedRecord]) -> None:
+    def _apply(self, batch: Sequence[TimedRecord]) -> None:
         for record, message, _ in batch:
             try:
                 self._state.apply(record, message)

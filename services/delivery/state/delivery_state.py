@@ -25,13 +25,13 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
-from services.delivery.state.addresses import AppPartition, DeviceAddress
+from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
+from services.delivery.state.backlogs import Backlogs
 from services.delivery.state.badges import Badges
 from services.delivery.state.broadcasts import Broadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
 from services.delivery.state.final_outcomes import concluded_devices
-from services.delivery.state.mailboxes import Mailboxes
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush, requested_push
 from services.runtime.log.port import Record
 
@@ -55,8 +55,7 @@ class DeliveryState:
         """The latest time of a command; time advances with the log, not with the clock."""
         self._by_msgid: dict[int, StartedPush] = {}
         self._ios_apps: set[str] = set()
-        self._broadcasts: dict[AppPartition, dict[int, StartedPush]] = {}
-        self._mailboxes = Mailboxes()
+        self._backlogs = Backlogs()
         self._expiries: list[tuple[int, int]] = []
         self._forget_times: list[tuple[int, int, int]] = []
 
@@ -161,7 +160,7 @@ class DeliveryState:
         part.conclude(msgid, numbers)
         if isinstance(part, ListedAudience) and partition in push.active_parts:
             done = [number for number in numbers if number not in part.targets]
-            self._mailboxes.remove((push.send.appkey, partition), done, push.msgid)
+            self._backlogs.remove_unicast((push.send.appkey, partition), push.msgid, done)
         if part.is_concluded:
             self._forget_part(push, partition)
 
@@ -174,12 +173,8 @@ class DeliveryState:
             self._ios_apps.add(push.send.appkey)
 
     def _add_active(self, push: StartedPush, partition: int, part: AudiencePart) -> None:
-        app_partition = (push.send.appkey, partition)
         push.active_parts[partition] = part
-        if isinstance(part, ListedAudience):
-            self._mailboxes.add(app_partition, part.targets, push.msgid)
-        else:
-            self._broadcasts.setdefault(app_partition, {})[push.msgid] = push
+        self._backlogs.add((push.send.appkey, partition), push.msgid, part)
 
     def _end(self, push: StartedPush, partition: int, forget_ms: int) -> None:
         """Stop sending in the partition; late acknowledgements count until `forget_ms`."""
@@ -194,11 +189,8 @@ class DeliveryState:
 
     def _remove_active(self, push: StartedPush, partition: int) -> AudiencePart | None:
         part = push.active_parts.pop(partition, None)
-        app_partition = (push.send.appkey, partition)
-        if isinstance(part, ListedAudience):
-            self._mailboxes.remove(app_partition, part.targets, push.msgid)
-        elif part is not None:
-            del self._broadcasts[app_partition][push.msgid]
+        if part is not None:
+            self._backlogs.remove((push.send.appkey, partition), push.msgid, part)
         return part
 
     def _forget_ended(self) -> None:
@@ -254,17 +246,14 @@ class DeliveryState:
 
     def pending(self, device: DeviceAddress) -> list[tuple[int, StartedPush]]:
         """Return (message id, push) of the messages without a final outcome on the device, in the order of the log."""
-        _, partition, number = device
-        pushes = [self.started[msgid] for msgid in self._mailboxes.of(device.app_partition, number)]
-        pushes += self._broadcasts.get(device.app_partition, {}).values()
+        pushes = [self.started[msgid] for msgid in self._backlogs.pushes(device) if msgid not in self.pending_cancels]
         found = [
             (msgid, push)
             for push in pushes
-            if push.msgid not in self.pending_cancels
-            for msgid in push.active_parts[partition].pending_msgids(number)
+            for msgid in push.active_parts[device.partition].pending_msgids(device.number)
         ]
         return sorted(found, key=lambda item: (item[1].offset, item[0]))
 
     def mailbox(self, device: DeviceAddress) -> Sequence[int]:
         """Return the msgids of the unicast pushes that are pending for the device, oldest first."""
-        return self._mailboxes.of(device.app_partition, device.number)
+        return self._backlogs.mailbox(device)
