@@ -36,7 +36,7 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.topics import DELIVERIES
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.process.clock import Clock
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub

@@ -42,7 +42,7 @@ from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.sqlite import SqliteLog
-from services.runtime.rpc.transport import connect
+from services.runtime.rpc.channel import connect
 from testkit.kafka import KafkaBroker
 from tests.journeys.installation import AppServer, Installation, TestApp
 

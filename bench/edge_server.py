@@ -32,8 +32,9 @@ from services.runtime.process import garbage_collection
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import environment, load
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer, Server
+from services.runtime.rpc.server import Server
 
 ROLES = ("registry", "targeting", "scheduling", "delivery", "analytics")
 

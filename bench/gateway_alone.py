@@ -53,8 +53,10 @@ from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import environment, load
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Channel, Context, LocalServer, Server
+from services.runtime.rpc.server import Context, Server
 
 APPKEY = "1000000001"
 MASTER = bytes(32)

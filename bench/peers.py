@@ -15,7 +15,7 @@ from bench.protocols import NATS_CONNECT, Publisher, masked, mqtt, mqtt_connect,
 from services.domain.master_key import MasterKey
 from services.gateway.connection import HEADROOM
 from services.gateway.push_frames import PushFrames
-from services.runtime.rpc.transport import Tls
+from services.runtime.rpc.tls import Tls
 
 TEXT = bytes(PushFrames(MESSAGE, EXPIRES_MS).frame(FIRST_MSGID)[HEADROOM:])
 FRAME_BYTES = len(TEXT) + 4

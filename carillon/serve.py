@@ -17,7 +17,7 @@ from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, environment, load
 from services.runtime.rpc.listener import RpcListener
-from services.runtime.rpc.transport import serve as serve_rpc
+from services.runtime.rpc.server import serve as serve_rpc
 
 
 @click.command()

@@ -18,8 +18,9 @@ from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, environment, load
 from services.runtime.rpc.listener import RpcListener
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer, Server, serve
+from services.runtime.rpc.server import Server, serve
 
 
 @click.command()

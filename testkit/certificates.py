@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from services.runtime.rpc.transport import Tls
+from services.runtime.rpc.tls import Tls
 
 _DAY = datetime.timedelta(days=1)
 

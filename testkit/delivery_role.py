@@ -25,8 +25,9 @@ from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, de
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection import replay
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Channel, LocalServer
 from services.targeting.main import build as build_targeting
 from services.targeting.settings import TargetingSettings
 from testkit.delivery_gateway import GatewayClient

@@ -6,7 +6,8 @@ from typing import cast
 
 from services.domain.role import BuiltRole
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
-from services.runtime.rpc.transport import LocalServer, Server
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.server import Server
 
 
 class KilledError(Exception):

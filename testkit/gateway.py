@@ -27,8 +27,9 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
 from services.runtime.projection.positions import AppliedPositions, PositionsServicer
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer, Server
+from services.runtime.rpc.server import Server
 from testkit.scripted_delivery import BOUND_S, ScriptedDelivery
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from protos.delivery.v1.delivery_pb2 import (
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
 from protos.push.v1.push_pb2 import Message
 from services.runtime.errors import NotFoundError
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 
 BOUND_S = 10.0
 

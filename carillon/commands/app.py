@@ -22,7 +22,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub

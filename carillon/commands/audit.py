@@ -34,7 +34,7 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.process.settings import Settings, environment, load
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 _TIMEOUT_S = 30.0
 _PAGE = 500

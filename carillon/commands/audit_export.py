@@ -16,7 +16,7 @@ from carillon.commands.audit_text import warn_if_behind
 from carillon.commands.connect import reach
 from protos.analytics.v1.analytics_pb2 import ExportFormat, ExportPushRequest, ExportPushResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 CSV = ExportFormat.EXPORT_FORMAT_CSV
 FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}

@@ -8,7 +8,7 @@ import click
 
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.process.settings import Settings, addresses, environment, load
-from services.runtime.rpc.transport import Channel, connect
+from services.runtime.rpc.channel import Channel, connect
 
 SOCKET = "carillon.sock"
 Answer = TypeVar("Answer")

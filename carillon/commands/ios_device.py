@@ -15,7 +15,7 @@ from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceStub
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Port, Settings
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 Frame = Mapping[str, Any]
 Show = Callable[[int, Any], None]

@@ -10,7 +10,7 @@ from carillon.commands.connect import reach
 from carillon.commands.origin import here
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2 import RevokeAppKeysResponse, RevokeDeviceKeyResponse

@@ -9,7 +9,7 @@ from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceServicer
 from services.apns_simulator.requests import ReceivedPush
 from services.runtime.errors import ConflictError, InputError
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 
 MAX_WATCHED = 10_000
 """Tokens per Watch request."""

@@ -28,7 +28,7 @@ from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import PositionsServicer
-from services.runtime.rpc.transport import Server
+from services.runtime.rpc.server import Server
 
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryStore:

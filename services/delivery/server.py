@@ -18,7 +18,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.runtime.errors import NotFoundError
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 
 
 class DeliveryServicer(DeliveryServiceServicer):

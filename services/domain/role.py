@@ -15,7 +15,7 @@ from services.runtime.process.settings import Settings
 from services.runtime.projection import replay
 from services.runtime.projection.replay import ReplayComparison, State
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Server
+from services.runtime.rpc.server import Server
 
 S = TypeVar("S", bound=Settings)
 Ends = Mapping[Partition, int]

@@ -15,8 +15,9 @@ from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import Settings, addresses
+from services.runtime.rpc.channel import connect
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Tls, connect
+from services.runtime.rpc.tls import Tls
 
 DEFAULT_ADDRESSES = {
     "registry": "127.0.0.1:7401",

@@ -19,7 +19,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REPORTS
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 MAX_REPORTS = 2_000_000
 """Upper bound of the reports that are kept while delivery is away."""

@@ -44,7 +44,7 @@ from services.registry.queries import RegistryQueries
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 
 DEFAULT_PERIOD_S = 86_400
 MAX_INVALID_PAGE = 5000

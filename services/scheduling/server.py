@@ -13,7 +13,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
 from services.runtime.errors import NotFoundError
 from services.runtime.projection.follower import Follower
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskTable
 from services.scheduling.unsent_tasks import UnsentTasks

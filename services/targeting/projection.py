@@ -32,7 +32,9 @@ class TargetingProjection:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self.state = TargetingState(numbers, settings.zone(), clock)
         dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
-        self.follower = Follower(ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.applied_partitions())
+        self.follower = Follower(
+            ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.applied_partitions()
+        )
         self.followers: Sequence[Follower] = (self.follower,)
         self._snapshots = PartitionSnapshots(directory, self.state)
         self._clock = clock

@@ -8,7 +8,7 @@ from protos.push.v1.push_pb2 import Filter
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.runtime.errors import InputError
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 from services.targeting.decide import checked_filter, matching
 from services.targeting.projection import TargetingProjection
 from services.targeting.state import TargetingState

@@ -10,7 +10,7 @@ from edge.v2.authentication import Authenticator
 from edge.v2.statistics.replies import statistics_reply
 from edge.v2.statistics.requests import statistics_request
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 _ANALYTICS_S = 20.0
 

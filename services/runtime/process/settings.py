@@ -21,7 +21,7 @@ from services.runtime.log.kafka.security import (
     read_password,
     tls_context,
 )
-from services.runtime.rpc.transport import Tls
+from services.runtime.rpc.tls import Tls
 
 PREFIX = "CARILLON_"
 LOCALTIME = "/etc/localtime"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceServicer
 from services.runtime.log.port import Partition
-from services.runtime.rpc.transport import Context
+from services.runtime.rpc.server import Context
 
 
 class AppliedPositions:

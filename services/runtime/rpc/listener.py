@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.runtime.rpc.transport import Server
+from services.runtime.rpc.server import Server
 
 _GRACE_S = 5
 

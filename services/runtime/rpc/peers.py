@@ -7,7 +7,7 @@ from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from services.runtime.errors import DeadlineError, UnavailableError
 from services.runtime.log.topics import Topics
-from services.runtime.rpc.transport import Channel
+from services.runtime.rpc.channel import Channel
 
 WAIT_APPLIED_S = 5.0
 """How long a caller waits at most to read its own writes, seconds."""

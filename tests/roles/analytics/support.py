@@ -36,7 +36,7 @@ from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, DEVICES, P
 from services.runtime.log.port import Log, NewRecord
 from services.runtime.process.clock import Clock, ManualClock
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.rpc.transport import LocalServer
+from services.runtime.rpc.local import LocalServer
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub

@@ -29,7 +29,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import SettingsError, load
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import serve
+from services.runtime.rpc.server import serve
 from tests.roles.analytics.support import T0, app_outcomes, device, outcomes, send, started
 
 

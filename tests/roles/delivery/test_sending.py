@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.rpc import transport as rpc
+from services.runtime.rpc.channel import connect
+from services.runtime.rpc.server import serve
 from testkit.delivery_records import (
     APP,
     OTHER_APP,
@@ -222,10 +223,10 @@ async def test_apps_do_not_see_each_others_pushes(delivery: DeliveryHarness) -> 
 
 async def test_attach_works_over_a_real_socket(delivery: DeliveryHarness, tmp_path: Path) -> None:
     async with delivery.running():
-        server = rpc.serve([f"unix:{tmp_path}/d.sock"])
+        server = serve([f"unix:{tmp_path}/d.sock"])
         delivery.role.servicers[0](server)
         await server.start()
-        channel = rpc.connect(f"unix:{tmp_path}/d.sock")
+        channel = connect(f"unix:{tmp_path}/d.sock")
         try:
             async with delivery.gateway(channel) as gateway:
                 waiting = await delivery.send(A)

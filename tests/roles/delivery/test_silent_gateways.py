@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.runtime.rpc.transport import Keepalive, connect, serve
+from services.runtime.rpc.channel import connect
+from services.runtime.rpc.server import Keepalive, serve
 from testkit.delivery_records import NumberedDevice
 from testkit.delivery_role import DeliveryHarness
 from testkit.event_loop import TIMEOUT_S

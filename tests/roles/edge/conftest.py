@@ -35,8 +35,9 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer, Server
+from services.runtime.rpc.server import Server
 from tests.roles.edge.signing import signed
 
 NOW_MS = 1_790_000_010_000

@@ -11,7 +11,8 @@ from protos.push.v1.push_pb2 import Message
 from services.domain.device_protocol import report_kind
 from services.gateway.connections import Session
 from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
-from services.runtime.rpc.transport import Server, connect, serve
+from services.runtime.rpc.channel import connect
+from services.runtime.rpc.server import Server, serve
 from testkit.gateway import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
 from testkit.scripted_delivery import ScriptedDelivery
 from testkit.websocket import DeviceClient

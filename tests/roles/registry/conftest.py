@@ -41,8 +41,9 @@ from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
 from services.runtime.projection import replay
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Channel, LocalServer
 
 NOON_MS = 1_790_000_000_000
 PARTITIONS = 4

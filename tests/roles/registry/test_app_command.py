@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
-from services.runtime.rpc.transport import serve
+from services.runtime.rpc.server import serve
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from tests.roles.registry.conftest import BOUND_S, Running, device_facts, register
 

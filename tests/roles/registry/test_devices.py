@@ -22,7 +22,8 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, device_key
 from services.runtime.log.port import NewRecord
 from services.runtime.log.topics import partition_of
-from services.runtime.rpc.transport import connect, serve
+from services.runtime.rpc.channel import connect
+from services.runtime.rpc.server import serve
 from tests.roles.registry.conftest import (
     NOON_MS,
     PARTITIONS,

@@ -37,7 +37,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
-from services.runtime.rpc.transport import LocalServer
+from services.runtime.rpc.local import LocalServer
 from tests.roles.registry.conftest import (
     BOUND_S,
     NOON_MS,

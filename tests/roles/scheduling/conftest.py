@@ -33,8 +33,8 @@ from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer
 from services.scheduling.main import build
 from services.scheduling.settings import SchedulingSettings
 from testkit.dying_role import KilledError, MortalLog, add_servicers, records_of

@@ -20,8 +20,9 @@ from services.domain.topics import TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Channel, LocalServer
 from services.targeting.main import build
 from services.targeting.settings import TargetingSettings
 from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE

@@ -26,7 +26,8 @@ from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.topics import DEVICES
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.port import NewRecord
-from services.runtime.rpc.transport import Channel, connect, serve
+from services.runtime.rpc.channel import Channel, connect
+from services.runtime.rpc.server import serve
 from tests.roles.targeting.conftest import Installation, local_channel, resolve
 from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, device_record, expected, opens_record
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from services.runtime.log.kafka.security import PLAINTEXT, Login
 from services.runtime.process import settings as config
 from services.runtime.process.settings import Port, Settings, SettingsError, addresses, environment, load
-from services.runtime.rpc.transport import Tls
+from services.runtime.rpc.tls import Tls
 from testkit.certificates import Authority
 
 

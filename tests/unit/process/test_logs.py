@@ -33,7 +33,9 @@ except ValueError as error:
 FAILED_CALLS = """
 import asyncio, logging, sys
 from services.runtime.process.logs import configure, logger
-from services.runtime.rpc.transport import LocalServer, connect, serve
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.channel import connect
+from services.runtime.rpc.server import serve
 from services.runtime.errors import CarillonError
 from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import *

@@ -11,8 +11,8 @@ from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.process.settings import Settings, SettingsError
+from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Channel
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.follower import Follower
 from services.runtime.projection.store import MemoryStore
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer
 from testkit.dying_role import MortalLog, add_servicers
 from testkit.kafka import KafkaBroker
 

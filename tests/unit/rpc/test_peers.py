@@ -12,8 +12,10 @@ from services.runtime.errors import DeadlineError
 from services.runtime.log.port import Partition
 from services.runtime.projection.positions import AppliedPositions, PositionsServicer
 from services.runtime.rpc import peers
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import Channel, LocalServer, Server
+from services.runtime.rpc.server import Server
 
 BOUND_S = 10.0
 WRITTEN = Position(topic="device-commands", partition=2, offset=10)

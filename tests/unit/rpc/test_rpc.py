@@ -24,7 +24,9 @@ from protos.runtime.v1.log_pb2_grpc import (
     add_PositionsServiceServicer_to_server,
 )
 from services.runtime.errors import BY_CODE, CarillonError, DeadlineError, InputError, NotFoundError, UnavailableError
-from services.runtime.rpc.transport import Channel, Context, LocalServer, Server, connect, serve
+from services.runtime.rpc.channel import Channel, connect
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.server import Context, Server, serve
 
 BOUND_S = 10.0
 CANARY = "canary-7f3a"

@@ -12,7 +12,9 @@ from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub, add_PositionsServiceServicer_to_server
 from services.runtime.errors import UnavailableError
 from services.runtime.projection.positions import PositionsServicer
-from services.runtime.rpc.transport import Channel, Tls, connect, serve
+from services.runtime.rpc.channel import Channel, connect
+from services.runtime.rpc.server import serve
+from services.runtime.rpc.tls import Tls
 from testkit.certificates import Authority
 
 ASKED = AwaitRequest(positions=[Position(topic="devices", partition=1, offset=2)])

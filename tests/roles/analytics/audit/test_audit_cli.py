@@ -23,7 +23,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from services.runtime.rpc.transport import serve
+from services.runtime.rpc.server import serve
 from tests.roles.analytics.support import (
     APP,
     PARTITIONS,

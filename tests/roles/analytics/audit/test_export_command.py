@@ -22,7 +22,7 @@ from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_
 from services.runtime.errors import UnavailableError
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from services.runtime.rpc.transport import Server, serve
+from services.runtime.rpc.server import Server, serve
 from tests.journeys.installation import CARILLON
 from tests.roles.analytics.support import PARTITIONS, T0, make, running, send, started
 

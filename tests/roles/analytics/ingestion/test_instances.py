@@ -23,7 +23,9 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.rpc.transport import Channel, Context, LocalServer
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.server import Context
 from tests.roles.analytics.support import PARTITIONS, T0, app_outcomes, outcomes, running, send, started, value
 
 SHARDS = 2

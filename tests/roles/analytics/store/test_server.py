@@ -20,8 +20,8 @@ from services.domain.topics import TOPICS
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import load
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer
 from testkit.clickhouse import ClickHouseServer, LossyNetwork
 from tests.roles.analytics.ingestion.test_crashes import assert_exact, new_records
 from tests.roles.analytics.support import make, running, value

@@ -19,7 +19,7 @@ from services.apns_simulator.requests import ReceivedPush
 from services.apns_simulator.watch_servicer import AcceptedPushes, VirtualPhonesServicer
 from services.domain.topics import SESSIONS, decode
 from services.runtime.log.port import Partition
-from services.runtime.rpc.transport import serve
+from services.runtime.rpc.server import serve
 from tests.roles.edge.conftest import PARTITIONS, Installation
 
 BOUND_S = 30

@@ -22,8 +22,9 @@ from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer, Server
+from services.runtime.rpc.server import Server
 from services.scheduling.main import build
 from services.scheduling.settings import SchedulingSettings
 from tests.roles.edge.conftest import NOW_MS, PARTITIONS, running

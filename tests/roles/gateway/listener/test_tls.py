@@ -9,7 +9,7 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from services.gateway.acceptor import Certificate
-from services.runtime.rpc.transport import Tls
+from services.runtime.rpc.tls import Tls
 from testkit.certificates import Authority
 from testkit.gateway import ANDROID, RunningGateway
 from testkit.websocket import BOUND_S, UPGRADE, RawClient

@@ -14,8 +14,9 @@ from services.domain.topics import TOPICS
 from services.gateway.main import build
 from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer, Server
+from services.runtime.rpc.server import Server
 from testkit.gateway import ANDROID, PARTITIONS, RunningGateway, start_service, stop_services
 from testkit.websocket import DeviceClient
 

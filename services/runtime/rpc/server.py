@@ -1,0 +1,128 @@
+"""The gRPC server of a process. A role adds its servicers with the generated `add_...Servicer_to_server`."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+
+from services.runtime.errors import CarillonError
+from services.runtime.process.metrics import RPC_SECONDS
+from services.runtime.rpc.errors import servicer_error
+from services.runtime.rpc.limits import GRPC_LIMITS
+from services.runtime.rpc.tls import Tls
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Server = grpc.aio.Server
+
+_MAX_TEXT = 4000
+_OPTIONS = [
+    *GRPC_LIMITS,
+    # Without this two processes may share a port, and each would get half of the calls.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """When the server pings a silent client, and how long the client may take to answer before it is disconnected.
+
+    The streams of a client that hangs or is gone end then, and with them what they announced, such as a gateway's
+    connected devices.
+    """
+
+    silence_s: float = 20
+    answer_s: float = 5
+
+
+KEEPALIVE = Keepalive()
+
+
+def serve(addresses: Sequence[str], tls: Tls | None = None, keepalive: Keepalive = KEEPALIVE) -> Server:
+    """Return a server for host:port or unix:/path addresses; add servicers, then `await server.start()`.
+
+    CarillonError: it cannot listen at an address.
+    """
+    options = [
+        *_OPTIONS,
+        ("grpc.keepalive_time_ms", round(keepalive.silence_s * 1000)),
+        ("grpc.keepalive_timeout_ms", round(keepalive.answer_s * 1000)),
+        # Without this the answer may take 60 s, whatever the line above says.
+        ("grpc.http2.ping_timeout_ms", round(keepalive.answer_s * 1000)),
+    ]
+    server = grpc.aio.server(options=options, interceptors=[_ErrorInterceptor()])
+    for address in addresses:
+        try:
+            if tls is None:
+                server.add_insecure_port(address)
+            else:
+                server.add_secure_port(address, tls.server_credentials())
+        except RuntimeError:
+            raise CarillonError(
+                f"calls between roles cannot be served at {address}: it is in use, not allowed, or no address of this"
+                " machine; CARILLON_<ROLE>_ADDR says where a role listens"
+            ) from None
+    return server
+
+
+class _ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Answers errors of the tree with their gRPC status, and all others with INTERNAL and without their text."""
+
+    async def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None:
+            return handler
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(
+                _answering(method, cast(Any, handler.unary_unary)),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        if handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(
+                _streaming(method, cast(Any, handler.stream_stream)),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        raise CarillonError(f"{method}: only unary and two-way streaming calls are in use")
+
+
+def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+    async def answer(request: Any, context: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return await behavior(request, context)
+        except (Exception, asyncio.CancelledError) as error:
+            await _abort(method, context, error)
+        finally:
+            RPC_SECONDS.labels(method).observe(time.perf_counter() - started)
+
+    return answer
+
+
+def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]]) -> Any:
+    async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        try:
+            async with aclosing(behavior(requests, context)) as responses:
+                async for response in responses:
+                    yield response
+        except (Exception, asyncio.CancelledError) as error:
+            await _abort(method, context, error)
+
+    return stream
+
+
+async def _abort(method: str, context: Any, error: BaseException) -> None:
+    error = servicer_error(method, error)
+    await context.abort(grpc.StatusCode[error.code], str(error)[:_MAX_TEXT])
