@@ -1,5 +1,5 @@
 /**
- * The device's side of the device protocol, for browsers and Node. docs/devices.md specifies it, and shows this in use.
+ * A client of Carillon's device protocol for browsers and Node. docs/devices.md specifies the protocol.
  *
  * @typedef {{type: "push", msgid: number, is_notif: 0 | 1, content: string, expires_at: number, title?: string,
  *   sound?: boolean, vibrate?: boolean, removable?: boolean, click?: {action: number, param?: any}, badge?: number,
@@ -9,14 +9,14 @@
  */
 
 const SUBPROTOCOL = "carillon.device.v1";
-const REMEMBERED = 1000; // message ids, so that nothing is shown twice
-const MAX_WAITING = 1000; // frames that the app has not taken yet
+const MAX_MSGIDS = 1000; // handled message ids that are stored, so that no push is shown twice
+const MAX_QUEUED = 1000; // frames that wait for the app
 const MAX_ACKNOWLEDGED = 400; // ids in one ack: a frame has 8 KiB at most
 const [ANSWER_MS, CALLBACK_MS, CLOSE_MS] = [10_000, 30_000, 2_000];
-const [FIRST_RETRY_MS, MAX_RETRY_MS, MAX_ASKED_MS] = [200, 30_000, 86_400_000];
+const [FIRST_RETRY_MS, MAX_RETRY_MS, MAX_REQUESTED_RETRY_MS] = [200, 30_000, 86_400_000];
 const TIMERS = { set: (callback, ms) => setTimeout(callback, ms), clear: (timer) => clearTimeout(timer) };
 
-/** Goodbyes that end a device, and what they mean. */
+/** The reasons of final goodbyes, after which a device does not reconnect, and their meaning. */
 export const FINAL = {
   unauthorized: "the gateway does not accept this appkey, or this token with this key",
   replaced: "another connection of the same device took this one's place",
@@ -24,8 +24,8 @@ export const FINAL = {
 };
 
 /**
- * `kind`: "ended", sent away for good, `reason` is the goodbye's; "refused", a request was answered with an error of
- * this `code` (from 500 on it may be repeated); "unavailable", no connection; "deadline", nothing came in time.
+ * `kind` is "ended": a final goodbye came, `reason` is the goodbye's; "refused": a request was answered with an error
+ * of this `code` (from 500 on it may be repeated); "unavailable": no connection; "deadline": no answer in time.
  */
 export class DeviceError extends Error {
   constructor(kind, message, details = {}) {
@@ -34,33 +34,33 @@ export class DeviceError extends Error {
   }
 }
 
-/** A device: keeps its identity, stays connected from `connect` until `close` or a final goodbye. */
+/** A device, which stays connected from `connect` until `close` or a final goodbye. */
 export class Device {
   #socket = null; // of the welcomed connection
-  #lose = null; // ends the present connection
+  #dropConnection = null; // set while there is a connection
   #token = null;
   #key = null;
   #msgids = new Set(); // oldest first
-  #inbox = [];
+  #queue = []; // of frames for the app
   #handling = null;
   #handled = [];
-  #settling = null;
+  #acknowledging = null;
   #saving = Promise.resolve();
-  #answers = new Map();
+  #pending = new Map();
   #lastId = 0;
-  #keeping = null;
+  #running = null;
   #welcomed = null;
   #closed = false;
-  #wake = () => {};
+  #endWait = () => {}; // ends the wait before a reconnect
 
   /**
-   * `onPush` gets each push once; when it has returned, or its promise is fulfilled, the push is saved as handled and
-   * acknowledged. One on which it fails, or takes over 30 s, is not acknowledged and comes again. `onEvent` gets the
-   * frames welcome, goodbye, and error where it answers no request, and the device's own {type: "disconnected", reason,
+   * `onPush` gets each push once; when it has returned, or its promise is fulfilled, the push is saved and acknowledged.
+   * A push on which it fails or takes over 30 s is not acknowledged, and is sent again later. `onEvent` gets the frames
+   * welcome, goodbye, and error where it answers no request, and the device's own events {type: "disconnected", reason,
    * retry_ms} and {type: "ended", reason}. Both are called one at a time, in the order of the frames.
    *
-   * `storage` is like localStorage (getItem, setItem) or a Map (get, set), and may answer with promises; one device at
-   * a time may use a `storageKey`. `heartbeat` is a wish in seconds. The rest replaces what is global.
+   * `storage` is like localStorage (getItem, setItem) or a Map (get, set), and may return promises; one device at a
+   * time may use a `storageKey`. `heartbeat` is a request in seconds. The other options replace globals.
    *
    * @param {string} url ws:// or wss:// @param {string} appkey
    * @param {{storage?: any, storageKey?: string, onPush?: (push: Push) => any, onEvent?: (event: Frame) => any,
@@ -75,31 +75,31 @@ export class Device {
     Object.assign(this, { attributes, heartbeat, onPush, onEvent, WebSocket });
   }
 
-  /** The device's name, null before the first welcome. */
+  /** The token that names the device; null before the first welcome. */
   get token() { return this.#token; }
 
-  /** Fulfilled once welcomed. DeviceError: "ended"; "deadline", it goes on trying; "unavailable", closed meanwhile. */
+  /** Fulfilled once welcomed. DeviceError "ended"; "deadline": goes on trying; "unavailable": closed meanwhile. */
   async connect(ms = 30_000) {
-    if (this.#keeping === null) {
-      this.#welcomed = later();
-      (this.#keeping = this.#keep()).catch(() => {});
+    if (this.#running === null) {
+      this.#welcomed = deferred();
+      (this.#running = this.#stayConnected()).catch(() => {});
     }
-    const closed = this.#keeping.then(() => Promise.reject(new DeviceError("unavailable", "the device was closed")));
+    const closed = this.#running.then(() => Promise.reject(new DeviceError("unavailable", "the device was closed")));
     await this.#within(ms, Promise.race([this.#welcomed.promise, closed]), "welcome");
   }
 
-  /** Fulfilled when the device was closed; DeviceError "ended" when it was sent away for good. */
-  ended = async () => this.#keeping;
+  /** Fulfilled when the device was closed. DeviceError "ended": a final goodbye came. */
+  ended = async () => this.#running;
 
-  /** Acknowledges what is handled, then disconnects for good. */
+  /** Acknowledges the handled pushes, then disconnects and does not reconnect. */
   async close() {
-    const handled = () => Promise.resolve(this.#handling).then(() => this.#settling);
+    const handled = () => Promise.resolve(this.#handling).then(() => this.#acknowledging);
     await this.#within(CLOSE_MS, handled(), "app").catch(() => {});
     this.#closed = true;
-    this.#wake();
-    this.#lose?.("closed");
-    await this.#keeping?.catch(() => {});
-    await this.#within(CLOSE_MS, handled(), "app").catch(() => {}); // what came meanwhile is shown, so it must be saved
+    this.#endWait();
+    this.#dropConnection?.("closed");
+    await this.#running?.catch(() => {});
+    await this.#within(CLOSE_MS, handled(), "app").catch(() => {}); // pushes that came meanwhile were shown: save them
   }
 
   // Requests fail with DeviceError "refused", "unavailable" or "deadline".
@@ -117,128 +117,128 @@ export class Device {
   /** @param {"open" | "login" | "logout"} event */
   activity = (event) => this.send({ type: "activity", event });
 
-  /** Sends a frame with an id of its own. @param {Frame} frame @returns {Promise<any>} the ok that answers it */
+  /** Sends a frame with a new id. @param {Frame} frame @returns {Promise<any>} the ok frame that answers it */
   async request(frame, ms = ANSWER_MS) {
     const id = ++this.#lastId;
-    const answered = later();
+    const answered = deferred();
     this.send({ ...frame, id });
-    this.#answers.set(id, answered);
+    this.#pending.set(id, answered);
     try {
       return await this.#within(ms, answered.promise, `answer to ${frame.type}`);
     } finally {
-      this.#answers.delete(id);
+      this.#pending.delete(id);
     }
   }
 
-  /** Sends a frame as it is. DeviceError "unavailable": no connection. @param {Frame} frame */
+  /** Sends a frame unchanged. DeviceError "unavailable": no connection. @param {Frame} frame */
   send(frame) {
     if (this.#socket === null) throw new DeviceError("unavailable", "the device is not connected");
     this.#socket.send(JSON.stringify(frame));
   }
 
-  async #keep() {
+  async #stayConnected() {
     await this.#load();
     for (let failures = 0; !this.#closed; ) {
-      const { welcomed, end } = await this.#once();
+      const { welcomed, end } = await this.#connectOnce();
       failures = welcomed ? 0 : failures + 1;
-      if (welcomed) this.#welcomed = later();
+      if (welcomed) this.#welcomed = deferred();
       if (this.#closed) break;
       if (end.type === "goodbye" && Object.hasOwn(FINAL, end.reason)) {
-        this.#put({ type: "ended", reason: end.reason });
+        this.#enqueue({ type: "ended", reason: end.reason });
         await this.#within(CALLBACK_MS, this.#handling, "app").catch(() => {});
         throw new DeviceError("ended", FINAL[end.reason], { reason: end.reason });
       }
-      const jitter_ms = this.random() * Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** failures);
-      const asked_ms = end.retry_after_ms > 0 ? Math.min(MAX_ASKED_MS, end.retry_after_ms) : jitter_ms;
-      this.#put({ type: "disconnected", reason: end.reason, retry_ms: Math.round(asked_ms) });
-      const waited = later();
-      const timer = this.timers.set((this.#wake = waited.resolve), asked_ms);
+      const backoff_ms = this.random() * Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** failures);
+      const retry_ms = end.retry_after_ms > 0 ? Math.min(MAX_REQUESTED_RETRY_MS, end.retry_after_ms) : backoff_ms;
+      this.#enqueue({ type: "disconnected", reason: end.reason, retry_ms: Math.round(retry_ms) });
+      const waited = deferred();
+      const timer = this.timers.set((this.#endWait = waited.resolve), retry_ms);
       await waited.promise;
       this.timers.clear(timer);
     }
   }
 
-  /** One connection, from hello to its end; `end` is the goodbye, or {type: "lost", reason}. */
-  async #once() {
+  /** Runs one connection from hello to its end; `end` is the goodbye, or {type: "lost", reason}. */
+  async #connectOnce() {
     const socket = new this.WebSocket(this.url, SUBPROTOCOL);
-    const ended = later();
+    const ended = deferred();
     let [timer, welcomed, pinged, heartbeat_ms] = [null, false, false, 0];
     const start = (callback, ms) => (this.timers.clear(timer), (timer = this.timers.set(callback, ms)));
-    const silent = () => this.#lose?.(`no answer within ${ANSWER_MS / 1000} s`);
+    const expired = () => this.#dropConnection?.(`no answer within ${ANSWER_MS / 1000} s`);
     const ping = () => {
       pinged = true;
       socket.send('{"type":"ping"}');
-      start(silent, ANSWER_MS);
+      start(expired, ANSWER_MS);
     };
-    start(silent, ANSWER_MS);
-    this.#lose = (reason) => ended.resolve({ type: "lost", reason });
+    start(expired, ANSWER_MS);
+    this.#dropConnection = (reason) => ended.resolve({ type: "lost", reason });
     const known = this.#token === null ? {} : { token: this.#token, key: this.#key };
     const hello = { type: "hello", appkey: this.appkey, ...known, device: this.attributes, heartbeat: this.heartbeat };
     socket.onopen = () => socket.send(JSON.stringify(hello));
-    socket.onerror = socket.onclose = () => this.#lose("connection lost");
+    socket.onerror = socket.onclose = () => this.#dropConnection("connection lost");
     socket.onmessage = ({ data }) => {
       const frame = parsed(data);
       if (pinged) start(ping, heartbeat_ms);
       pinged = false;
       if (frame?.type === "goodbye" && typeof frame.reason === "string") {
-        this.#put(frame);
+        this.#enqueue(frame);
         ended.resolve(frame);
       } else if (welcomed) {
         this.#received(frame);
       } else if (frame?.type === "welcome" && frame.token && frame.key && frame.heartbeat > 0) {
         [welcomed, heartbeat_ms] = [true, frame.heartbeat * 1000];
         [this.#token, this.#key, this.#socket] = [frame.token, frame.key, socket];
-        this.#put(frame);
+        this.#enqueue(frame);
         start(ping, this.random() * heartbeat_ms);
       }
     };
     const end = await ended.promise;
     socket.onopen = socket.onmessage = socket.onerror = socket.onclose = null;
     this.timers.clear(timer);
-    this.#socket = this.#lose = null;
+    this.#socket = this.#dropConnection = null;
     socket.close(1000);
-    this.#answers.forEach((answered) => answered.reject(new DeviceError("unavailable", "the connection was lost")));
+    this.#pending.forEach((answered) => answered.reject(new DeviceError("unavailable", "the connection was lost")));
     return { welcomed, end };
   }
 
   #received(frame) {
-    const answered = this.#answers.get(frame?.id);
+    const answered = this.#pending.get(frame?.id);
     const isPush = frame?.type === "push" && Number.isSafeInteger(frame.msgid);
     if (frame?.type === "ok") answered?.resolve(frame);
-    else if (isPush || (frame?.type === "error" && !answered)) this.#put(frame);
+    else if (isPush || (frame?.type === "error" && !answered)) this.#enqueue(frame);
     else if (frame?.type === "error") answered.reject(new DeviceError("refused", frame.desc, { code: frame.code }));
   }
 
-  /** To the app's callbacks; a device with too many waiting loses the connection, and its pushes come again. */
-  #put(frame) {
-    if (this.#inbox.length >= MAX_WAITING) return this.#lose?.("too many pushes are waiting");
-    this.#inbox.push(frame);
+  /** Queues a frame for the app. With a full queue the connection is dropped; its pushes are sent again later. */
+  #enqueue(frame) {
+    if (this.#queue.length >= MAX_QUEUED) return this.#dropConnection?.("too many pushes are waiting");
+    this.#queue.push(frame);
     this.#handling ??= this.#handle();
   }
 
   async #handle() {
-    for (let frame; (frame = this.#inbox.shift()); ) {
+    for (let frame; (frame = this.#queue.shift()); ) {
       if (frame.type === "push") await this.#push(frame);
       else if (frame.type !== "welcome" || (await this.#save())) {
-        await this.#called(this.onEvent, frame);
+        await this.#call(this.onEvent, frame);
         if (frame.type === "welcome" && this.#socket !== null) this.#welcomed.resolve();
-      } else this.#lose?.("the identity could not be saved");
+      } else this.#dropConnection?.("the identity could not be saved");
     }
     this.#handling = null;
   }
 
   async #push(push) {
     if (!this.#msgids.has(push.msgid)) {
-      if (!(await this.#called(this.onPush, push))) return;
+      if (!(await this.#call(this.onPush, push))) return;
       this.#msgids.add(push.msgid);
-      if (this.#msgids.size > REMEMBERED) this.#msgids.delete(this.#msgids.values().next().value);
+      if (this.#msgids.size > MAX_MSGIDS) this.#msgids.delete(this.#msgids.values().next().value);
     }
     this.#handled.push(push.msgid);
-    this.#settling ??= this.#settle();
+    this.#acknowledging ??= this.#acknowledge();
   }
 
-  /** Whether the app took it. */
-  async #called(callback, frame) {
+  /** Calls back; false: the app failed, or took too long. */
+  async #call(callback, frame) {
     try {
       await this.#within(CALLBACK_MS, callback?.(frame), "end of the app's callback");
     } catch (error) {
@@ -248,15 +248,15 @@ export class Device {
     return true;
   }
 
-  /** One write and one acknowledgement for all that was handled in this turn of the loop. */
-  async #settle() {
+  /** Saves and acknowledges together all pushes that were handled in this turn of the event loop. */
+  async #acknowledge() {
     await new Promise((resolve) => this.timers.set(resolve, 0));
     while (this.#handled.length) {
       const msgids = this.#handled.splice(0);
-      if (!(await this.#save()) || this.#socket === null) continue; // they come again, and are acknowledged then
+      if (!(await this.#save()) || this.#socket === null) continue; // they are sent again, and acknowledged then
       while (msgids.length) this.send({ type: "ack", msgids: msgids.splice(0, MAX_ACKNOWLEDGED) });
     }
-    this.#settling = null;
+    this.#acknowledging = null;
   }
 
   async #load() {
@@ -265,7 +265,7 @@ export class Device {
     [this.#token, this.#key, this.#msgids] = [saved.token ?? null, saved.key ?? null, new Set(saved.msgids)];
   }
 
-  /** Whether it is saved. */
+  /** Writes the state to the storage; false: the storage failed. */
   async #save() {
     const saving = this.#saving.then(() => {
       const text = JSON.stringify({ token: this.#token, key: this.#key, msgids: [...this.#msgids] });
@@ -284,11 +284,11 @@ export class Device {
   }
 }
 
-function later() {
-  const made = {};
-  made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));
-  made.promise.catch(() => {}); // nobody may be waiting
-  return made;
+function deferred() {
+  const methods = {};
+  const promise = new Promise((resolve, reject) => Object.assign(methods, { resolve, reject }));
+  promise.catch(() => {}); // a rejection that nobody awaits is no error
+  return { promise, ...methods };
 }
 
 function parsed(data) {

@@ -1,10 +1,10 @@
-"""The device's side of the device protocol: stays connected, shows each push once, acknowledges what was handled.
+"""A client of Carillon's device protocol: stays connected, gives each push to the app once, and acknowledges it.
 
     device = Device("wss://push.example.org/device/v1", "1234567890", storage=FileStorage("device.json"), on_push=show)
     await device.connect()
     await device.set_alias("alice")
 
-docs/devices.md specifies the protocol. The package stands alone: it needs picows and nothing of the service.
+docs/devices.md specifies the protocol. The package needs picows and nothing of the service.
 """
 
 from carillon_device.device import Device

@@ -1,4 +1,4 @@
-"""One WebSocket connection to the gateway. The only file that knows picows."""
+"""One WebSocket connection to the gateway. Only this file imports picows."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from carillon_device.errors import UnavailableError
 from carillon_device.frames import SUBPROTOCOL, Frame, decode, encode
 
 MAX_FRAME_BYTES = 1024 * 1024
-MAX_WAITING = 2000
-"""Frames that came and were not looked at yet; a connection with more is dropped."""
+MAX_QUEUED = 2000
+"""Received frames that wait to be read; a connection with more is dropped."""
 
 
-class Connection(WSListener):
-    """`next` gives the gateway's frames in order."""
+class GatewayConnection(WSListener):
+    """An open connection; `next` returns the gateway's frames in order."""
 
     def __init__(self) -> None:
         self._transport: WSTransport | None = None
@@ -25,7 +25,7 @@ class Connection(WSListener):
         self._partial = bytearray()
 
     async def next(self) -> Frame | None:
-        """None: the connection has ended."""
+        """Return the next frame; None when the connection has closed."""
         return await self._frames.get()
 
     def send(self, frame: Mapping[str, Any]) -> None:
@@ -34,19 +34,19 @@ class Connection(WSListener):
         self._transport.send(WSMsgType.TEXT, encode(frame))
 
     async def ping(self) -> None:
-        """Return when the gateway has answered."""
+        """Send a ping and return when the gateway has answered it."""
         if self._transport is not None:
             self._transport.send_ping()
         await self._pongs.get()
 
     async def close(self) -> None:
-        """The closing handshake."""
+        """Close with the closing handshake."""
         if self._transport is not None:
             self._transport.send_close(WSCloseCode.OK)
             await self._transport.wait_disconnected()
 
     def drop(self) -> None:
-        """End it at once."""
+        """Close at once, without the closing handshake."""
         if self._transport is not None:
             self._transport.disconnect(graceful=False)
 
@@ -76,17 +76,17 @@ class Connection(WSListener):
         frame = decode(payload)
         if frame is None:
             return
-        if self._frames.qsize() < MAX_WAITING:
+        if self._frames.qsize() < MAX_QUEUED:
             self._frames.put_nowait(frame)
         else:
             self.drop()
 
 
-async def connected(url: str, ssl: SSLContext | None) -> Connection:
-    """UnavailableError: the gateway cannot be reached, or speaks no WebSocket."""
+async def open_connection(url: str, ssl: SSLContext | None) -> GatewayConnection:
+    """Connect. UnavailableError: the gateway cannot be reached, or does not speak WebSocket."""
     try:
         _, connection = await ws_connect(
-            Connection,
+            GatewayConnection,
             url,
             ssl_context=ssl,
             max_redirects=0,
@@ -97,6 +97,6 @@ async def connected(url: str, ssl: SSLContext | None) -> Connection:
         )
     except (OSError, WSError) as error:
         raise UnavailableError(str(error) or type(error).__name__) from None
-    if not isinstance(connection, Connection):  # picows has none when the gateway went away in the handshake
+    if not isinstance(connection, GatewayConnection):  # None when the gateway closed during the upgrade
         raise UnavailableError("the connection was lost")
     return connection

@@ -1,4 +1,4 @@
-"""A device: keeps its identity, stays connected, gives the app its pushes, asks the service for what the app wishes."""
+"""A device: it stores its identity, stays connected, gives pushes to the app, and sends the app's requests."""
 
 import asyncio
 import contextlib
@@ -9,24 +9,25 @@ from ssl import SSLContext, create_default_context
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from carillon_device.connection import Connection, connected
+from carillon_device.connection import GatewayConnection, open_connection
+from carillon_device.deadlines import ANSWER_S, CALLBACK_S, CLOSE_S, Sleep, retry_s, within
 from carillon_device.errors import FINAL, DeadlineError, DeviceEndedError, RefusedError, UnavailableError
 from carillon_device.frames import ActivityEvent, Frame, Known, ReportEvent
 from carillon_device.inbox import Inbox, OnEvent, OnPush
-from carillon_device.storage import Memory, MemoryStorage, Storage
-from carillon_device.waits import ANSWER_S, CALLBACK_S, CLOSE_S, Sleep, retry_s, within
+from carillon_device.storage import DeviceState, MemoryStorage, Storage
 
 
 class Device:
-    """It stays connected from `connect` until `close` or a final goodbye.
+    """A device, which stays connected from `connect` until `close` or a final goodbye.
 
     `on_push` gets each push once; when it has returned, the push is saved as handled and acknowledged. A push on which
-    it fails, or takes over 30 s, is not acknowledged and comes again. `on_event` gets the frames welcome, goodbye, and
-    error where it answers no request, and the device's own {"type": "disconnected", "reason", "retry_ms"} and
-    {"type": "ended", "reason"}. Both may be async; they are called one at a time, in the order of the frames.
+    it raises an error or takes over 30 s is not acknowledged, and the gateway sends it again later. `on_event` gets the
+    frames welcome, goodbye, and error where it answers no request, and the device's own events {"type": "disconnected",
+    "reason", "retry_ms"} and {"type": "ended", "reason"}. Both may be async; they are called one at a time, in the
+    order of the frames.
 
-    `heartbeat_s` is a wish, the gateway decides. `ssl` is for wss://, default: the system's authorities. `sleep` gets
-    seconds, `random` gives floats in [0, 1).
+    `heartbeat_s` is a request; the gateway decides. `ssl` is for wss://; by default the system's authorities are
+    trusted. `sleep` gets seconds, `random` returns floats in [0, 1).
     """
 
     def __init__(
@@ -49,71 +50,74 @@ class Device:
         self.url = url
         self.appkey = appkey
         self._ssl = ssl or create_default_context() if scheme == "wss" else None
-        self._wishes = {"device": attributes, "heartbeat": heartbeat_s}
+        self._hello_options = {"device": attributes, "heartbeat": heartbeat_s}
         self._sleep = sleep
         self._random = random
-        self._memory = Memory(storage or MemoryStorage())
-        self._inbox = Inbox(self._memory, on_push, on_event, self._acknowledge, sleep)
+        self._state = DeviceState(storage or MemoryStorage())
+        self._inbox = Inbox(self._state, on_push, on_event, self._acknowledge, sleep)
         self._ids = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[Frame]] = {}
-        self._connection: Connection | None = None
+        self._pending: dict[int, asyncio.Future[Frame]] = {}
+        self._connection: GatewayConnection | None = None
         self._welcomed = asyncio.Event()
         self._closing = False
-        self._keeping: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
         self._handling: asyncio.Task[None] | None = None
 
     @property
     def token(self) -> str | None:
-        """The device's name; None before the first welcome."""
-        return self._memory.token
+        """The token that names the device; None before the first welcome."""
+        return self._state.token
 
     @property
     def key(self) -> str | None:
-        """The proof that goes with the token."""
-        return self._memory.key
+        """The key that proves that the device owns its token."""
+        return self._state.key
 
     async def connect(self, seconds: float = 30) -> None:
-        """Return once welcomed. DeviceEndedError: sent away for good; DeadlineError: not welcomed in time, still
-        trying; UnavailableError: closed meanwhile; ValueError: what was stored is damaged."""
-        if self._keeping is None:
+        """Return once the device is welcomed.
+
+        DeviceEndedError: a final goodbye came. DeadlineError: no welcome came in time; the device goes on trying.
+        UnavailableError: the device was closed meanwhile. ValueError: the stored state is damaged.
+        """
+        if self._running is None:
             self._handling = asyncio.create_task(self._inbox.run())
-            self._keeping = asyncio.create_task(self._keep())
+            self._running = asyncio.create_task(self._stay_connected())
         welcomed = asyncio.create_task(self._welcomed.wait())
         limit = asyncio.ensure_future(self._sleep(seconds))
-        await asyncio.wait([welcomed, limit, self._keeping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([welcomed, limit, self._running], return_when=asyncio.FIRST_COMPLETED)
         welcomed.cancel()
         limit.cancel()
-        if self._keeping.done():
+        if self._running.done():
             await self.ended()
             raise UnavailableError("the device was closed")
         if not self._welcomed.is_set():
             raise DeadlineError(f"no welcome from {self.url} within {seconds:.0f} s")
 
     async def ended(self) -> None:
-        """Return when the device was closed; DeviceEndedError when it was sent away for good."""
-        if self._keeping is not None:
-            await asyncio.wait([self._keeping])
-            if not self._keeping.cancelled():
-                self._keeping.result()
+        """Return when the device was closed. DeviceEndedError: a final goodbye ended it."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+            if not self._running.cancelled():
+                self._running.result()
 
     async def close(self) -> None:
-        """Acknowledge what is handled, then disconnect for good."""
+        """Acknowledge the handled pushes, then disconnect and do not reconnect."""
         self._closing = True
-        if self._keeping is None or self._handling is None:
+        if self._running is None or self._handling is None:
             return
         with contextlib.suppress(TimeoutError):
             await within(CLOSE_S, self._inbox.empty(), self._sleep)
         if self._connection is not None:
             with contextlib.suppress(TimeoutError):
                 await within(CLOSE_S, self._connection.close(), self._sleep)
-        self._keeping.cancel()
-        await asyncio.wait([self._keeping])
-        with contextlib.suppress(TimeoutError):  # what came while it was closing: shown, so it must be saved
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        with contextlib.suppress(TimeoutError):  # pushes that came meanwhile were shown, so save them
             await within(CLOSE_S, self._inbox.empty(), self._sleep)
         self._handling.cancel()
 
     async def set_alias(self, alias: str) -> None:
-        """This and the other requests raise RefusedError, UnavailableError or DeadlineError."""
+        """Set the alias. All requests raise RefusedError, UnavailableError or DeadlineError."""
         await self.request({"type": "set_alias", "alias": alias})
 
     async def clear_alias(self) -> None:
@@ -138,40 +142,40 @@ class Device:
         return cast(Known, await self.request({"type": "get_device"}))
 
     def report(self, event: ReportEvent, msgid: int) -> None:
-        """Tell what the user did with a notification. UnavailableError: no connection."""
+        """Report what the user did with a notification. UnavailableError: no connection."""
         self.send({"type": "report", "event": event, "msgid": msgid})
 
     def activity(self, event: ActivityEvent) -> None:
-        """Tell how the app is used. UnavailableError: no connection."""
+        """Report how the app is used. UnavailableError: no connection."""
         self.send({"type": "activity", "event": event})
 
     async def request(self, frame: Mapping[str, Any], seconds: float = ANSWER_S) -> Frame:
-        """Send a frame with an id of its own; the ok that answers it."""
+        """Send a frame with a new id; return the ok frame that answers it."""
         number = next(self._ids)
         answered: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self.send({**frame, "id": number})
-        self._answers[number] = answered
+        self._pending[number] = answered
         try:
             answer = await within(seconds, answered, self._sleep)
         except TimeoutError:
             raise DeadlineError(f"no answer to {frame['type']} within {seconds:.0f} s") from None
         finally:
-            del self._answers[number]
+            del self._pending[number]
         if answer["type"] == "error":
             raise RefusedError(answer.get("code", 500), answer.get("desc", ""))
         return answer
 
     def send(self, frame: Mapping[str, Any]) -> None:
-        """Send a frame as it is. UnavailableError: no connection."""
+        """Send a frame unchanged. UnavailableError: no connection."""
         if self._connection is None:
             raise UnavailableError("the device is not connected")
         self._connection.send(frame)
 
-    async def _keep(self) -> None:
-        await self._memory.load()
+    async def _stay_connected(self) -> None:
+        await self._state.load()
         failures = 0
         while True:
-            goodbye = await self._once()
+            goodbye = await self._connect_once()
             if self._closing:
                 return
             failures = 0 if self._welcomed.is_set() else failures + 1
@@ -186,12 +190,12 @@ class Device:
             self._inbox.put({"type": "disconnected", "reason": reason, "retry_ms": round(delay_s * 1000)})
             await self._sleep(delay_s)
 
-    async def _once(self) -> Frame:
-        """One connection, from hello to its end; the goodbye, or {"type": "lost", "reason"}."""
+    async def _connect_once(self) -> Frame:
+        """Run one connection from hello to its end; return the goodbye, or {"type": "lost", "reason"}."""
         connection = None
         try:
-            connection = await within(ANSWER_S, connected(self.url, self._ssl), self._sleep)
-            return await self._converse(connection)
+            connection = await within(ANSWER_S, open_connection(self.url, self._ssl), self._sleep)
+            return await self._run_connection(connection)
         except UnavailableError as error:
             return {"type": "lost", "reason": str(error)}
         except TimeoutError:
@@ -200,36 +204,36 @@ class Device:
             self._connection = None
             if connection is not None:
                 connection.drop()
-            for answered in self._answers.values():
+            for answered in self._pending.values():
                 if not answered.done():
                     answered.set_exception(UnavailableError("the connection was lost"))
 
-    async def _converse(self, connection: Connection) -> Frame:
+    async def _run_connection(self, connection: GatewayConnection) -> Frame:
         with contextlib.suppress(UnavailableError):  # a full gateway says goodbye before any hello
             connection.send(self._hello())
-        first = await within(ANSWER_S, self._first(connection), self._sleep)
+        first = await within(ANSWER_S, self._first_frame(connection), self._sleep)
         if first["type"] == "goodbye":
             self._inbox.put(first)
             return first
-        self._memory.token, self._memory.key = first["token"], first["key"]
-        await self._memory.save()
+        self._state.token, self._state.key = first["token"], first["key"]
+        await self._state.save()
         self._connection = connection
         self._inbox.put(first)
         self._welcomed.set()
-        beating = asyncio.create_task(self._beat(connection, first["heartbeat"]))
+        heartbeats = asyncio.create_task(self._send_heartbeats(connection, first["heartbeat"]))
         try:
             while (frame := await connection.next()) is not None:
                 if frame["type"] == "goodbye":
                     self._inbox.put(frame)
                     return frame
-                self._received(connection, frame)
+                self._dispatch(connection, frame)
         finally:
-            beating.cancel()
-        if beating.done() and not beating.cancelled():
-            beating.result()
+            heartbeats.cancel()
+        if heartbeats.done() and not heartbeats.cancelled():
+            heartbeats.result()
         raise UnavailableError("connection lost")
 
-    async def _first(self, connection: Connection) -> Frame:
+    async def _first_frame(self, connection: GatewayConnection) -> Frame:
         while (frame := await connection.next()) is not None:
             if frame["type"] in ("welcome", "goodbye"):
                 return frame
@@ -239,10 +243,10 @@ class Device:
         hello: Frame = {"type": "hello", "appkey": self.appkey}
         if self.token is not None and self.key is not None:
             hello |= {"token": self.token, "key": self.key}
-        return hello | {name: wish for name, wish in self._wishes.items() if wish}
+        return hello | {name: value for name, value in self._hello_options.items() if value}
 
-    async def _beat(self, connection: Connection, heartbeat_s: float) -> None:
-        """Ping in the agreed rhythm, first at a random moment, so that devices do not beat together."""
+    async def _send_heartbeats(self, connection: GatewayConnection, heartbeat_s: float) -> None:
+        """Ping at the agreed interval; the first time at a random moment in it, so that devices spread their pings."""
         await self._sleep(heartbeat_s * self._random())
         try:
             while True:
@@ -251,8 +255,8 @@ class Device:
         finally:
             connection.drop()
 
-    def _received(self, connection: Connection, frame: Frame) -> None:
-        answered = self._answers.get(frame.get("id", 0))
+    def _dispatch(self, connection: GatewayConnection, frame: Frame) -> None:
+        answered = self._pending.get(frame.get("id", 0))
         match frame["type"]:
             case "ok" | "error" if answered is not None:
                 if not answered.done():
@@ -262,6 +266,6 @@ class Device:
                     connection.drop()
 
     def _acknowledge(self, msgids: list[int]) -> None:
-        """Without a connection they come again, and are acknowledged then."""
+        """Acknowledge pushes; without a connection they are sent again and acknowledged then."""
         with contextlib.suppress(UnavailableError):
             self.send({"type": "ack", "msgids": msgids})

@@ -1,10 +1,10 @@
-"""What can go wrong, in one tree.
+"""The errors of the SDK, in one tree.
 
 DeviceError
-├── DeviceEndedError   the gateway sent the device away for good
+├── DeviceEndedError   a final goodbye ended the device
 ├── RefusedError       the gateway answered a request with an error
-├── UnavailableError   no connection; it will be made again by itself
-└── DeadlineError      nothing came in time; whether a request was carried out is not known
+├── UnavailableError   no connection now; the device reconnects by itself
+└── DeadlineError      no answer in time; a request may have been carried out all the same
 """
 
 FINAL = {
@@ -12,7 +12,7 @@ FINAL = {
     "replaced": "another connection of the same device took this one's place",
     "protocol": "the gateway did not understand this device",
 }
-"""Goodbyes that end a device, and what they mean."""
+"""The reasons of final goodbyes, after which a device does not reconnect, and their meaning."""
 
 
 class DeviceError(Exception):
@@ -20,7 +20,7 @@ class DeviceError(Exception):
 
 
 class DeviceEndedError(DeviceError):
-    """`reason` is the goodbye's."""
+    """A final goodbye ended the device; `reason` is the goodbye's."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(FINAL[reason])
@@ -28,7 +28,7 @@ class DeviceEndedError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """`code` is 400 for a wrong field; from 500 on it is the service's trouble, and the request may be repeated."""
+    """The gateway answered with an error: `code` 400 is a wrong field, from 500 on the request may be repeated."""
 
     def __init__(self, code: int, desc: str) -> None:
         super().__init__(desc)

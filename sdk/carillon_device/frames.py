@@ -1,4 +1,4 @@
-"""The frames as Python has them; docs/devices.md tells what the fields mean. Pure."""
+"""The frames of the device protocol as Python types, pure; docs/devices.md explains their fields."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Click(TypedDict):
 
 
 class Push(TypedDict):
-    """A message; `expires_at` is milliseconds since 1970 UTC."""
+    """A push; `expires_at` is in milliseconds since 1970 UTC."""
 
     type: Literal["push"]
     msgid: int
@@ -36,7 +36,7 @@ class Push(TypedDict):
 
 
 class Known(TypedDict):
-    """What the service knows of a device; `device` is what it said about itself."""
+    """The service's record of a device; `device` holds the attributes that the device reported."""
 
     alias: str | None
     tags: list[int]
@@ -49,7 +49,7 @@ def encode(frame: Mapping[str, Any]) -> bytes:
 
 
 def decode(payload: bytes) -> Frame | None:
-    """A frame that a device may rely on; None for anything else, which a device passes over."""
+    """Return a frame that has the fields its type needs; None for anything else, which a device ignores."""
     try:
         frame = json.loads(payload)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""From the connection to the app: each push once, in order, one at a time; saved, then acknowledged."""
+"""The queue of frames for the app: each push is handled once and in order, then saved, then acknowledged."""
 
 import asyncio
 import inspect
@@ -6,12 +6,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from carillon_device.deadlines import CALLBACK_S, Sleep, within
 from carillon_device.errors import UnavailableError
 from carillon_device.frames import MAX_ACKNOWLEDGED, Frame, Push
-from carillon_device.storage import Memory
-from carillon_device.waits import CALLBACK_S, Sleep, within
+from carillon_device.storage import DeviceState
 
-MAX_WAITING = 1000
+MAX_QUEUED = 1000
 
 OnPush = Callable[[Push], Awaitable[None] | None]
 OnEvent = Callable[[Frame], Awaitable[None] | None]
@@ -20,27 +20,27 @@ logger = logging.getLogger("carillon_device")
 
 
 class Inbox:
-    """Frames wait here for the app's callbacks. `acknowledge` gets the ids of pushes that are handled and saved."""
+    """Gives frames to the app's callbacks, one at a time. `acknowledge` gets the ids of handled and saved pushes."""
 
     def __init__(
         self,
-        memory: Memory,
+        state: DeviceState,
         on_push: OnPush | None,
         on_event: OnEvent | None,
         acknowledge: Callable[[list[int]], None],
         sleep: Sleep,
     ) -> None:
-        self._memory = memory
+        self._state = state
         self._on_push = on_push
         self._on_event = on_event
         self._acknowledge = acknowledge
         self._sleep = sleep
-        self._frames: asyncio.Queue[Frame] = asyncio.Queue(MAX_WAITING)
+        self._frames: asyncio.Queue[Frame] = asyncio.Queue(MAX_QUEUED)
         self._handled: list[int] = []
-        self._settling: asyncio.Task[None] | None = None
+        self._acknowledging: asyncio.Task[None] | None = None
 
     def put(self, frame: Frame) -> bool:
-        """False: too many are waiting, and this one is lost; a push comes again after the next connection."""
+        """Add a frame. False: the queue is full and the frame is dropped; a push is sent again after a reconnect."""
         if self._frames.full():
             return False
         self._frames.put_nowait(frame)
@@ -52,27 +52,27 @@ class Inbox:
             if frame["type"] == "push":
                 await self._push(frame)
             else:
-                await self._called(self._on_event, frame)
+                await self._call(self._on_event, frame)
             self._frames.task_done()
 
     async def empty(self) -> None:
-        """Return when everything that came was handled, saved and acknowledged."""
+        """Return when every frame was handled, and every handled push saved and acknowledged."""
         await self._frames.join()
-        if self._settling is not None:
-            await asyncio.wait([self._settling])
+        if self._acknowledging is not None:
+            await asyncio.wait([self._acknowledging])
 
     async def _push(self, frame: Frame) -> None:
         msgid = frame["msgid"]
-        if not self._memory.knows(msgid):
-            if not await self._called(self._on_push, cast(Push, frame)):
+        if not self._state.has(msgid):
+            if not await self._call(self._on_push, cast(Push, frame)):
                 return
-            self._memory.add(msgid)
+            self._state.add(msgid)
         self._handled.append(msgid)
-        if self._settling is None or self._settling.done():
-            self._settling = asyncio.create_task(self._settle())
+        if self._acknowledging is None or self._acknowledging.done():
+            self._acknowledging = asyncio.create_task(self._acknowledge_handled())
 
-    async def _called(self, callback: Callable[[Any], Awaitable[None] | None] | None, frame: Frame | Push) -> bool:
-        """False: the app failed on it, or took too long."""
+    async def _call(self, callback: Callable[[Any], Awaitable[None] | None] | None, frame: Frame | Push) -> bool:
+        """Call back. False: the app raised an error, or took too long."""
         try:
             waiting = callback(frame) if callback is not None else None
             if inspect.isawaitable(waiting):
@@ -82,12 +82,12 @@ class Inbox:
             return False
         return True
 
-    async def _settle(self) -> None:
-        """One write and one acknowledgement for all that was handled until now; again for what came meanwhile."""
+    async def _acknowledge_handled(self) -> None:
+        """Save and acknowledge all handled pushes together, until none was handled meanwhile."""
         while self._handled:
             msgids, self._handled = self._handled, []
             try:
-                await self._memory.save()
+                await self._state.save()
             except UnavailableError as error:
                 logger.warning("%d pushes are not acknowledged: %s", len(msgids), error)
                 continue

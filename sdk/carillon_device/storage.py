@@ -1,4 +1,4 @@
-"""What a device must find again after it was restarted, and where that is kept."""
+"""A device's state that outlives a restart, and the storages for it."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ from typing import Protocol
 
 from carillon_device.errors import UnavailableError
 
-REMEMBERED = 1000
-"""Message ids that a device remembers, so that it shows nothing twice."""
+MAX_MSGIDS = 1000
+"""Handled message ids that a device stores, so that it shows no push twice."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """`token` and `key` are the device's identity, `msgids` what it has handled, oldest first."""
+    """The stored state: `token` and `key` are the device's identity, `msgids` the handled pushes, oldest first."""
 
     token: str | None = None
     key: str | None = field(default=None, repr=False)
@@ -25,18 +25,22 @@ class Saved:
 
 
 class Storage(Protocol):
+    """Stores the state of one device."""
+
     async def load(self) -> Saved:
-        """What was saved last; `Saved()` when nothing was."""
+        """Return the state that was saved last; `Saved()` when none was."""
         ...
 
     async def save(self, saved: Saved) -> None:
-        """Return once it would survive a power cut: what was handled is acknowledged after that. Never called twice
-        at a time."""
+        """Return once the state survives a power cut, for pushes are acknowledged after that.
+
+        Calls never overlap.
+        """
         ...
 
 
 class MemoryStorage:
-    """Forgets everything at the end of the process."""
+    """Stores the state in memory; it is lost at the end of the process."""
 
     def __init__(self, saved: Saved | None = None) -> None:
         self.saved = saved or Saved()
@@ -49,13 +53,13 @@ class MemoryStorage:
 
 
 class FileStorage:
-    """One JSON file of mode 600, replaced whole. Only one device may use it at a time."""
+    """Stores the state in a JSON file of mode 600, which is replaced atomically. For one device at a time."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
 
     async def load(self) -> Saved:
-        """ValueError: the file is damaged."""
+        """Read the file. ValueError: it is damaged."""
         return await asyncio.to_thread(self._read)
 
     async def save(self, saved: Saved) -> None:
@@ -85,8 +89,8 @@ class FileStorage:
         _sync_directory(self._path.parent)
 
 
-class Memory:
-    """What the device knows now; `save` keeps it in the storage."""
+class DeviceState:
+    """The state of a running device; `save` writes it to the storage."""
 
     def __init__(self, storage: Storage) -> None:
         self.token: str | None = None
@@ -101,24 +105,24 @@ class Memory:
         self._msgids = OrderedDict.fromkeys(saved.msgids)
 
     async def save(self) -> None:
-        """UnavailableError: the storage failed."""
+        """Write the state. UnavailableError: the storage failed."""
         async with self._saving:
             try:
                 await self._storage.save(Saved(self.token, self.key, tuple(self._msgids)))
             except Exception as error:
-                raise UnavailableError(f"what the device knows could not be saved: {error}") from error
+                raise UnavailableError(f"the state of the device could not be saved: {error}") from error
 
-    def knows(self, msgid: int) -> bool:
+    def has(self, msgid: int) -> bool:
         return msgid in self._msgids
 
     def add(self, msgid: int) -> None:
         self._msgids[msgid] = None
-        if len(self._msgids) > REMEMBERED:
+        if len(self._msgids) > MAX_MSGIDS:
             self._msgids.popitem(last=False)
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make a rename survive a power cut, where directories can be synced."""
+    """Make a rename survive a power cut, on systems where directories can be synced."""
     if os.name == "posix":
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from carillon_device import Device, DeviceEndedError, DeviceError, MemoryStorage, Push, RefusedError, UnavailableError
 from carillon_device import Frame as Wire
-from carillon_device.connection import Connection
+from carillon_device.connection import GatewayConnection
 from tests.soak.ledger import Change, Frame, Ledger, Shown, State, now_ms
 
 TAGS = range(1, 6)
@@ -29,14 +29,14 @@ class _Wire(Device):
 
     phone: "Phone"
 
-    async def _converse(self, connection: Connection) -> Wire:
+    async def _run_connection(self, connection: GatewayConnection) -> Wire:
         self.phone.connecting()
-        return await super()._converse(connection)
+        return await super()._run_connection(connection)
 
-    def _received(self, connection: Connection, frame: Wire) -> None:
+    def _dispatch(self, connection: GatewayConnection, frame: Wire) -> None:
         if frame["type"] == "push":
             self.phone.came(frame["msgid"])
-        super()._received(connection, frame)
+        super()._dispatch(connection, frame)
 
 
 class Phone:
