@@ -12,7 +12,7 @@ from services.delivery.android.fanout import Fanout
 from services.delivery.android.presence import Presence
 from services.delivery.android.reports import ReportIntake
 from services.delivery.apns.sender_pool import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
-from services.delivery.audiences import Audiences
+from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.ios.delivery import IosDelivery
@@ -56,7 +56,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         clock,
         settings.shards,
     )
-    audiences, dead_letters = Audiences(peers, clock), _dead_letters(settings)
+    audiences, dead_letters = AudienceBitmapResolver(peers, clock), _dead_letters(settings)
     pushes = PushProjection(log, events, state, audiences, fanout, ios, recorder, clock, dead_letters)
     snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
     reports = ReportIntake(state, fanout, recorder, clock)

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
-from services.delivery.audiences import Audiences
+from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
@@ -44,7 +44,7 @@ class PushProjection:
         log: Log,
         events: EventWriter,
         state: DeliveryState,
-        audiences: Audiences,
+        audiences: AudienceBitmapResolver,
         fanout: Fanout,
         ios: IosDelivery,
         recorder: OutcomeRecorder,

@@ -10,7 +10,7 @@ from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
 from services.delivery import decide
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.paced_sender import PacedSender
-from services.delivery.android.presence import DeviceConnection, Presence
+from services.delivery.android.presence import AnnouncedConnection, Presence
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import BitmapAudience, ListedAudience
@@ -46,7 +46,7 @@ class _GatewayBatches(dict[GatewayStream, _GatewayBatch]):
     def __missing__(self, stream: GatewayStream) -> _GatewayBatch:
         return self.setdefault(stream, _GatewayBatch())
 
-    def add(self, connection: DeviceConnection, msgid: int) -> None:
+    def add(self, connection: AnnouncedConnection, msgid: int) -> None:
         batch = self[connection.stream]
         batch.connections.append(connection.id)
         batch.msgids.append(msgid)
@@ -137,7 +137,7 @@ class Fanout:
         for push, by_gateway in sorted(batches.values(), key=lambda item: item[0].offset):
             by_gateway.send(push)
 
-    def _send_backlog(self, device: DeviceAddress, connection: DeviceConnection, batches: _BacklogBatches) -> None:
+    def _send_backlog(self, device: DeviceAddress, connection: AnnouncedConnection, batches: _BacklogBatches) -> None:
         """Send what the window allows; once all of the backlog is in flight the device is ready for new pushes."""
         backlog = self._backlog(device, connection)
         in_flight = connection.in_flight or set()
@@ -151,7 +151,7 @@ class Fanout:
         else:
             connection.in_flight = in_flight.union(msgid for msgid, _ in chosen)
 
-    def _backlog(self, device: DeviceAddress, connection: DeviceConnection) -> list[tuple[int, StartedPush]]:
+    def _backlog(self, device: DeviceAddress, connection: AnnouncedConnection) -> list[tuple[int, StartedPush]]:
         """Return the messages still to be sent, in order; hand pushes with a speed to the paced sender."""
         now_ms = self._clock.now_ms()
         in_flight = connection.in_flight or ()

@@ -19,8 +19,8 @@ _CLOCK_SKEW_IDS = 10_000 << 20
 
 
 @dataclass(slots=True, eq=False)
-class DeviceConnection:
-    """One device's connection to a gateway.
+class AnnouncedConnection:
+    """A device's connection that a gateway has announced.
 
     `waits_for`: id of an older connection on another gateway that has to end first. `in_flight`: while a backlog is
     being sent, the message ids sent of it and not acknowledged. New pushes go to connections that have neither.
@@ -48,7 +48,7 @@ class Presence:
     """Connections by device; of two connections of a device the one with the greater id is the later one and stays."""
 
     def __init__(self) -> None:
-        self._connections: dict[AppPartition, dict[int, DeviceConnection]] = {}
+        self._connections: dict[AppPartition, dict[int, AnnouncedConnection]] = {}
         self._ready: dict[AppPartition, dict[GatewayStream, BitMap]] = {}
         self._devices: dict[int, DeviceAddress] = {}
         self._takeovers: dict[int, _Takeover] = {}
@@ -62,7 +62,7 @@ class Presence:
         """
         device = DeviceAddress(connected.appkey, connected.partition, connected.number)
         current = self.connection_of(device)
-        new = DeviceConnection(stream, connected.connection)
+        new = AnnouncedConnection(stream, connected.connection)
         if current is not None and current.id > new.id:
             stream.close(new.id, _goodbye_reason(current.id - new.id))
             return None
@@ -74,7 +74,7 @@ class Presence:
         self._devices[new.id] = device
         return device if new.waits_for is None else None
 
-    def make_ready(self, device: DeviceAddress, connection: DeviceConnection) -> None:
+    def make_ready(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
         """Let the device have new pushes as they start."""
         connection.in_flight = None
         ready = self._ready.setdefault(device.app_partition, {})
@@ -110,10 +110,10 @@ class Presence:
             [older_id for older_id, each in self._takeovers.items() if each.deadline_ms <= now_ms]
         )
 
-    def connection_of(self, device: DeviceAddress) -> DeviceConnection | None:
+    def connection_of(self, device: DeviceAddress) -> AnnouncedConnection | None:
         return self.connections(device.app_partition).get(device.number)
 
-    def connections(self, app_partition: AppPartition) -> Mapping[int, DeviceConnection]:
+    def connections(self, app_partition: AppPartition) -> Mapping[int, AnnouncedConnection]:
         """Return the connections by device number."""
         return self._connections.get(app_partition, {})
 
@@ -121,7 +121,9 @@ class Presence:
         """Return the numbers of the devices that get new pushes as they start, by gateway."""
         return self._ready.get(app_partition, {})
 
-    def _replace(self, device: DeviceAddress, current: DeviceConnection, new: DeviceConnection, now_ms: int) -> None:
+    def _replace(
+        self, device: DeviceAddress, current: AnnouncedConnection, new: AnnouncedConnection, now_ms: int
+    ) -> None:
         self._forget(device, current)
         if current.id < new.id:
             current.stream.close(current.id, "replaced")
@@ -131,7 +133,7 @@ class Presence:
             new.waits_for = current.id
             self._takeovers[current.id] = _Takeover(device, current.stream, now_ms + TAKEOVER_MS)
 
-    def _forget(self, device: DeviceAddress, connection: DeviceConnection) -> None:
+    def _forget(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
         self._devices.pop(connection.id, None)
         ready = self.ready(device.app_partition).get(connection.stream)
         if ready is not None:

@@ -19,7 +19,7 @@ BroadcastRow = tuple[int, str, int, bool]
 """Msgid, appkey, expires_ms, is_cancelled."""
 
 
-class Broadcasts:
+class UnexpiredBroadcasts:
     """Unexpired broadcasts by msgid, folded from push-commands; time advances with the commands' times, not with the
     clock."""
 

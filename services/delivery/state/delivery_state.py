@@ -29,7 +29,7 @@ from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
 from services.delivery.state.backlogs import Backlogs
 from services.delivery.state.badges import Badges
-from services.delivery.state.broadcasts import Broadcasts
+from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
 from services.delivery.state.final_outcomes import concluded_devices
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush, requested_push
@@ -45,7 +45,7 @@ class DeliveryState:
     def __init__(self, owned: Iterable[int]) -> None:
         self.owned = frozenset(owned)
         self.dedupe_window = DedupeWindow()
-        self.broadcasts = Broadcasts()
+        self.broadcasts = UnexpiredBroadcasts()
         self.badges = Badges()
         self.requested: dict[int, RequestedPush] = {}
         self.started: dict[int, StartedPush] = {}

@@ -64,7 +64,7 @@ class PushModel:
         return sorted(msgid for msgid in self.targets.get(device, ()) if (device, msgid) not in self.concluded)
 
 
-class Model:
+class DeliveryModel:
     """All pushes by msgid, forgotten ones too."""
 
     def __init__(self) -> None:

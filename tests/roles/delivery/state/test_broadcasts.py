@@ -7,7 +7,7 @@ import pytest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import Audience, Everyone
-from services.delivery.state.broadcasts import Broadcasts
+from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.runtime.errors import NotFoundError
 from testkit.delivery_records import APP, OTHER_APP, RECEIVED, NumberedDevice, OutcomeRow, stag_audience
 from testkit.delivery_role import DeliveryHarness
@@ -91,7 +91,7 @@ async def test_a_cancel_changes_the_digest_that_a_replay_compares(delivery: Deli
 
 
 def test_a_broadcast_that_was_added_twice_is_forgotten() -> None:
-    broadcasts = Broadcasts()
+    broadcasts = UnexpiredBroadcasts()
     for expires_ms in (10, 20):
         broadcasts.add(1, APP, expires_ms)
     broadcasts.add(2, APP, 15)
@@ -102,7 +102,7 @@ def test_a_broadcast_that_was_added_twice_is_forgotten() -> None:
 
 
 def test_a_loaded_copy_forgets_as_the_original_does() -> None:
-    original, copy = Broadcasts(), Broadcasts()
+    original, copy = UnexpiredBroadcasts(), UnexpiredBroadcasts()
     for msgid in range(5):
         original.add(msgid, APP, 100 - msgid * 10)
     original.cancel(3, APP)

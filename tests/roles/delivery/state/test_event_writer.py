@@ -17,7 +17,7 @@ from testkit.delivery_records import APP, START_MS
 from testkit.event_loop import run_ready_tasks
 
 
-class SlowLog:
+class ManualLog:
     """A log that answers each append when the test says so, in any order."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def start(msgid: int) -> NewFact:
 
 
 async def test_offsets_never_skip_a_fact_whose_append_is_answered_late() -> None:
-    log, state = SlowLog(), DeliveryState([0])
+    log, state = ManualLog(), DeliveryState([0])
     events = EventWriter(log, state, ManualClock(START_MS))  # type: ignore[arg-type]
     for msgid in (1, 2):
         events.apply(*requested(msgid))

@@ -25,7 +25,7 @@ from tests.roles.delivery.state.records import outcomes_fact
 GAP_MS = 20
 
 
-class History:
+class LiveHistory:
     """Records as delivery and the edge write them, and the state folded from them in the order of writing."""
 
     def __init__(self, log: Log) -> None:
@@ -92,7 +92,7 @@ async def rebuild(
 
 async def test_the_memory_of_a_replay_does_not_grow_with_pushes_that_are_over(log: SqliteLog, tmp_path: Path) -> None:
     """20,000 pushes, each received after a second: only those of a few seconds are in memory at once."""
-    history = History(log)
+    history = LiveHistory(log)
     count, life_ms = 20_000, 1000
     for number in range(count + life_ms // GAP_MS):
         now_ms, at = START_MS + number * GAP_MS, NumberedDevice(number % PARTITIONS, 0)
@@ -120,7 +120,7 @@ async def test_the_memory_of_a_replay_does_not_grow_with_pushes_that_are_over(lo
 async def test_a_replay_of_any_history_gives_the_live_state(log: SqliteLog, tmp_path: Path, seed: int) -> None:
     """Pushes received, cancelled and finished in random order, requested by edges whose clocks are seconds off."""
     rng = random.Random(seed)
-    history = History(log)
+    history = LiveHistory(log)
     now_ms = START_MS
     open_: set[tuple[int, int]] = set()
     for msgid in range(1000, 1200):
@@ -145,7 +145,7 @@ async def test_a_replay_of_any_history_gives_the_live_state(log: SqliteLog, tmp_
     assert store.state.started
 
 
-def _add_random_record(rng: random.Random, history: History, now_ms: int, open_: set[tuple[int, int]]) -> None:
+def _add_random_record(rng: random.Random, history: LiveHistory, now_ms: int, open_: set[tuple[int, int]]) -> None:
     msgid, partition = rng.choice(sorted(open_))
     match rng.choice(["received", "received", "received", "cancel", "finished"]):
         case "received":

@@ -27,7 +27,7 @@ from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.runtime.log.port import Record
 from testkit.delivery_records import START_MS, NumberedDevice, listed_audience
 from testkit.examples import examples
-from tests.roles.delivery.state.model import Model, PushModel
+from tests.roles.delivery.state.model import DeliveryModel, PushModel
 from tests.roles.delivery.state.records import outcomes_fact, parsed
 
 ANDROID, IOS = "1000000001", "1000000002"
@@ -37,13 +37,13 @@ DEVICES = [NumberedDevice(partition, number) for partition in (*OWNED, FOREIGN) 
 KINDS = [kind for kind in OutcomeKind.values() if kind]
 
 
-class StateMachine(RuleBasedStateMachine):
+class DeliveryStateMachine(RuleBasedStateMachine):
     """Applies each record to the state and the model, and keeps the records to fold them again."""
 
     def __init__(self) -> None:
         super().__init__()
         self.state = DeliveryState(OWNED)
-        self.model = Model()
+        self.model = DeliveryModel()
         self.records: list[tuple[Record, object]] = []
         self.ends: dict[tuple[str, int], int] = {}
         self.msgids = itertools.count(1000, 10)
@@ -266,7 +266,7 @@ def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
     assert BitmapAudience(1, ranges, singles).dump() == BitmapAudience(1, singles, ranges).dump()
 
 
-StateMachine.TestCase.settings = settings(
+DeliveryStateMachine.TestCase.settings = settings(
     max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-TestStateMachine = StateMachine.TestCase
+TestDeliveryState = DeliveryStateMachine.TestCase

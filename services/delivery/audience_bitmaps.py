@@ -18,20 +18,20 @@ from services.runtime.rpc.peers import Peers
 _RESOLVE_S = 60.0
 _RETRY_MS = 500
 
-Audience = Mapping[int, BitMap]
+AudienceBitmaps = Mapping[int, BitMap]
 """Device numbers by partition."""
 
 
-class Audiences:
+class AudienceBitmapResolver:
     """Resolves audiences; while targeting is unavailable it retries."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._targeting = [TargetingServiceStub(channel) for channel in peers.all("targeting")]
         self._clock = clock
 
-    async def resolve(self, pushes: Sequence[RequestedPush]) -> Sequence[Audience]:
+    async def resolve(self, pushes: Sequence[RequestedPush]) -> Sequence[AudienceBitmaps]:
         """Return the audience of each push in its remaining partitions, in the order of `pushes`."""
-        resolved: dict[int, Audience] = {}
+        resolved: dict[int, AudienceBitmaps] = {}
         unresolved = [push for push in pushes if not push.send.audience.HasField("devices")]
         if unresolved:
             answers = await asyncio.gather(*(self._resolve_until_answered(push) for push in unresolved))
@@ -41,7 +41,7 @@ class Audiences:
             for push in pushes
         ]
 
-    async def _resolve_until_answered(self, push: RequestedPush) -> Audience:
+    async def _resolve_until_answered(self, push: RequestedPush) -> AudienceBitmaps:
         send = push.send
         while True:
             try:
@@ -55,7 +55,7 @@ class Audiences:
                 logger.warning("targeting does not answer; trying again", msgid=send.msgid, error=str(error))
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
-    async def _resolve(self, send: SendPush, partitions: Sequence[int]) -> Audience:
+    async def _resolve(self, send: SendPush, partitions: Sequence[int]) -> AudienceBitmaps:
         instances = len(self._targeting)
         shares = [[p for p in partitions if p % instances == instance] for instance in range(instances)]
         answers = await asyncio.gather(
