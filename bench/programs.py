@@ -1,4 +1,4 @@
-"""Programs of a benchmark run: built, kept on one core each, told lines, and ended."""
+"""Child processes of a benchmark: compiled, pinned to a core each, commanded by lines, and ended."""
 
 import os
 import resource
@@ -19,8 +19,10 @@ from services.gateway.decide import capacity
 
 
 class Program:
-    """A child on one core (counted from 0, round the cores there are; None: on any) that is told lines and answers each
-    with one."""
+    """A child process that answers each line on its standard input with a line of integers.
+
+    It runs on the core with this number, modulo the number of cores; None: on any core.
+    """
 
     def __init__(
         self, command: Sequence[str], core: int | None, env: dict[str, str] | None = None, quiet: bool = False
@@ -38,26 +40,26 @@ class Program:
             cores = sorted(os.sched_getaffinity(0))
             os.sched_setaffinity(self.process.pid, {cores[core % len(cores)]})
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
 
-    def hear(self) -> list[int]:
+    def receive(self) -> list[int]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self.process.args!r} ended")
         return [int(word) for word in line.split()]
 
-    def ask(self, line: str) -> list[int]:
-        self.tell(line)
-        return self.hear()
+    def request(self, line: str) -> list[int]:
+        self.send(line)
+        return self.receive()
 
     def resident_bytes(self) -> int:
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def cpu_s(self) -> float:
-        """Of the program and the kernel for it, in steps of 10 ms."""
+        """Return the CPU time of the program, the kernel's for it included, in steps of 10 ms."""
         times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
@@ -73,7 +75,7 @@ class Program:
 
 
 class Built:
-    """The C programs of this folder, compiled into a directory. `has_tls`: OpenSSL's headers are installed."""
+    """The C programs of bench/native, compiled into a directory. `has_tls`: OpenSSL's headers are installed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -85,7 +87,7 @@ class Built:
         return str(self._directory / name)
 
     def _compile(self, name: str, *options: str) -> bool:
-        source = Path(__file__).with_name(f"{name}.c")
+        source = Path(__file__).parent / "native" / f"{name}.c"
         libraries = ["-lssl", "-lcrypto"] if options else []
         command = ["gcc", "-O2", *options, "-o", self.path(name), str(source), *libraries]
         return subprocess.run(command, capture_output=bool(options), check=False).returncode == 0
@@ -94,28 +96,31 @@ class Built:
     def clients(
         self, port: int, records: Sequence[bytes], marker: bytes, at_once: int, tls: bool = False
     ) -> Iterator[tuple[Program, list[int]]]:
-        """One connection a record, on core 1; with when the first began, when the last was open, and the half and 99th
-        hundredth of how long one took, in ns."""
+        """Start the clients on core 1: one connection for each record, which it sends first.
+
+        With the program come four times in ns: the first connection began, the last was open, and the median and the
+        99th percentile of the time that one took to open.
+        """
         with tempfile.NamedTemporaryFile(dir=self._directory) as file:
             file.write(b"".join(struct.pack("=I", len(record)) + record for record in records))
             file.flush()
             arguments = [str(port), str(len(records)), file.name, marker.hex(), str(at_once), *(["tls"] if tls else [])]
             program = Program([self.path("clients"), *arguments], core=1)
             try:
-                yield program, program.hear()
+                yield program, program.receive()
             finally:
                 program.close()
 
 
 def check_open_files(connections: int) -> None:
-    """Raise the limit of this process and its children as far as it goes; end the program when that is too low."""
+    """Raise the limit of open files to its maximum; SystemExit when that is too low for so many connections."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     most = capacity(hard, None).connections
     if connections > most:
         raise SystemExit(
             f"{connections:,} connections are too many: this host allows {hard:,} open files a process (`ulimit -Hn`),"
-            f" with which the gateway takes {most:,} connections"
+            f" with which the gateway accepts {most:,} connections"
         )
 
 
@@ -127,14 +132,8 @@ def installed(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def connected(port: int) -> socket.socket:
-    """A connection to a server that is still starting."""
+    """Connect to a server that may still be starting."""
     for _ in range(200):
         try:
             return socket.create_connection(("127.0.0.1", port))

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from services.runtime.process.logs import logger
-from testkit.kafka import KafkaBroker, kafka
-from testkit.service import Service
+from testkit.installation.sample import Service
+from testkit.kafka.broker import KafkaBroker, kafka
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FREE_BYTES = 4 << 30

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from testkit.clickhouse import ClickHouseServer
-from testkit.kafka import kafka
-from tests.journeys.installation import AppServer, Installation, TestApp
+from testkit.clickhouse.server import ClickHouseServer
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
+from testkit.kafka.broker import kafka
 
 KINDS = ["embedded", pytest.param("shards", marks=pytest.mark.kafka)]
 
@@ -44,7 +45,7 @@ def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def app(carillon: Installation) -> TestApp:
+def app(carillon: Installation) -> AppCredentials:
     return carillon.create_app()
 
 

@@ -18,8 +18,10 @@ from carillon.roles import replayable_roles
 from carillon_device import DeviceError
 from services.runtime.process.crashpoint import Point
 from testkit.device import VirtualDevice
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
 from testkit.repository import ROOT
-from tests.journeys.installation import AppServer, Installation, TestApp, until
+from testkit.waiting import until
 from tests.journeys.test_push import message
 
 IOS_TOKEN = "cd" * 32
@@ -66,7 +68,9 @@ class Mortal(Installation):
 class Traffic:
     """App servers and devices at work, whatever happens to the service; and what has to be seen in the end."""
 
-    def __init__(self, installation: Mortal, app: TestApp, ios: TestApp, devices: list[VirtualDevice]) -> None:
+    def __init__(
+        self, installation: Mortal, app: AppCredentials, ios: AppCredentials, devices: list[VirtualDevice]
+    ) -> None:
         self._app = app
         self._ios = ios
         self._devices = devices

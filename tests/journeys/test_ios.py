@@ -12,13 +12,14 @@ import pytest
 
 from services.apns_simulator.certificate import public_key
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
-from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import CARILLON, Installation
 
 BOUND_S = 30
 TOKEN = "ab" * 32
 
 
-def to_all(app: TestApp, content: str) -> dict[str, Any]:
+def to_all(app: AppCredentials, content: str) -> dict[str, Any]:
     return {
         "sendTo": {"appkey": {"ios": app.appkey}, "userScope": 2},
         "msgStyle": {"basic": {"content": content, "is_notif": 1}, "ios": {"badge": 3}},

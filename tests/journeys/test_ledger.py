@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.kafka import kafka
+from testkit.kafka.broker import kafka
 from tests.soak.run import Plan, Soak
 
 

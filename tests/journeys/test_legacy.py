@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from testkit.device import VirtualDevice
-from tests.journeys.installation import AppServer, Installation, TestApp, until
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
+from testkit.waiting import until
 from tests.journeys.test_push import audited, shown
 
 
@@ -24,7 +26,7 @@ async def ios(carillon: Installation) -> AsyncIterator[AppServer]:
     await server.close()
 
 
-async def test_an_alias_gets_a_notification(carillon: Installation, app: TestApp, android: AppServer) -> None:
+async def test_an_alias_gets_a_notification(carillon: Installation, app: AppCredentials, android: AppServer) -> None:
     device = VirtualDevice(carillon.gateway_url, app.appkey)
     await device.connect()
     try:
@@ -47,7 +49,7 @@ async def test_an_alias_gets_a_notification(carillon: Installation, app: TestApp
 
 
 async def test_a_cancelled_broadcast_reaches_nobody_who_was_away(
-    carillon: Installation, app: TestApp, android: AppServer
+    carillon: Installation, app: AppCredentials, android: AppServer
 ) -> None:
     """Who was connected has it, who was away does not get it, and the next one comes all the same."""
     here, away = (VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(2))
@@ -73,7 +75,7 @@ async def test_a_cancelled_broadcast_reaches_nobody_who_was_away(
     await audited(carillon, sent["msgid"], "command", "received", "cancel command", "push cancelled")
 
 
-async def test_receipts_are_read_page_by_page(carillon: Installation, app: TestApp, android: AppServer) -> None:
+async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCredentials, android: AppServer) -> None:
     """Each once, by polling on with the position of the last answer; a position can be read from again."""
     first = {"appkey": app.appkey, "pos": "0", "reqno": 2}
     closed = await android.call("POST", "/getAckInfo", first, app.secret_key)

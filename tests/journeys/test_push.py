@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from testkit.device import VirtualDevice
-from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import CARILLON, Installation
+from testkit.waiting import until
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
 
 
 @pytest.fixture
-async def connect(carillon: Installation, app: TestApp) -> AsyncIterator[Connect]:
+async def connect(carillon: Installation, app: AppCredentials) -> AsyncIterator[Connect]:
     """Makes connected devices of the app; they are closed at the end."""
     devices: list[VirtualDevice] = []
 
@@ -40,7 +42,7 @@ async def connect(carillon: Installation, app: TestApp) -> AsyncIterator[Connect
         await device.close()
 
 
-def message(app: TestApp, scope: int, content: str, option: dict[str, Any] | None = None, **target: Any) -> Any:
+def message(app: AppCredentials, scope: int, content: str, option: dict[str, Any] | None = None, **target: Any) -> Any:
     return {
         "sendTo": {"appkey": {"android": app.appkey}, "userScope": scope, **target},
         "msgStyle": {"basic": {"content": content, "is_notif": 1}, "android": {"title": "T", "sound": True}},
@@ -56,7 +58,7 @@ async def shown(device: VirtualDevice, seconds: float = 20) -> dict[str, Any]:
     return event
 
 
-async def shows_nothing_but(device: VirtualDevice, server: AppServer, app: TestApp) -> None:
+async def shows_nothing_but(device: VirtualDevice, server: AppServer, app: AppCredentials) -> None:
     """A push to this device's token comes next: whatever was sent before has not reached it."""
     marker = f"marker {device.token}"
     await server.push(message(app, 5, marker, token={"android": device.token}), app.secret_key)
@@ -76,7 +78,7 @@ async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str,
 
 
 async def test_a_push_arrives_is_acknowledged_and_can_be_explained(
-    carillon: Installation, app: TestApp, server: AppServer, connect: Connect
+    carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
     device = await connect(alias="alice", stags=["news"])
     answer = await server.push(message(app, 6, "Guten Tag", stag=[["news"]]), app.secret_key)
@@ -90,7 +92,7 @@ async def test_a_push_arrives_is_acknowledged_and_can_be_explained(
     assert app.secret_key not in json.dumps(report)
 
 
-async def test_each_scope_reaches_exactly_its_devices(app: TestApp, server: AppServer, connect: Connect) -> None:
+async def test_each_scope_reaches_exactly_its_devices(app: AppCredentials, server: AppServer, connect: Connect) -> None:
     alice, bob, carol = await asyncio.gather(
         connect(alias="alice", tags=[1, 2], region="北京市", os_version="14"),
         connect(alias="bob", tags=[1], stags=["news"], region="上海市", os_version="14"),
@@ -121,7 +123,7 @@ async def test_each_scope_reaches_exactly_its_devices(app: TestApp, server: AppS
 
 
 async def test_an_offline_device_gets_its_messages_in_order_when_it_returns(
-    carillon: Installation, app: TestApp, server: AppServer, connect: Connect
+    carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
     device = await connect(alias="zoe")
     token, key = device.token, device.key
@@ -141,7 +143,7 @@ async def test_an_offline_device_gets_its_messages_in_order_when_it_returns(
 
 
 async def test_whoever_registers_after_a_broadcast_does_not_get_it(
-    app: TestApp, server: AppServer, connect: Connect
+    app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
     before = await connect()
     await server.push(message(app, 1, "old news"), app.secret_key)
@@ -150,7 +152,9 @@ async def test_whoever_registers_after_a_broadcast_does_not_get_it(
     await shows_nothing_but(after, server, app)
 
 
-async def test_aliases_and_tokens_that_are_unknown_are_told(app: TestApp, server: AppServer, connect: Connect) -> None:
+async def test_unknown_aliases_and_tokens_are_reported(
+    app: AppCredentials, server: AppServer, connect: Connect
+) -> None:
     device = await connect(alias="known")
     by_alias = await server.push(message(app, 4, "a", alias=["known", "unknown"]), app.secret_key)
     assert (by_alias["result"], by_alias["not_found"]) == (0, ["unknown"])
@@ -160,13 +164,13 @@ async def test_aliases_and_tokens_that_are_unknown_are_told(app: TestApp, server
     assert [(await shown(device))["content"] for _ in range(2)] == ["a", "t"]
 
 
-async def test_a_wrong_sign_and_an_unknown_app_get_the_same_answer(app: TestApp, server: AppServer) -> None:
+async def test_a_wrong_sign_and_an_unknown_app_get_the_same_answer(app: AppCredentials, server: AppServer) -> None:
     wrong = await server.push(message(app, 1, "x"), "not the secret")
-    unknown = await server.push(message(TestApp("1999999999", ""), 1, "x"), app.secret_key)
+    unknown = await server.push(message(AppCredentials("1999999999", ""), 1, "x"), app.secret_key)
     assert wrong == unknown == {"result": 401, "desc": "sign not correct"}
 
 
-async def test_timed_messages_are_sent_when_due(app: TestApp, server: AppServer, connect: Connect) -> None:
+async def test_timed_messages_are_sent_when_due(app: AppCredentials, server: AppServer, connect: Connect) -> None:
     device = await connect(alias="timed")
     option = {"timed": 2, "send_time_interval": 1}
     answer = await server.push(message(app, 3, "later", option, alias="timed"), app.secret_key)
@@ -190,7 +194,7 @@ async def test_an_ios_message_goes_to_the_push_service(carillon: Installation, s
     assert {entry["event"]: int(entry["count"]) for entry in report["timeline"]}["sent"] == 1
 
 
-async def test_the_commands_of_the_first_push(carillon: Installation, app: TestApp) -> None:
+async def test_the_commands_of_the_first_push(carillon: Installation, app: AppCredentials) -> None:
     """`carillon device run`, `carillon send` and `carillon audit` as a person uses them."""
     run = [CARILLON, "device", "run", "--appkey", app.appkey, "--alias", "a", "--stag", "s", "--json"]
     process = await asyncio.create_subprocess_exec(

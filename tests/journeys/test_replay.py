@@ -22,7 +22,9 @@ from click.testing import CliRunner
 from carillon.main import main
 from carillon.roles import replayable_roles
 from testkit.device import VirtualDevice
-from tests.journeys.installation import CARILLON, AppServer, Installation, TestApp, until
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import CARILLON, Installation
+from testkit.waiting import until
 from tests.journeys.test_push import message, shown
 
 IOS_TOKEN = "ab" * 32
@@ -35,7 +37,7 @@ class Lived:
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
-        self.app = TestApp("", "")
+        self.app = AppCredentials("", "")
         self.then = datetime.now(UTC)
         self.digests_then: Digests = {}
         self.digests: Digests = {}

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from testkit.device import VirtualDevice
-from tests.journeys.installation import AppServer, Installation, TestApp
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
 from tests.journeys.test_push import message, shown
 
 DEVICES = 4
@@ -85,7 +86,7 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
 
 
 async def _send_on_and_on(
-    installation: Installation, app: TestApp, devices: list[VirtualDevice], answered: list[tuple[int, str]]
+    installation: Installation, app: AppCredentials, devices: list[VirtualDevice], answered: list[tuple[int, str]]
 ) -> None:
     """Unicasts and broadcasts, several at a time; a request without an answer counts as not accepted."""
     server = AppServer(installation.v2_url)

@@ -8,7 +8,9 @@ import pytest
 
 from carillon.roles import replayable_roles
 from testkit.device import VirtualDevice
-from tests.journeys.installation import AppServer, Installation, TestApp, until
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
+from testkit.waiting import until
 from tests.journeys.test_push import audited, message, shown
 
 pytestmark = [
@@ -19,7 +21,7 @@ DEVICES = 8
 REPLAYABLE = replayable_roles()
 
 
-async def devices_of(carillon: Installation, app: TestApp) -> list[VirtualDevice]:
+async def devices_of(carillon: Installation, app: AppCredentials) -> list[VirtualDevice]:
     """Connected devices, of which each process owns some; all have one tag and one alias."""
     devices = [VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(DEVICES)]
     for device in devices:
@@ -35,7 +37,7 @@ async def everyone_shows(devices: list[VirtualDevice], content: str) -> None:
 
 
 async def test_answers_count_the_devices_of_every_process(
-    carillon: Installation, app: TestApp, server: AppServer
+    carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:
     devices = await devices_of(carillon, app)
     tokens = [device.token for device in devices]
@@ -67,7 +69,7 @@ async def test_answers_count_the_devices_of_every_process(
         await device.close()
 
 
-async def test_timed_messages_of_every_process_are_listed_and_cancelled(app: TestApp, server: AppServer) -> None:
+async def test_timed_messages_of_every_process_are_listed_and_cancelled(app: AppCredentials, server: AppServer) -> None:
     option = {"timed": 2, "send_time_interval": 3600}
     apps = {"appkey": {"android": app.appkey}}
     keys = [(await server.push(message(app, 1, "later", option), app.secret_key))["task_key"] for _ in range(6)]
@@ -84,7 +86,7 @@ async def test_timed_messages_of_every_process_are_listed_and_cancelled(app: Tes
 
 
 async def test_a_process_of_each_role_is_killed_and_goes_on_where_it_was(
-    carillon: Installation, app: TestApp, server: AppServer
+    carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:
     devices = await devices_of(carillon, app)
     await server.push(message(app, 1, "before"), app.secret_key)

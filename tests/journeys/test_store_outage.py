@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from testkit.clickhouse import ClickHouseServer
+from testkit.clickhouse.server import ClickHouseServer
 from testkit.device import VirtualDevice
-from tests.journeys.installation import AppServer, Installation
+from testkit.installation.app_server import AppServer
+from testkit.installation.processes import Installation
 from tests.journeys.test_push import message, shown
 
 PUSHES = 20

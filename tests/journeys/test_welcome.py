@@ -14,7 +14,7 @@ import pytest
 from carillon.welcome import command_line
 from testkit.certificates import Authority
 from testkit.device import VirtualDevice
-from tests.journeys.installation import CARILLON, Installation
+from testkit.installation.processes import CARILLON, Installation
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from testkit.kafka import KafkaBroker
+from testkit.kafka.broker import KafkaBroker
 from tests.soak.ledger import Outcome
 from tests.soak.run import Plan, Soak, Verdict
 

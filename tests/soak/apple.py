@@ -11,7 +11,7 @@ from services.apns_simulator.connection import Reply
 from services.apns_simulator.requests import Request
 from services.apns_simulator.server import ApnsSimulator
 from services.runtime.process.clock import SystemClock
-from tests.journeys.installation import AppServer
+from testkit.installation.app_server import AppServer
 from tests.soak.ledger import Change, Ledger, Shown, State, now_ms
 from tests.soak.phones import AGAIN_S, OWN_TROUBLE
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
-from testkit.kafka import KafkaBroker
-from tests.journeys.installation import Installation
+from testkit.installation.processes import Installation
+from testkit.kafka.broker import KafkaBroker
 from tests.soak.ledger import Ledger
 
 _QUIET_S = (2.0, 6.0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.journeys.installation import TestApp
+from testkit.installation.app_server import AppCredentials
 from tests.soak.ledger import Push, State
 from tests.soak.phones import CHANNELS, STAGS, TAGS
 
@@ -24,7 +24,7 @@ class Request(NamedTuple):
     door: str
     path: str
     body: Body
-    apps: Sequence[TestApp]
+    apps: Sequence[AppCredentials]
     push: Push
 
 
@@ -50,7 +50,7 @@ class Targets(NamedTuple):
 class Pushes:
     """Makes one after the other; which, the seed decides."""
 
-    def __init__(self, android: TestApp, ios: TestApp, random: Random) -> None:
+    def __init__(self, android: AppCredentials, ios: AppCredentials, random: Random) -> None:
         self._apps = {"android": (android,), "ios": (ios,), "both": (android, ios)}
         self._random = random
         self._serial = 0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from tests.journeys.installation import Installation
+from testkit.installation.processes import Installation
 from tests.soak.apple import ApplePhones
 from tests.soak.checks import Case, Finding, differs
 from tests.soak.fleet import Fleet

@@ -12,8 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from testkit.kafka import KafkaBroker
-from tests.journeys.installation import AppServer, Installation, TestApp
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
+from testkit.kafka.broker import KafkaBroker
 from tests.soak.apple import ApplePhones
 from tests.soak.chaos import Chaos
 from tests.soak.checks import Case, Client, Finding, findings
@@ -128,7 +129,7 @@ class Soak:
             await asyncio.to_thread(self._installation.create_app, platform) for platform in ("android", "ios")
         ]
         await asyncio.to_thread(self._installation.give_key, ios)
-        self._apps: tuple[TestApp, TestApp] = (android, ios)
+        self._apps: tuple[AppCredentials, AppCredentials] = (android, ios)
         pushes = Pushes(android, ios, Random(f"{self.plan.seed}/pushes"))
         senders = Senders(self._installation, pushes, self.ledger, Random(f"{self.plan.seed}/senders"))
         fleet = Fleet(self._installation.gateway_url, android.appkey, self.ledger, self.plan.seed)
@@ -141,7 +142,7 @@ class Soak:
             await fleet.close()
             await senders.close()
 
-    async def _register_ios(self, apple: ApplePhones, app: TestApp) -> None:
+    async def _register_ios(self, apple: ApplePhones, app: AppCredentials) -> None:
         apple.appkey = app.appkey
         server = AppServer(self._installation.v2_url)
         for index in range(_IOS_DEVICES):

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from tests.journeys.installation import AppServer, Installation
+from testkit.installation.app_server import AppServer
+from testkit.installation.processes import Installation
 from tests.soak.ledger import Ledger, Outcome, Push, now_ms
 from tests.soak.pushes import Pushes, Request, Targets, ids_in
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.installation.sample import Service
 from testkit.repository import ROOT
-from testkit.service import Service
 
 CLIENTS = ROOT / "docs" / "clients"
 CONTENT = '世界 😀 "quoted" back\\slash /slash/ <b>&amp; \u2028\u2029 \u007f \u0001\b\f\n\r\t \\u2028 é'

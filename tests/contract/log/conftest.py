@@ -10,7 +10,7 @@ from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import MAX_WAITING_BYTES, Log
 from services.runtime.log.sqlite import SqliteLog
-from testkit.kafka import KafkaBroker
+from testkit.kafka.broker import KafkaBroker
 
 PARTITIONS = 4
 

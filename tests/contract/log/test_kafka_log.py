@@ -14,7 +14,7 @@ from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.kafka.lookup import find_batch
 from services.runtime.log.port import Log, Partition, Reader
-from testkit.kafka import KafkaBroker
+from testkit.kafka.broker import KafkaBroker
 from tests.contract.log.conftest import PARTITIONS
 from tests.contract.log.reading import P0, P1, new_record, read_count, read_to_end, values
 

@@ -10,7 +10,7 @@ from services.runtime.errors import ConflictError
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.process.settings import Settings, load
 from testkit.certificates import Authority
-from testkit.kafka import KafkaBroker, Security, kafka
+from testkit.kafka.broker import KafkaBroker, Security, kafka
 from tests.contract.log.conftest import PARTITIONS
 from tests.contract.log.reading import P0, new_record, read_to_end, values
 

@@ -15,8 +15,8 @@ from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, writt
 from edge.openapi.schema import Component, Components, example_of
 from services.domain import device_protocol
 from services.gateway import push_frames as frames
+from testkit.installation.sample import DOORS, Service
 from testkit.repository import ROOT
-from testkit.service import DOORS, Service
 from tests.contract.openapi.variants import Json, Variants
 
 DOCS = ROOT / "docs" / "openapi"

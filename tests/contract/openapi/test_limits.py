@@ -11,9 +11,9 @@ import pytest
 from edge.core.idempotency import HEADER
 from edge.openapi import android, device, ios, v2_examples
 from edge.openapi.documents import DOCUMENTS
-from testkit.service import DOORS, Service
+from testkit.installation.app_server import AppCredentials
+from testkit.installation.sample import DOORS, Service
 from tests.contract.openapi.variants import Json, Variants
-from tests.journeys.installation import TestApp
 
 _PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
 """Fields that say who sends a request: a wrong one is answered as a wrong sign is."""
@@ -53,7 +53,7 @@ class Stage:
             case _:
                 return value
 
-    def apps(self, path: str, body: Json) -> list[TestApp]:
+    def apps(self, path: str, body: Json) -> list[AppCredentials]:
         """Who signs: the apps that a request names, in order; none for devices."""
         if path == "/device/v1":
             return []
@@ -63,7 +63,7 @@ class Stage:
         known = {app.appkey: app for app in (self._service.android, *self._service.ios)}
         return [known[key] for key in flat if key in known]
 
-    def answer(self, call: "Call", body: Json, apps: list[TestApp]) -> Json:
+    def answer(self, call: "Call", body: Json, apps: list[AppCredentials]) -> Json:
         """The answer, which is one of those that the document shows."""
         response = self._service.send(call.door, call.method.upper(), call.path, body, *apps)
         assert response.status_code == 200, response.text

@@ -17,9 +17,9 @@ from schemathesis.specs.openapi.checks import (
 
 from edge.openapi.documents import DOCUMENTS
 from testkit.examples import examples
-from testkit.service import Service
+from testkit.installation.sample import Service
+from testkit.signing import signed
 from tests.contract.openapi.test_limits import OPERATIONS, Stage
-from tests.roles.edge.signing import signed
 
 EXAMPLES = examples(30)
 NAMES_WHAT_MUST_EXIST = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from testkit.gateway import RunningGateway
-from testkit.scripted_gateway import ScriptedGateway
+from testkit.gateway.role import RunningGateway
+from testkit.gateway.scripted_gateway import ScriptedGateway
 from tests.contract.sdk.driven_device import DrivenDevice, StartDevice
 from tests.roles.gateway.conftest import pytest_asyncio_loop_factories
 

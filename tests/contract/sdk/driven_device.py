@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from testkit.scripted_gateway import ScriptedConnection, ScriptedGateway
+from testkit.gateway.scripted_gateway import ScriptedConnection, ScriptedGateway
 
 HERE = Path(__file__).parent
 PROGRAMS = {

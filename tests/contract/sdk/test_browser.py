@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import Message
-from testkit.gateway import ANDROID, RunningGateway
+from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.repository import ROOT
 
 FILES = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testkit.certificates import Authority
-from testkit.scripted_gateway import ScriptedGateway
+from testkit.gateway.scripted_gateway import ScriptedGateway
 from tests.contract.sdk.driven_device import StartDevice, connected
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from testkit.certificates import Authority
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.scripted_gateway import ScriptedGateway
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.scripted_gateway import ScriptedGateway
 
 
 class Running:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from picows import WSMsgType
 
-from testkit.scripted_gateway import ScriptedGateway, push
+from testkit.gateway.scripted_gateway import ScriptedGateway, push
 from tests.contract.sdk.driven_device import StartDevice, connected
 
 

@@ -8,8 +8,8 @@ import pytest
 from carillon_device import DeadlineError, DeviceEndedError, Frame, RefusedError, UnavailableError
 from protos.push.v1.push_pb2 import Message
 from testkit.device import VirtualDevice
-from testkit.gateway import ANDROID, IOS, RunningGateway
-from testkit.websocket import BOUND_S, DeviceClient
+from testkit.gateway.role import ANDROID, IOS, RunningGateway
+from testkit.gateway.websocket import BOUND_S, DeviceClient
 from tests.contract.sdk.driven_device import DrivenDevice
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from testkit.scripted_gateway import ScriptedGateway
+from testkit.gateway.scripted_gateway import ScriptedGateway
 from tests.contract.sdk.driven_device import StartDevice, connected
 
 REQUESTS: list[tuple[str, list[Any], dict[str, Any]]] = [

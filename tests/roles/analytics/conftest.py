@@ -16,8 +16,8 @@ import pytest
 from analytics.store.clickhouse import ClickHouse
 from services.domain.topics import TOPICS
 from services.runtime.log.sqlite import SqliteLog
-from testkit.clickhouse import ClickHouseServer
-from testkit.clickhouse_databases import EmptyDatabases
+from testkit.clickhouse.databases import EmptyDatabases
+from testkit.clickhouse.server import ClickHouseServer
 
 OVER_HTTP = {
     "test_acks",

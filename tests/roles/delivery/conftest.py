@@ -10,8 +10,8 @@ from services.domain.ids import MessageIds
 from services.domain.topics import TOPICS
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from testkit.delivery_records import PARTITIONS, START_MS
-from testkit.delivery_role import DeliveryHarness, KillingLog
+from testkit.delivery.records import PARTITIONS, START_MS
+from testkit.delivery.role import DeliveryHarness, KillingLog
 
 
 @pytest.fixture

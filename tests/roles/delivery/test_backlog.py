@@ -5,10 +5,10 @@ import pytest
 from protos.push.v1.push_pb2 import SendPush
 from services.delivery.android.fanout import BACKLOG_WINDOW
 from services.delivery.android.presence import TAKEOVER_MS
-from testkit.delivery_gateway import GatewayClient
-from testkit.delivery_records import RECEIVED, NumberedDevice, OutcomeRow
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.gateway import GatewayClient
+from testkit.delivery.records import RECEIVED, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
 

@@ -4,9 +4,9 @@ from protos.push.v1.push_pb2 import CancelPush
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import NewRecord, Partition
-from testkit.delivery_records import RECEIVED, NumberedDevice, OutcomeRow, stag_audience
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.records import RECEIVED, NumberedDevice, OutcomeRow, stag_audience
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A = NumberedDevice(0, 0)
 

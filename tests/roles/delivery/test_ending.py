@@ -2,9 +2,9 @@
 
 from protos.push.v1.push_pb2 import CancelPush
 from services.delivery.decide import MAILBOX_CAP, UNACKNOWLEDGED_CAP
-from testkit.delivery_records import DROPPED, OTHER_APP, NumberedDevice, OutcomeRow
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.records import DROPPED, OTHER_APP, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
 

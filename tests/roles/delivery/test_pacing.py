@@ -1,9 +1,9 @@
 """Pushes with a speed (`qps`): their rate over time, partitions and gateways, and their end."""
 
 from services.delivery.android.rate_limiter import CATCH_UP_MS
-from testkit.delivery_records import RECEIVED, SENT, NumberedDevice, OutcomeRow
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
 DEVICES = [NumberedDevice(number % 2, number // 2) for number in range(40)]

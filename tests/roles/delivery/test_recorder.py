@@ -16,8 +16,8 @@ from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from testkit.delivery_records import APP, FAILED, RECEIVED, SENT, START_MS, NumberedDevice, OutcomeRow, outcome_rows
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.records import APP, FAILED, RECEIVED, SENT, START_MS, NumberedDevice, OutcomeRow, outcome_rows
+from testkit.waiting import run_ready_tasks
 
 
 class FaultyLog:

@@ -1,6 +1,6 @@
 """Acknowledgements and reports of devices: which of them delivery accepts and records."""
 
-from testkit.delivery_records import (
+from testkit.delivery.records import (
     CLICKED,
     OTHER_APP,
     RECEIVED,
@@ -9,8 +9,8 @@ from testkit.delivery_records import (
     NumberedDevice,
     OutcomeRow,
 )
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A, B, C = NumberedDevice(0, 0), NumberedDevice(1, 0), NumberedDevice(0, 1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import serve
-from testkit.delivery_records import (
+from testkit.delivery.records import (
     APP,
     OTHER_APP,
     RECEIVED,
@@ -15,8 +15,8 @@ from testkit.delivery_records import (
     OutcomeRow,
     stag_audience,
 )
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A, B, C = NumberedDevice(0, 0), NumberedDevice(1, 0), NumberedDevice(0, 1)
 

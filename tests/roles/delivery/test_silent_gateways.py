@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import Keepalive, serve
-from testkit.delivery_records import NumberedDevice
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import TIMEOUT_S
-from testkit.proxy import StallingProxy, stalling_proxy
+from testkit.delivery.records import NumberedDevice
+from testkit.delivery.role import DeliveryHarness
+from testkit.faults.stalling_proxy import StallingProxy, stalling_proxy
+from testkit.services import TIMEOUT_S
 
 A = NumberedDevice(0, 1)
 KEEPALIVE = Keepalive(silence_s=0.2, answer_s=0.5)

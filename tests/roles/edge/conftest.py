@@ -38,7 +38,7 @@ from services.runtime.process.runner import Service
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
-from tests.roles.edge.signing import signed
+from testkit.signing import signed
 
 NOW_MS = 1_790_000_010_000
 """2026-09-21 13:33:30 UTC."""

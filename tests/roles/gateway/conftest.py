@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from services.gateway.settings import GatewaySettings
-from testkit.gateway import PARTITIONS, RunningGateway
+from testkit.gateway.role import PARTITIONS, RunningGateway
 
 StartGateway = Callable[..., Awaitable[RunningGateway]]
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import Message
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import DeviceClient
 from tests.roles.gateway.conftest import StartGateway
 
 

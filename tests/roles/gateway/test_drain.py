@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.decide import DRAIN_MS, drained_retry_ms, goodbye_delay_ms
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import DeviceClient, RawClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import DeviceClient, RawClient
 from tests.roles.gateway.conftest import StartGateway
 
 

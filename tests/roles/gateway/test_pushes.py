@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.gateway.connection import HEADROOM
 from services.gateway.push_frames import PushFrames
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import DeviceClient
 
 NOTIFICATION = Message(
     is_notif=True,

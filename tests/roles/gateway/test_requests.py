@@ -8,8 +8,8 @@ import pytest
 
 from services.gateway.connection import MAX_QUEUED_REQUESTS
 from services.runtime.errors import UnavailableError
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import DeviceClient
 
 
 @pytest.fixture

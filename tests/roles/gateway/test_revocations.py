@@ -4,8 +4,8 @@ from pathlib import Path
 
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import DeviceClient
 
 
 async def revoke(gateway: RunningGateway, token: str) -> None:

@@ -12,8 +12,8 @@ from services.gateway.decide import decide_hello, end_reason
 from services.gateway.settings import GatewaySettings
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
-from testkit.gateway import ANDROID, NOON_MS, PARTITIONS, RunningGateway
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway
+from testkit.gateway.websocket import DeviceClient
 
 Kind = SessionEventKind
 

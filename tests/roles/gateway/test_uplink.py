@@ -13,9 +13,9 @@ from services.gateway.connections import Session
 from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import Server, serve
-from testkit.gateway import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
-from testkit.scripted_delivery import ScriptedDelivery
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
+from testkit.gateway.scripted_delivery import ScriptedDelivery
+from testkit.gateway.websocket import DeviceClient
 
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 

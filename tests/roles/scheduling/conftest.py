@@ -37,7 +37,8 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.scheduling.main import build
 from services.scheduling.settings import SchedulingSettings
-from testkit.dying_role import KilledError, MortalLog, add_servicers, records_of
+from testkit.faults.crashing_log import CrashingLog, KilledError, records_of
+from testkit.services import add_servicers
 
 START_MS = 1_800_000_000_000
 PARTITIONS = 4
@@ -45,7 +46,7 @@ APP = "1000000001"
 OTHER_APP = "1000000002"
 
 
-class ChosenLog(MortalLog):
+class ChosenLog(CrashingLog):
     """A log whose process dies at the first append of a record that `when` picks: before it, or right after it."""
 
     def __init__(self, log: Log) -> None:

@@ -12,7 +12,7 @@ from services.runtime.log.topics import partition_of
 from services.runtime.projection.decider import Fact
 from services.scheduling import decide
 from services.scheduling.projection import SchedulingProjection
-from testkit.dying_role import KilledError
+from testkit.faults.crashing_log import KilledError
 from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, House, started
 
 

@@ -13,7 +13,7 @@ from services.domain import ids
 from services.domain.ids import WORKERS, MessageIds, claim_worker, issued_ms
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.clock import ManualClock
-from testkit.holding_process import holding
+from testkit.held_process import holding
 
 START_MS = 1_800_000_000_000
 A_SECOND = 1 << 18

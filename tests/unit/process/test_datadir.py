@@ -6,7 +6,7 @@ import pytest
 
 from services.runtime.errors import CarillonError, ConflictError
 from services.runtime.process.data_directory import lock_directory
-from testkit.holding_process import holding
+from testkit.held_process import holding
 
 HOLD = """
 from pathlib import Path

@@ -10,7 +10,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.projection.snapshot import SnapshotFile
 from services.runtime.projection.sqlite_store import SqliteStore
-from testkit.disk import full_disk
+from testkit.faults.full_disk import full_disk
 
 PLACE = Partition(DELIVERIES.name, 0)
 LIMIT = 2**20  # bytes

@@ -28,15 +28,16 @@ from services.runtime.projection.follower import Follower
 from services.runtime.projection.store import MemoryStore
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from testkit.dying_role import MortalLog, add_servicers
-from testkit.kafka import KafkaBroker
+from testkit.faults.crashing_log import CrashingLog
+from testkit.kafka.broker import KafkaBroker
+from testkit.services import add_servicers
 
 PARTITIONS = 2
 BOUND_S = 60
 EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
 
 
-class HesitantLog(MortalLog):
+class HesitantLog(CrashingLog):
     """Answers each question about the same partitions only when it is asked a second time; so do its readers."""
 
     def __init__(self, log: SqliteLog) -> None:

@@ -23,7 +23,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import Server, serve
-from tests.journeys.installation import CARILLON
+from testkit.installation.processes import CARILLON
 from tests.roles.analytics.support import PARTITIONS, T0, make, running, send, started
 
 ROWS = 20_000

@@ -26,7 +26,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
-from testkit.disk import full_disk
+from testkit.faults.full_disk import full_disk
 from tests.roles.analytics.ingestion.test_ingestion import task
 from tests.roles.analytics.statistics.test_connections import MINUTE_MS, OPENED, START_MS, sums
 from tests.roles.analytics.support import (

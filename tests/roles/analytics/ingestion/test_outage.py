@@ -17,8 +17,8 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
-from testkit.clickhouse import ClickHouseServer, LossyNetwork
-from testkit.dying_role import MortalLog
+from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
+from testkit.faults.crashing_log import CrashingLog
 from tests.roles.analytics.support import make, running, send, value
 
 A_BATCH = 10
@@ -42,7 +42,7 @@ async def store(server: ClickHouseServer) -> AsyncIterator[ClickHouse]:
     await clickhouse.close()
 
 
-class CountingLog(MortalLog):
+class CountingLog(CrashingLog):
     """A log that counts what its readers gave away, in records and bytes."""
 
     def __init__(self, log: Log) -> None:

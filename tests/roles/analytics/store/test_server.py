@@ -22,7 +22,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import load
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from testkit.clickhouse import ClickHouseServer, LossyNetwork
+from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
 from tests.roles.analytics.ingestion.test_crashes import assert_exact, new_records
 from tests.roles.analytics.support import make, running, value
 from tests.roles.analytics.test_main import context

@@ -38,10 +38,10 @@ from services.runtime.log.topics import partition_of
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
-from testkit.delivery_records import FAILED, PARTITIONS, SENT, NumberedDevice, OutcomeRow
-from testkit.delivery_role import DeliveryHarness
-from testkit.dying_role import add_servicers
-from testkit.event_loop import TIMEOUT_S, run_ready_tasks, running_services
+from testkit.delivery.records import FAILED, PARTITIONS, SENT, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.services import TIMEOUT_S, add_servicers, running_services
+from testkit.waiting import run_ready_tasks
 
 GOOD = [f"{n:02x}" * 32 for n in range(6)]
 DEAD = "dead" + "0" * 60

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from testkit.delivery_records import NumberedDevice
+from testkit.delivery.records import NumberedDevice
 
 IdsByDevice = dict[NumberedDevice, list[int]]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, Outcomes, PushFact
 from protos.push.v1.push_pb2 import PushCommand
 from services.runtime.log.port import Record
-from testkit.delivery_records import START_MS
+from testkit.delivery.records import START_MS
 
 
 def parsed(record: Record) -> PushCommand | PushFact | DeliveryFact:

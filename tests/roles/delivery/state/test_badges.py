@@ -10,7 +10,7 @@ from services.delivery.state.badges import Badges
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES
 from services.runtime.log.port import Record
-from testkit.delivery_records import APP, OTHER_APP, SENT
+from testkit.delivery.records import APP, OTHER_APP, SENT
 
 Sent = tuple[int, int | None]
 """Device number, badge."""

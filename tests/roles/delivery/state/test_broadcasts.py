@@ -9,9 +9,9 @@ from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import Audience, Everyone
 from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.runtime.errors import NotFoundError
-from testkit.delivery_records import APP, OTHER_APP, RECEIVED, NumberedDevice, OutcomeRow, stag_audience
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import TIMEOUT_S
+from testkit.delivery.records import APP, OTHER_APP, RECEIVED, NumberedDevice, OutcomeRow, stag_audience
+from testkit.delivery.role import DeliveryHarness
+from testkit.services import TIMEOUT_S
 
 A = NumberedDevice(0, 0)
 

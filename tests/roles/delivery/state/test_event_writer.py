@@ -13,8 +13,8 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
-from testkit.delivery_records import APP, START_MS
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.records import APP, START_MS
+from testkit.waiting import run_ready_tasks
 
 
 class ManualLog:

@@ -11,9 +11,9 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import Partition
 from services.runtime.projection import replay
-from testkit.delivery_records import RECEIVED, SENT, NumberedDevice, OutcomeRow
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks
+from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
 
 A, B, C = NumberedDevice(0, 0), NumberedDevice(1, 0), NumberedDevice(0, 1)
 

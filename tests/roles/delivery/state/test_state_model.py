@@ -25,7 +25,7 @@ from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import LATE_MS, DeliveryState
 from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.runtime.log.port import Record
-from testkit.delivery_records import START_MS, NumberedDevice, listed_audience
+from testkit.delivery.records import START_MS, NumberedDevice, listed_audience
 from testkit.examples import examples
 from tests.roles.delivery.state.model import DeliveryModel, PushModel
 from tests.roles.delivery.state.records import outcomes_fact, parsed

@@ -11,7 +11,7 @@ from edge.core.parsing.canonical import MAX_DEPTH, canonical_text, read
 from edge.core.signature import sign_text
 from services.runtime.errors import InputError
 from testkit.examples import examples
-from tests.roles.edge.signing import reference_sign, reference_text
+from testkit.signing import reference_sign, reference_text
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.from_regex(r"\A-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,12})?([eE][+-]?[0-9]{1,3})?\Z")

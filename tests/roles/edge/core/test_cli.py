@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from carillon.commands.send import send
 from carillon.commands.sign import sign
+from testkit.signing import reference_sign
 from tests.roles.edge.conftest import Installation, broadcast
-from tests.roles.edge.signing import reference_sign
 
 BODY = b'{ "b": 1.50, "a": {"z": "\xe4\xb8\x96", "y": [1e3]}, "sign": "stale" }'
 

@@ -16,8 +16,8 @@ import services.delivery.main
 import services.delivery.settings
 from edge.core.parsing.body import MAX_BODY_BYTES
 from testkit.examples import examples
+from testkit.signing import reference_sign, signed
 from tests.roles.edge.conftest import BACKENDS, Installation, broadcast, opened
-from tests.roles.edge.signing import reference_sign, signed
 from tests.roles.edge.valid import Valid, valid_requests
 
 JSON = "application/json;charset=utf-8"

@@ -17,8 +17,8 @@ from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
+from testkit.signing import signed
 from tests.roles.edge.conftest import PARTITIONS, ZONE, Installation, broadcast, running
-from tests.roles.edge.signing import signed
 from tests.roles.edge.v2.test_push import to
 
 USED = f"input error: {HEADER} was used with another request less than 10 minutes ago"

@@ -8,8 +8,8 @@ import pytest
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RotateSecretRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from testkit.signing import reference_sign, signed
 from tests.roles.edge.conftest import Installation, broadcast
-from tests.roles.edge.signing import reference_sign, signed
 
 REFUSED = {"result": 401, "desc": "sign not correct"}
 

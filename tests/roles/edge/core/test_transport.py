@@ -16,8 +16,8 @@ from edge.v2.push.requests import push_order
 from services.runtime.errors import InputError
 from services.runtime.http.listener import HttpListener
 from testkit.examples import examples
+from testkit.signing import signed
 from tests.roles.edge.conftest import NOW_MS, Installation, broadcast, running
-from tests.roles.edge.signing import signed
 
 JSON = "application/json;charset=utf-8"
 

@@ -12,8 +12,8 @@ import services.delivery.main
 import services.delivery.settings
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from testkit.signing import signed
 from tests.roles.edge.conftest import BACKENDS, Installation, opened
-from tests.roles.edge.signing import signed
 
 Answer = dict[str, Any]
 

@@ -10,9 +10,9 @@ import pytest
 
 from edge.core.parsing.body import MAX_BODY_BYTES
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from testkit.signing import reference_sign, signed
 from tests.roles.edge.conftest import Installation
 from tests.roles.edge.legacy.conftest import Doors
-from tests.roles.edge.signing import reference_sign, signed
 
 ENDPOINTS = {
     "android": [

@@ -29,8 +29,8 @@ from protos.registry.v1.registry_pb2 import FindDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
+from testkit.signing import reference_text
 from tests.roles.edge.conftest import PARTITIONS, Installation, broadcast
-from tests.roles.edge.signing import reference_text
 
 
 def to(app: App | None, user_scope: int, ios: Any = None, **fields: Any) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from services.gateway.decide import Capacity, capacity
 from services.gateway.handshake import MAX_NETWORKS, RegistrationLimiter, network
 from services.gateway.settings import GatewaySettings
 from testkit.certificates import Authority
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import BOUND_S, PING, UPGRADE, RawClient, frame
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import BOUND_S, PING, UPGRADE, RawClient, frame
 from tests.roles.gateway.conftest import StartGateway
 
 SERVICE_RESTART = 1012

@@ -8,8 +8,8 @@ from picows import WSMsgType
 
 from protos.push.v1.push_pb2 import Message
 from services.domain.device_protocol import MAX_FRAME_BYTES
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import BOUND_S, DeviceClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import BOUND_S, DeviceClient
 
 PROTOCOL_ERROR, UNSUPPORTED, TOO_BIG, POLICY = 1002, 1003, 1009, 1008
 

@@ -11,8 +11,8 @@ from protos.push.v1.push_pb2 import Message
 from services.gateway.acceptor import Certificate
 from services.runtime.rpc.tls import Tls
 from testkit.certificates import Authority
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import BOUND_S, UPGRADE, RawClient
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import BOUND_S, UPGRADE, RawClient
 from tests.roles.gateway.conftest import StartGateway
 
 

@@ -17,8 +17,8 @@ from services.gateway.settings import GatewaySettings
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
-from testkit.gateway import ANDROID, PARTITIONS, RunningGateway, start_service, stop_services
-from testkit.websocket import DeviceClient
+from testkit.gateway.role import ANDROID, PARTITIONS, RunningGateway, start_service, stop_services
+from testkit.gateway.websocket import DeviceClient
 
 GATEWAY_BITS = 0xFFFF
 """The bits of a connection id that are its gateway's own."""

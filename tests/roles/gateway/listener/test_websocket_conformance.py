@@ -8,8 +8,20 @@ import json
 import pytest
 
 from services.domain.device_protocol import MAX_FRAME_BYTES
-from testkit.gateway import ANDROID, RunningGateway
-from testkit.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, UPGRADE, Frame, RawClient, close, frame
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    UPGRADE,
+    Frame,
+    RawClient,
+    close,
+    frame,
+)
 
 OK, PROTOCOL_ERROR, UNSUPPORTED, INVALID_TEXT, TOO_BIG = 1000, 1002, 1003, 1007, 1009
 REQUEST = json.dumps({"type": "get_device", "id": 1}).encode()

@@ -1,0 +1,220 @@
+"""How long an audience takes: targeting's index, and PostgreSQL with GIN, asked the same about the same devices.
+
+    python -m bench.audience --devices 10000000
+    python -m bench.audience --devices 1000000 --postgres
+
+The question: ((a AND b) OR (c AND d AND e)) without two other tags, in three of 34 regions. Targeting answers with
+the bitmaps that a push's audience consists of; PostgreSQL is only asked to count.
+"""
+
+import argparse
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from bench.audience.devices import APP, PARTITIONS, REGIONS, Devices, copied, empty, filled
+from bench.audience.postgres import Postgres, postgres
+from protos.push.v1.push_pb2 import (
+    ActivityClause,
+    Attribute,
+    AttributeClause,
+    Comparison,
+    Filter,
+    TagGroup,
+)
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from services.domain.topics import decode
+from services.runtime.log.port import Record
+from services.targeting.server import resolve
+from services.targeting.state import TargetingState
+from services.targeting.store import PartitionSnapshots
+
+QUESTION = Filter(
+    tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3, 4, 5])],
+    not_tags=[TagGroup(tags=[6]), TagGroup(tags=[7])],
+    attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r0", "r11", "r22"])],
+)
+ACTIVE = Filter(activity=[ActivityClause(days=30, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=5)])
+
+POSTGRES = {
+    "PostgreSQL, int[] and GIN": """
+        SELECT count(*) FROM devices WHERE (tags @> '{1,2}' OR tags @> '{3,4,5}') AND NOT tags && '{6,7}'
+        AND tags && '{1000,1011,1022}';""",
+    "PostgreSQL, int[] and GIN (intarray)": """
+        SELECT count(*) FROM devices WHERE tags @@ '((1&2)|(3&4&5))&!(6|7)&(1000|1011|1022)'::query_int;""",
+}
+_LOAD = """
+CREATE EXTENSION intarray;
+CREATE UNLOGGED TABLE devices (number int NOT NULL, tags int[] NOT NULL);
+"""
+_INDEXES = {
+    "PostgreSQL, int[] and GIN": "CREATE INDEX by_tags ON devices USING gin (tags array_ops);",
+    "PostgreSQL, int[] and GIN (intarray)": "CREATE INDEX by_tags ON devices USING gin (tags gin__int_ops);",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=200, help="questions to targeting")
+    parser.add_argument("--postgres", action="store_true", help="compare with PostgreSQL in the same run")
+    parser.add_argument("--postgres-rounds", type=int, default=15, help="questions to PostgreSQL, after two to warm up")
+    parser.add_argument("--open-days", type=int, default=0, help="days of app opens, a fifth of the devices each day")
+    parser.add_argument("--snapshot", action="store_true", help="save the index and restore it")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    print_result(measure(arguments), as_json=arguments.json)
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything that was asked for; times in ms unless they say s."""
+    devices = [Devices(partition, arguments.devices) for partition in range(PARTITIONS)]
+    before = psutil.Process().memory_info().rss
+    state = filled(devices, arguments.open_days)
+    resident = psutil.Process().memory_info().rss - before
+    rows = [asked("Carillon targeting", lambda: _hits(state, QUESTION), arguments.rounds)]
+    if arguments.open_days:
+        rows.append(asked("Carillon, 5 opens in 30 days", lambda: _hits(state, ACTIVE), arguments.rounds))
+    result: dict[str, Any] = {
+        "devices": arguments.devices,
+        "partitions": PARTITIONS,
+        "bytes_per_device": round(resident / arguments.devices, 1),
+        "bitmap_bytes": sum(len(part.bitmap) for part in resolve(state, APP, QUESTION, range(PARTITIONS)).partitions),
+        "records_folded_per_s": folded_per_second(),
+        "rows": rows,
+    }
+    if arguments.snapshot:
+        result["snapshot"] = snapshot_seconds(state)
+    if arguments.postgres:
+        del state
+        rows += against_postgres(devices, arguments.postgres_rounds)
+        best = min(row["p50"] for row in rows if row["who"] in POSTGRES)
+        result["times_faster"] = round(best / rows[0]["p50"], 1)
+    return result
+
+
+def _hits(state: TargetingState, wanted: Filter) -> int:
+    return sum(part.count for part in resolve(state, APP, wanted, range(PARTITIONS)).partitions)
+
+
+def asked(who: str, question: Callable[[], int], rounds: int) -> dict[str, Any]:
+    """One row: the same question `rounds` times after some to warm up."""
+    for _ in range(3):
+        hits = question()
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        question()
+        times.append((time.perf_counter() - started) * 1000)
+    return row(who, hits, times)
+
+
+def row(who: str, hits: int, times: list[float]) -> dict[str, Any]:
+    return {
+        "who": who,
+        "hits": hits,
+        "p50": round(float(np.percentile(times, 50)), 2),
+        "p99": round(float(np.percentile(times, 99)), 2),
+        "rounds": len(times),
+    }
+
+
+def folded_per_second(count: int = 40_000) -> int:
+    """How many device records a second are decoded and folded, each with a device that was not there before."""
+    records = [Record("devices", 0, number, b"", _fact(number).SerializeToString()) for number in range(count)]
+    state = empty()
+    started = time.perf_counter()
+    for record in records:
+        state.apply(record, decode(record))
+    return round(count / (time.perf_counter() - started))
+
+
+def _fact(number: int) -> DeviceFact:
+    attributes = Attributes(
+        region=f"r{number % REGIONS}",
+        carrier=("cm", "ct", "cu")[number % 3],
+        channel=f"c{number % 20}",
+        brand=f"b{number % 30}",
+        model=f"m{number % 600}",
+        os_version=str(number % 12),
+        app_version=f"1.{number % 25}",
+    )
+    tags = sorted({number % 8, number % 50, number % 300})
+    return DeviceFact(device=Device(appkey=APP, number=number, tags=tags, stags=["news"], attributes=attributes))
+
+
+def snapshot_seconds(state: TargetingState) -> dict[str, float]:
+    """How long it takes to save and to restore everything, and the longest that a question has to wait meanwhile."""
+    for partition in state.partitions.values():
+        partition.offsets["devices"] = 1
+    with tempfile.TemporaryDirectory(prefix="carillon-bench-") as name:
+        snapshots = PartitionSnapshots(Path(name), state)
+        pauses = [_seconds(partial(snapshots.capture, number)) for number in snapshots.partitions]
+        saving = _seconds(snapshots.save)
+        size = sum(path.stat().st_size for path in Path(name).iterdir())
+        restoring = _seconds(PartitionSnapshots(Path(name), empty()).restore)
+    return {
+        "save_s": round(saving, 2),
+        "restore_s": round(restoring, 2),
+        "megabytes": round(size / 1e6, 1),
+        "longest_pause_ms": round(max(pauses) * 1000, 2),
+    }
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def against_postgres(devices: list[Devices], rounds: int) -> list[dict[str, Any]]:
+    """A row for each way to ask PostgreSQL, over one table with one GIN index at a time."""
+    with postgres() as server:
+        server.run(_LOAD)
+        server.copy("devices", (copied(part) for part in devices))
+        server.run("VACUUM ANALYZE devices;")
+        return [_postgres_row(server, who, rounds) for who in POSTGRES]
+
+
+def _postgres_row(server: Postgres, who: str, rounds: int) -> dict[str, Any]:
+    """The quicker of the plan that PostgreSQL chooses and of one that must use the index."""
+    building = _seconds(lambda: server.run(_INDEXES[who]))
+    server.run("ANALYZE devices;")
+    rows = []
+    for before in ("SET jit = off;", "SET jit = off; SET enable_seqscan = off;"):
+        hits, times = server.timed(before, POSTGRES[who], rounds)
+        plan = server.run(f"{before} EXPLAIN {POSTGRES[who]}")
+        scans = set(re.findall(r"((?:Parallel )?\w+(?: Heap| Index)? Scan)", plan))
+        rows.append({**row(who, int(hits), times), "index_s": round(building, 1), "plan": ", ".join(sorted(scans))})
+    server.run("DROP INDEX by_tags;")
+    return min(rows, key=lambda entry: entry["p50"])
+
+
+def print_result(result: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table(title=f"An audience of {result['devices']:,} devices, times in ms")
+    for heading in ("", "hits", "p50", "p99", "rounds"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for entry in result["rows"]:
+        table.add_row(entry["who"], f"{entry['hits']:,}", *(str(entry[key]) for key in ("p50", "p99", "rounds")))
+    console = Console()
+    console.print(table)
+    for key, value in result.items():
+        if key not in ("rows", "devices"):
+            console.print(f"{key}: {value}")
+
+
+if __name__ == "__main__":
+    main()

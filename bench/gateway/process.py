@@ -1,0 +1,207 @@
+"""The gateway in a process of its own, as `bench.gateway` measures it.
+
+python -m bench.gateway.process DIRECTORY script|real     prints its port; then on standard input
+  connections     prints how many devices delivery has heard of
+  collect         collects garbage; prints how much
+  broadcast       one message to all; prints when it began, CLOCK_MONOTONIC nanoseconds
+  unicast         a message of its own to each device, until all are acknowledged; prints begin and end
+Delivery is a script that hands out what it is told to; or really the role, in this process too, and only connections
+are counted. The gateway's settings are CARILLON_GATEWAY_..., except for its port and for how often devices may speak
+and how long they may leave a push unacknowledged, which the clients of a fan-out do for ever.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from array import array
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from protos.delivery.v1.delivery_pb2 import (
+    AttachRequest,
+    AttachResponse,
+    GetBroadcastRequest,
+    GetBroadcastResponse,
+    Send,
+)
+from protos.delivery.v1.delivery_pb2_grpc import (
+    DeliveryServiceServicer,
+    DeliveryServiceStub,
+    add_DeliveryServiceServicer_to_server,
+)
+from protos.push.v1.push_pb2 import AndroidStyle, Message
+from protos.registry.v1.apps_pb2 import App, AppFact, Platform
+from services.delivery.main import build as build_delivery
+from services.delivery.settings import DeliverySettings
+from services.domain.apps import AppDirectory
+from services.domain.master_key import MasterKey
+from services.domain.role import RoleContext
+from services.domain.topics import APPS, TOPICS
+from services.gateway.main import build
+from services.gateway.server import GatewayServer
+from services.gateway.settings import GatewaySettings
+from services.runtime.errors import NotFoundError
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process import garbage_collection
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.logs import configure
+from services.runtime.process.runner import Service
+from services.runtime.process.settings import environment, load
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import Context, Server
+from testkit.services import add_servicers, started, stop
+
+APPKEY = "1000000001"
+MASTER = bytes(32)
+FIRST_MSGID = 2**52
+EXPIRES_MS = 1_900_000_000_000
+MESSAGE = Message(is_notif=True, content="x" * 48, android=AndroidStyle(title="A title", sound=True))
+_BATCH = 500
+_SETTINGS = {
+    "CARILLON_GATEWAY_PORT": "0",
+    "CARILLON_GATEWAY_FRAMES_PER_10S": str(10**9),
+    "CARILLON_GATEWAY_ACK_S": str(10**6),
+}
+
+
+class Front(DeliveryServiceServicer):
+    """What a gateway attaches to; notes who is connected."""
+
+    def __init__(self) -> None:
+        self.connections: list[int] = []
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        raise NotFoundError("no broadcasts here: a gateway never asks for one")
+
+
+class Counting(Front):
+    """Passes a gateway's stream on to delivery."""
+
+    def __init__(self, delivery: Channel) -> None:
+        super().__init__()
+        self._stub = DeliveryServiceStub(delivery)
+
+    async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
+        async for response in self._stub.Attach(self._counted(requests)):
+            yield response
+
+    async def _counted(self, requests: AsyncIterator[AttachRequest]) -> AsyncIterator[AttachRequest]:
+        async for request in requests:
+            yield request
+            self.connections += [connected.connection for connected in request.connected]
+
+
+class Script(Front):
+    """Stands in for delivery: hands out what it is told to and counts acknowledgements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._acknowledged = 0
+        self._unicasts: list[AttachResponse] = []
+        self._news = asyncio.Event()
+        self._out: asyncio.Queue[AttachResponse] = asyncio.Queue()
+
+    async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
+        taking = asyncio.create_task(self._take(requests))
+        try:
+            while True:
+                yield await self._out.get()
+        finally:
+            taking.cancel()
+
+    async def _take(self, requests: AsyncIterator[AttachRequest]) -> None:
+        async for request in requests:
+            self.connections += [connected.connection for connected in request.connected]
+            self._acknowledged += sum(len(reports.kinds) for reports in request.reports)
+            self._news.set()
+
+    def broadcast(self) -> int:
+        send = _send(self.connections, FIRST_MSGID)
+        began = time.monotonic_ns()
+        self._out.put_nowait(AttachResponse(sends=[send]))
+        return began
+
+    async def unicast(self) -> tuple[int, int]:
+        batches = self._of_each()
+        goal = self._acknowledged + len(self.connections)
+        began = time.monotonic_ns()
+        for batch in batches:
+            self._out.put_nowait(batch)
+        while self._acknowledged < goal:
+            self._news.clear()
+            await self._news.wait()
+        return began, time.monotonic_ns()
+
+    def _of_each(self) -> list[AttachResponse]:
+        """A message for each connection; made once, so that the rounds' CPU time is the gateway's."""
+        if not self._unicasts:
+            sends = [_send([connection], FIRST_MSGID + index) for index, connection in enumerate(self.connections)]
+            self._unicasts = [AttachResponse(sends=sends[at : at + _BATCH]) for at in range(0, len(sends), _BATCH)]
+        return self._unicasts
+
+
+def _send(connections: list[int], msgid: int) -> Send:
+    return Send(
+        message=MESSAGE,
+        expires_ms=EXPIRES_MS,
+        connections=array("Q", connections).tobytes(),
+        msgids=array("Q", [msgid]).tobytes(),
+    )
+
+
+async def main(directory: Path, real: bool) -> None:
+    env = {**environment(), **_SETTINGS}
+    log = SqliteLog(directory / "log.db", TOPICS)
+    fact = AppFact(app=App(appkey=APPKEY, platform=Platform.PLATFORM_ANDROID))
+    await log.append([NewRecord(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
+    front, behind, nobody = LocalServer(), LocalServer(), LocalServer()
+    delivery = Counting(behind.channel()) if real else Script()
+    add_DeliveryServiceServicer_to_server(delivery, cast(Server, front))
+    peers = Peers(
+        {"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]}, TOPICS
+    )
+    context = RoleContext(log, SystemClock(), peers, MasterKey(MASTER), AppDirectory(log))
+    services: list[Service] = [context.apps]
+    if real:
+        role = build_delivery(_delivery_settings(directory), context)
+        add_servicers(role, behind)
+        services += role.services
+    services += build(load(GatewaySettings, env), context).services
+    tasks = [await started(service) for service in services]
+    garbage_collection.freeze_startup_objects()
+    print(cast(GatewayServer, services[-1]).port, flush=True)
+    await _obey(delivery)
+    await stop(tasks)
+    await log.close()
+
+
+def _delivery_settings(directory: Path) -> DeliverySettings:
+    """APNs is nowhere: no device here is one of Apple's."""
+    return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9")
+
+
+async def _obey(delivery: Counting | Script) -> None:
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := (await lines.readline()).decode().strip():
+        match line, delivery:
+            case "connections", _:
+                print(len(delivery.connections), flush=True)
+            case "collect", _:
+                print(gc.collect(), flush=True)
+            case "broadcast", Script():
+                print(delivery.broadcast(), flush=True)
+            case "unicast", Script():
+                print(*await delivery.unicast(), flush=True)
+
+
+if __name__ == "__main__":
+    configure("WARNING")
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2] == "real"))

@@ -1,0 +1,266 @@
+"""The delivery role with targeting on an embedded log, started, stopped and killed in the test's process."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.runtime.v1.log_pb2 import Meta, Position
+from services.delivery.event_writer import EventWriter
+from services.delivery.main import build, open_state
+from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.settings import DeliverySettings
+from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
+from services.domain.apps import AppDirectory
+from services.domain.ids import MessageIds, event_id
+from services.domain.master_key import MasterKey
+from services.domain.role import BuiltRole, RoleContext
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
+from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.process.clock import ManualClock
+from services.runtime.projection import replay
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.peers import Peers
+from services.targeting.main import build as build_targeting
+from services.targeting.settings import TargetingSettings
+from testkit.delivery.gateway import GatewayClient
+from testkit.delivery.records import (
+    APP,
+    PARTITIONS,
+    NumberedDevice,
+    OutcomeRow,
+    device_record,
+    listed_audience,
+    outcome_rows,
+)
+from testkit.faults.crashing_log import CrashingLog, KilledError, records_of
+from testkit.services import TIMEOUT_S, add_servicers, running_services
+from testkit.waiting import run_ready_tasks
+
+
+class KillingLog(CrashingLog):
+    """A log that kills its process during the first append with a record for which `kill_at` holds.
+
+    Only the first `kept_records` of that append are in the log afterwards.
+    """
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.kill_at: Callable[[NewRecord], bool] = lambda new_record: False
+        self.kept_records = 0
+
+    def restart(self) -> None:
+        """Accept appends again."""
+        self.kill_at = lambda new_record: False
+        self.died.clear()
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        if self.died.is_set():
+            raise KilledError
+        if not any(self.kill_at(new_record) for new_record in new_records):
+            return await self._log.append(new_records)
+        await self._log.append(new_records[: self.kept_records])
+        self.died.set()
+        raise KilledError
+
+
+@dataclass
+class DeliveryHarness:
+    """A data directory, a log and a clock, on which the roles run as often as a test needs."""
+
+    directory: Path
+    log: KillingLog
+    clock: ManualClock
+    ids: MessageIds
+    settings: DeliverySettings
+    server: LocalServer = field(default_factory=LocalServer)
+    targeting_server: LocalServer = field(default_factory=LocalServer)
+    role: BuiltRole = field(default=BuiltRole("none", []))
+    show_targeting: Callable[[], None] = field(default=lambda: None)
+
+    # --- processes
+
+    @contextlib.asynccontextmanager
+    async def running(self, hide_targeting: bool = False, registry: Channel | None = None) -> AsyncIterator[None]:
+        """Run targeting and delivery; a hidden targeting is UNAVAILABLE until `show_targeting` is called."""
+        self.log.restart()
+        self.server, self.targeting_server = LocalServer(), LocalServer()
+        context = self.role_context(registry)
+        settings = TargetingSettings(data_dir=str(self.directory), partitions=PARTITIONS, timezone="UTC")
+        targeting = build_targeting(settings, context)
+        self.role = build(self.settings, context)
+        add_servicers(self.role, self.server)
+        self.show_targeting = lambda: add_servicers(targeting, self.targeting_server)
+        if not hide_targeting:
+            self.show_targeting()
+        services = [context.apps, *targeting.services, *self.role.services]
+        async with running_services(services, unready=["delivery"] if hide_targeting else []):
+            yield
+
+    def role_context(self, registry: Channel | None = None) -> RoleContext:
+        """Return what roles are built with; without `registry` no registry answers."""
+        channels = {
+            "targeting": [self.targeting_server.channel()],
+            "delivery": [self.server.channel()],
+            "registry": [registry or LocalServer().channel()],
+        }
+        return RoleContext(self.log, self.clock, Peers(channels, TOPICS), MasterKey(bytes(32)), AppDirectory(self.log))
+
+    @contextlib.asynccontextmanager
+    async def gateway(self, channel: Channel | None = None) -> AsyncIterator[GatewayClient]:
+        """Attach a gateway for the duration of the block."""
+        gateway = GatewayClient(channel or self.server.channel())
+        try:
+            yield gateway
+        finally:
+            gateway.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, KilledError):
+                await gateway.task
+
+    async def advance(self, seconds: float, steps: int = 1) -> None:
+        """Advance the clock in steps, and run ready tasks after each."""
+        for _ in range(steps):
+            self.clock.move(seconds / steps)
+            await run_ready_tasks()
+
+    # --- parts of the running role
+
+    def store(self) -> DeliveryStore:
+        return self._snapshots._store
+
+    def events(self) -> EventWriter:
+        return self._snapshots._events
+
+    def recorder(self) -> OutcomeRecorder:
+        return next(service for service in self.role.services if isinstance(service, OutcomeRecorder))
+
+    @property
+    def _snapshots(self) -> Snapshots:
+        return next(service for service in self.role.services if isinstance(service, Snapshots))
+
+    # --- the snapshot file
+
+    def read_snapshot(self) -> bytes | None:
+        return self._snapshot_file.read_bytes() if self._snapshot_file.exists() else None
+
+    def write_snapshot(self, content: bytes | None) -> None:
+        """Replace the snapshot file; None deletes it."""
+        if content is None:
+            self._snapshot_file.unlink(missing_ok=True)
+        else:
+            self._snapshot_file.write_bytes(content)
+
+    @property
+    def _snapshot_file(self) -> Path:
+        return self.directory / "delivery" / SNAPSHOT
+
+    # --- commands
+
+    def push(self, *devices: NumberedDevice, **changes: Any) -> SendPush:
+        """Return a push to these devices, or to everyone; with an `id_count` each entry of the list has its own id."""
+        count = changes.get("id_count", 1)
+        audience = listed_audience(*devices, own_ids=count > 1) if devices else Audience(everyone=Everyone())
+        msgid = self.ids.take(count)
+        fields = {
+            "msgid": msgid,
+            "id_count": 1,
+            "appkey": APP,
+            "platform": PLATFORM_ANDROID,
+            "audience": audience,
+            "message": Message(is_notif=True, content=f"message {msgid}"),
+            "period_s": 3600,
+        }
+        return SendPush(**{**fields, **changes})
+
+    async def command(self, *commands: SendPush | CancelPush, wait_applied: bool = True) -> list[int]:
+        """Append commands as the edge does, wait until delivery has applied them, and return their offsets."""
+        offsets = await self.log.append([self._new_record(command) for command in commands])
+        if wait_applied:
+            peers = Peers({"delivery": [self.server.channel()]}, TOPICS)
+            await peers.wait_applied([Position(topic=PUSH_COMMANDS.name, partition=0, offset=offsets[-1])])
+        return offsets
+
+    def _new_record(self, command: SendPush | CancelPush) -> NewRecord:
+        envelope = PushCommand(meta=Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="edge"))
+        (envelope.send if isinstance(command, SendPush) else envelope.cancel).CopyFrom(command)  # type: ignore[arg-type]
+        return NewRecord(PUSH_COMMANDS.name, 0, str(command.msgid).encode(), envelope.SerializeToString())
+
+    async def send(self, *devices: NumberedDevice, **changes: Any) -> int:
+        """Send a push (see `push`) and return its msgid."""
+        push = self.push(*devices, **changes)
+        await self.command(push)
+        return push.msgid
+
+    async def cancel(self, msgid: int, appkey: str = APP) -> None:
+        await self.command(CancelPush(msgid=msgid, appkey=appkey))
+
+    async def register(self, *devices: NumberedDevice, stag: str | None = None, appkey: str = APP) -> None:
+        """Append devices as the registry does, and wait until targeting has applied them."""
+        new_records = [device_record(device, appkey, stag) for device in devices]
+        offsets = await self.log.append(new_records)
+        peers = Peers({"targeting": [self.targeting_server.channel()], "registry": []}, TOPICS)
+        await peers.wait_applied(
+            Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
+            for new_record, offset in zip(new_records, offsets, strict=True)
+        )
+
+    # --- facts in the log
+
+    async def records(self, partition: Partition) -> list[Record]:
+        return await records_of(self.log, partition)
+
+    async def facts(self, msgid: int) -> list[tuple[str, int]]:
+        """Return (kind, partition) of the push's facts, partition by partition."""
+        return [
+            (str(fact.WhichOneof("fact")), fact.partition) for fact in await self.push_facts() if fact.msgid == msgid
+        ]
+
+    async def push_facts(self) -> list[PushFact]:
+        return [decode(r) for n in range(PARTITIONS) for r in await self.records(Partition(PUSHES.name, n))]
+
+    async def start_counts(self) -> Counter[tuple[int, int]]:
+        """Return the number of PushStarted facts by (msgid, partition)."""
+        return Counter((f.msgid, f.partition) for f in await self.push_facts() if f.WhichOneof("fact") == "started")
+
+    async def outcomes(self, *kinds: int) -> list[OutcomeRow]:
+        """Return the outcomes of these kinds, or all."""
+        records = [r for n in range(PARTITIONS) for r in await self.records(Partition(DELIVERIES.name, n))]
+        return [row for record in records for row in outcome_rows(record) if not kinds or row.kind in kinds]
+
+    async def expect_outcomes(self, *expected: OutcomeRow) -> None:
+        """Wait for as many outcomes of the expected kinds, then assert that they are these."""
+        kinds = {row.kind for row in expected}
+        found: list[OutcomeRow] = []
+        reader = await self.log.open({Partition(DELIVERIES.name, n): 0 for n in range(PARTITIONS)})
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(found) < len(expected):
+                found += [row for record in await reader.read() for row in outcome_rows(record) if row.kind in kinds]
+        await reader.close()
+        assert sorted(found) == sorted(expected)
+
+    async def wait_facts(self, kind: str, count: int) -> None:
+        """Wait until so many facts of the kind are in `pushes`."""
+        reader = await self.log.open({Partition(PUSHES.name, n): 0 for n in range(PARTITIONS)})
+        async with asyncio.timeout(TIMEOUT_S):
+            while count > 0:
+                count -= sum(decode(record).WhichOneof("fact") == kind for record in await reader.read())
+        await reader.close()
+
+    async def verify(self) -> replay.ReplayComparison:
+        """Compare the saved state with one rebuilt from the log."""
+        partitions = open_state(self.settings, self.directory / "none", self.log).partitions
+        ends = await self.log.ends(partitions)
+        return await replay.verify(
+            lambda directory, log: open_state(self.settings, directory, log),
+            self.directory / "delivery",
+            self.log,
+            ends,
+            lambda count: None,
+        )

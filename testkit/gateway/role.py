@@ -1,0 +1,134 @@
+"""A gateway for tests: real sockets, an embedded log, a real registry, scripted delivery, and a manual clock."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
+from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
+from protos.registry.v1.apps_pb2 import App, AppFact, Platform
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.domain.apps import AppDirectory
+from services.domain.master_key import MasterKey
+from services.domain.role import RoleContext
+from services.domain.topics import APPS, SESSIONS, TOPICS, decode
+from services.gateway.main import build
+from services.gateway.server import GatewayServer
+from services.gateway.settings import GatewaySettings
+from services.registry.main import build as build_registry
+from services.registry.settings import RegistrySettings
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.process.runner import Service
+from services.runtime.projection.positions import AppliedPositions, PositionsServicer
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import Server
+from testkit.gateway.scripted_delivery import BOUND_S, ScriptedDelivery
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+ANDROID = "1000000001"
+IOS = "1000000002"
+PARTITIONS = 4
+NOON_MS = 1_800_000_000_000
+
+
+async def start_service(service: Service) -> "asyncio.Task[None]":
+    """Run a service in a task; return it once the service is ready."""
+    ready = asyncio.Event()
+    task = asyncio.create_task(service.run(ready))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([task, waiting], timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED)
+    assert ready.is_set(), task
+    return task
+
+
+async def stop_services(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """Cancel the tasks one after the other, the last one first."""
+    for task in reversed(tasks):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class RunningGateway:
+    """A gateway between `open` and `close`. A second one in the same directory continues with the same log."""
+
+    def __init__(self, directory: Path, settings: GatewaySettings | None = None) -> None:
+        self.settings = settings or GatewaySettings(partitions=PARTITIONS, gateway_port=0)
+        self._directory = directory
+        self.log = SqliteLog(directory / "log.db", TOPICS)
+        self.clock = ManualClock(NOON_MS)
+        self.apps = AppDirectory(self.log)
+        self.keys = MasterKey(bytes(32))
+        self.delivery = ScriptedDelivery()
+        self._registry = LocalServer()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.context: RoleContext
+        self._gateway: list[asyncio.Task[None]] = []
+        self.port = 0
+
+    async def open(self) -> None:
+        await self.create_app(ANDROID, Platform.PLATFORM_ANDROID)
+        await self.create_app(IOS, Platform.PLATFORM_IOS)
+        targeting, delivery = LocalServer(), LocalServer()
+        add_PositionsServiceServicer_to_server(PositionsServicer(AppliedPositions()), cast(Server, targeting))
+        add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
+        servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
+        peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
+        context = self.context = RoleContext(self.log, self.clock, peers, self.keys, self.apps)
+        settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
+        registry = build_registry(settings, context)
+        for add in registry.servicers:
+            add(cast(Server, self._registry))
+        self._tasks = [await start_service(service) for service in (self.apps, *registry.services)]
+        role = build(self.settings, context)
+        self._gateway = [await start_service(service) for service in role.services]
+        server = role.services[-1]
+        assert isinstance(server, GatewayServer)
+        self.port = server.port
+
+    async def device(self, token: str) -> Device:
+        """Return the registry's record of an Android device."""
+        request = GetDevicesRequest(appkey=ANDROID, tokens=[token])
+        return (await self.registry.GetDevices(request)).devices[0]
+
+    @property
+    def registry(self) -> "RegistryServiceAsyncStub":
+        return RegistryServiceStub(self._registry.channel())
+
+    async def create_app(self, appkey: str, platform: "Platform.ValueType") -> None:
+        fact = AppFact(app=App(appkey=appkey, platform=platform))
+        await self.log.append([NewRecord(APPS.name, 0, appkey.encode(), fact.SerializeToString())])
+
+    async def stop(self) -> None:
+        """Stop the gateway alone; the log, the registry and delivery go on."""
+        await stop_services(self._gateway)
+        self._gateway = []
+
+    async def close(self) -> None:
+        await self.stop()
+        await stop_services(self._tasks)
+        await self.log.close()
+
+    async def session_facts(self, enough: int = 0) -> tuple[list[SessionEvent], list[ConnectionCounts]]:
+        """Return all session facts of the log, once they are `enough` events and counts together."""
+        reader = await self.log.open({Partition(SESSIONS.name, number): 0 for number in range(PARTITIONS)})
+        events: list[SessionEvent] = []
+        counts: list[ConnectionCounts] = []
+        async with asyncio.timeout(BOUND_S):
+            while len(events) + len(counts) < enough:
+                for record in await reader.read():
+                    fact = decode(record)
+                    events += fact.batch.events
+                    counts += [fact.counts] if fact.HasField("counts") else []
+        await reader.close()
+        return events, counts

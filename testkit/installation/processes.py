@@ -1,0 +1,200 @@
+"""An installation of Carillon: its processes, started, stopped and killed, and its addresses."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.installation.app_server import AppCredentials
+from testkit.ports import free_ports
+from testkit.waiting import blocking_until
+
+CARILLON = str(Path(sys.executable).parent / "carillon")
+BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
+FRONTENDS = ("gateway", "edge")
+_START_S = 90
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """One process: its arguments, and its settings beside those of the whole installation."""
+
+    arguments: tuple[str, ...]
+    console_port: int
+    env: Mapping[str, str]
+
+
+class Installation:
+    """The processes of one installation: `carillon up`, or with Kafka `carillon serve` for each role.
+
+    With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`...
+    """
+
+    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1) -> None:
+        self.data = data
+        self.embedded = kafka_bootstrap is None
+        v2, android, ios, gateway, *rest = free_ports(4 + 2 * shards * len(BACKENDS) + len(FRONTENDS))
+        ports = iter(rest)
+        self.v2_url = f"http://127.0.0.1:{v2}"
+        self.android_url = f"http://127.0.0.1:{android}"
+        self.ios_url = f"http://127.0.0.1:{ios}"
+        self.gateway_url = f"ws://127.0.0.1:{gateway}/device/v1"
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")},
+            "CARILLON_DATA_DIR": str(data),
+            "CARILLON_HOST": "127.0.0.1",
+            "CARILLON_V2_PORT": str(v2),
+            "CARILLON_ANDROID_PORT": str(android),
+            "CARILLON_IOS_PORT": str(ios),
+            "CARILLON_GATEWAY_PORT": str(gateway),
+            "CARILLON_PARTITIONS": "8",
+            "CARILLON_TIMEZONE": "Asia/Shanghai",
+            "CARILLON_LOG_LEVEL": "INFO",
+            "CARILLON_ACK_DELAY_S": "1",
+        }
+        if kafka_bootstrap:
+            self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
+            for role in BACKENDS:
+                self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
+        self._instances = _served(shards, ports) if kafka_bootstrap else {"up": _Instance(("up",), next(ports), {})}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all processes, in the order of starting."""
+        return tuple(self._instances)
+
+    def start(self, *names: str) -> None:
+        """Start these processes, or all, and return once they are ready."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        for name in names or self.names:
+            arguments = [CARILLON, *self._instances[name].arguments]
+            with self.output(name).open("ab") as output:
+                self._processes[name] = subprocess.Popen(
+                    arguments, env=self.env_of(name), stdout=output, stderr=subprocess.STDOUT, cwd=self.data
+                )
+        for name in names or self.names:
+            self._wait_ready(name)
+
+    def env_of(self, name: str) -> dict[str, str]:
+        """Return the environment of a process."""
+        instance = self._instances[name]
+        return {**self.env, "CARILLON_CONSOLE_PORT": str(instance.console_port), **instance.env}
+
+    def output(self, name: str = "up") -> Path:
+        """Return the file with everything that a process has printed."""
+        return self.data / f"{name}.out"
+
+    def stop(self, *names: str) -> None:
+        """Send SIGTERM to these processes, or all, frontends first; each must end in time with exit code 0."""
+        for name in reversed([name for name in self.names if name in (names or self._processes)]):
+            process = self._processes.pop(name)
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=40)
+            assert code == 0, f"{name} ended with {code}: {self._recent(name)}"
+
+    def kill(self, name: str = "up") -> None:
+        """Send SIGKILL to the process and its children."""
+        self.signal(name, signal.SIGKILL)
+        self._processes.pop(name).wait(timeout=20)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send the signal to the process and its children."""
+        process = psutil.Process(self._processes[name].pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
+
+    def ended(self, *names: str) -> dict[str, int]:
+        """Return the exit codes of those processes that ended by themselves; from now on they count as stopped."""
+        running = {name: self._processes[name] for name in names if name in self._processes}
+        codes = {name: code for name, process in running.items() if (code := process.poll()) is not None}
+        for name in codes:
+            del self._processes[name]
+        return codes
+
+    def close(self) -> None:
+        """Kill all processes that still run."""
+        for name in list(self._processes):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.signal(name, signal.SIGKILL)
+            self._processes.pop(name).wait(timeout=20)
+
+    def carillon(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        check: bool = True,
+        seconds: float = 60,
+        of: str | None = None,
+    ) -> str:
+        """Run an operator's command with the settings of the process `of`; return its standard output."""
+        done = subprocess.run(
+            [CARILLON, *arguments],
+            env=self.env_of(of) if of else self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            cwd=self.data,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def create_app(self, platform: str = "android") -> AppCredentials:
+        made = json.loads(
+            self.carillon("app", "create", "--platform", platform, "--name", "T", "--package", "org.t", "--json")
+        )
+        return AppCredentials(made["appkey"], made["secret_key"])
+
+    def give_key(self, app: AppCredentials) -> None:
+        """Set the APNs key of an iOS app; without one nothing is sent to an APNs outside the installation."""
+        file = self.data.parent / f"{app.appkey}.p8"
+        file.write_text(pem())
+        given = ("--apns-key", str(file), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
+        self.carillon("app", "set", app.appkey, *given)
+
+    def _wait_ready(self, name: str) -> None:
+        url = f"http://127.0.0.1:{self._instances[name].console_port}/healthz"
+
+        def is_ready() -> bool:
+            assert self._processes[name].poll() is None, f"{name} ended: {self._recent(name)}"
+            try:
+                answer = httpx.get(url, timeout=2)
+            except httpx.TransportError:
+                return False
+            if answer.status_code == 200:
+                assert answer.json() == {"status": "ready"}
+            return answer.status_code == 200
+
+        try:
+            blocking_until(is_ready, _START_S)
+        except TimeoutError:
+            raise AssertionError(f"{name} is not ready after {_START_S} s: {self._recent(name)}") from None
+
+    def _recent(self, name: str) -> str:
+        return self.output(name).read_text(errors="replace")[-4000:]
+
+
+def _served(shards: int, console_ports: Iterator[int]) -> dict[str, _Instance]:
+    """Return one process for each role, or for each shard of it, by name and in the order of starting."""
+    instances = {
+        role if shards == 1 else f"{role}-{shard}": _Instance(
+            ("serve", role),
+            next(console_ports),
+            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards)},
+        )
+        for role in BACKENDS
+        for shard in range(shards)
+    }
+    return instances | {role: _Instance(("serve", role), next(console_ports), {}) for role in FRONTENDS}

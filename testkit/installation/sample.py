@@ -1,0 +1,79 @@
+"""A whole service and a few apps and devices in it, for tests that call its doors over HTTP as app servers do."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from testkit.installation.app_server import AppCredentials
+from testkit.installation.processes import Installation
+from testkit.signing import signed
+
+IOS_TOKEN = "a9d0ed10e9cfd022a61cb08753f49c5a0b0dfb383697bf9f9d750a1003da19c7"
+DOORS = ("android", "ios", "v2")
+Json = dict[str, Any]
+Headers = Mapping[str, str] | None
+
+
+class Service:
+    """`carillon up` with one Android app, two iOS apps, and a device in each."""
+
+    def __init__(self, data: Path) -> None:
+        self._installation = Installation(data, None)
+        self.urls = {
+            "android": self._installation.android_url,
+            "ios": self._installation.ios_url,
+            "v2": self._installation.v2_url,
+        }
+        self._http = httpx.Client(timeout=30)
+
+    def __enter__(self) -> "Service":
+        try:
+            self._installation.start()
+            self.android = self._installation.create_app("android")
+            self.ios = [self._installation.create_app("ios"), self._installation.create_app("ios")]
+            self._installation.carillon("app", "set", self.android.appkey, "--ack-info", "on")
+            self.secrets = {app.appkey: app.secret_key for app in (self.android, *self.ios)}
+            self.device = self._register({"appkey": self.android.appkey})
+            self.ios_devices = [self._register({"appkey": app.appkey, "token": IOS_TOKEN}) for app in self.ios]
+        except BaseException:
+            self._installation.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._http.close()
+        try:
+            if kind is None:
+                self._installation.stop()
+        finally:
+            self._installation.close()
+
+    def get(self, door: str, path: str) -> httpx.Response:
+        return self._http.get(self.urls[door] + path)
+
+    def send(
+        self, door: str, method: str, path: str, body: Mapping[str, Any], *apps: AppCredentials, headers: Headers = None
+    ) -> httpx.Response:
+        """Send a request with the sign of these apps; without any, as it is."""
+        if apps:
+            content = signed(dict(body), *(app.secret_key for app in apps))
+        else:
+            content = json.dumps(body, ensure_ascii=False).encode()
+        return self._http.request(method, self.urls[door] + path, content=content, headers=headers)
+
+    def audit(self, msgid: int) -> Json:
+        """What the service knows of a push."""
+        found: Json = json.loads(self._installation.carillon("audit", "push", str(msgid), "--json"))
+        return found
+
+    def _register(self, who: Mapping[str, Any]) -> Json:
+        welcome: Json = self.send("v2", "POST", "/device/v1", {"type": "hello", **who}).json()
+        assert welcome["type"] == "welcome", welcome
+        for frame in ({"type": "set_alias", "alias": "alice"}, {"type": "add_stags", "stags": ["news"]}):
+            credentials = {"appkey": who["appkey"], "token": welcome["token"], "key": welcome["key"]}
+            assert self.send("v2", "POST", "/device/v1", {**frame, **credentials}).json()["type"] == "ok"
+        return welcome

@@ -1,0 +1,263 @@
+"""A real Kafka broker as a child process: no container, only Java and Maven.
+
+The broker's jars are copied once into `.cache/kafka` (git-ignored) by Maven; where they come from is Maven's own
+configuration. One process is broker and controller (KRaft, combined mode).
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from testkit.ports import free_ports
+from testkit.repository import ROOT
+
+_JARS = ROOT / ".cache" / "kafka"
+_POM = Path(__file__).with_name("pom.xml")
+_START_SECONDS = 60
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+listeners={listeners},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners={listeners}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+log.dirs={directory}/data
+auto.create.topics.enable=false
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+num.network.threads=2
+num.io.threads=2
+log.index.size.max.bytes=1048576
+log.cleaner.dedupe.buffer.size=8388608
+log.cleaner.backoff.ms=100
+broker.heartbeat.interval.ms=300
+broker.session.timeout.ms=1500
+"""
+
+
+@dataclass(frozen=True)
+class Security:
+    """Ways into a broker beside the one in the clear: Kafka's names of them, settings, and users that may log in.
+
+    `users` are what `StorageTool format --add-scram` takes.
+    """
+
+    listeners: tuple[str, ...] = ()
+    settings: str = ""
+    users: tuple[str, ...] = ()
+
+
+class KafkaMissingError(RuntimeError):
+    """Java or Maven is not installed, or the broker's jars cannot be had."""
+
+
+class KafkaBroker:
+    """One broker on free ports of 127.0.0.1, its data in `directory`; every method blocks, with a bound."""
+
+    def __init__(self, directory: Path, security: Security | None = None) -> None:
+        self._directory = directory
+        self._security = security or Security()
+        self._ports: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._classpath = ""
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to, `host:port`; the same after a restart."""
+        return self.at("PLAINTEXT")
+
+    def at(self, listener: str) -> str:
+        """As `bootstrap`, of another way in."""
+        return f"127.0.0.1:{self._ports[listener]}"
+
+    def start(self) -> None:
+        """Start, on the same data and port after a stop or a kill, and return once clients are served."""
+        if not self._ports:
+            self._prepare()
+        with (self._directory / "broker.out").open("ab") as output:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._settings)), stdout=output, stderr=subprocess.STDOUT
+            )
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Shut down in order; kill when that takes longer than 20 s."""
+        process = self._running()
+        self.resume()
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        process = self._running()
+        process.kill()
+        process.wait(20)
+        self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        process = self._running()
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def delete_topics(self) -> None:
+        """Delete every topic, so that the next test finds an empty cluster."""
+        asyncio.run(_delete_topics(self.bootstrap))
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the broker is not running")
+        return self._process
+
+    @property
+    def _settings(self) -> Path:
+        return self._directory / "server.properties"
+
+    def _prepare(self) -> None:
+        self._classpath = f"{_jars()}/*"
+        names = ("PLAINTEXT", *self._security.listeners)
+        controller_port, *ports = free_ports(1 + len(names))
+        self._ports = dict(zip(names, ports, strict=True))
+        listeners = ",".join(f"{name}://{self.at(name)}" for name in names)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        settings = _SETTINGS.format(listeners=listeners, controller_port=controller_port, directory=self._directory)
+        self._settings.write_text(settings + self._security.settings)
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
+        users = [word for user in self._security.users for word in ("--add-scram", user)]
+        subprocess.run(
+            self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings), *users),
+            check=True,
+            capture_output=True,
+            timeout=_START_SECONDS,
+        )
+
+    def _java(self, *command: str) -> list[str]:
+        return [
+            "java",
+            "-Xmx384m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dkafka.logs.dir={self._directory}",
+            "-cp",
+            self._classpath,
+            *command,
+        ]
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _accepts(self._ports["PLAINTEXT"]) or not asyncio.run(_serves(self.bootstrap)):
+            if not self.running or time.monotonic() > deadline:
+                output = (self._directory / "broker.out").read_text(errors="replace")
+                raise RuntimeError(f"the broker did not start:\n{output[-4000:]}")
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBroker]:
+    """A running broker of one's own.
+
+    Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows to skip what needs Kafka.
+    """
+    if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
+        pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
+    broker = KafkaBroker(directory, security)
+    try:
+        broker.start()
+    except KafkaMissingError as error:
+        pytest.fail(f"{error}; set CARILLON_TEST_WITHOUT_KAFKA=1 to leave these tests out", pytrace=False)
+    try:
+        yield broker
+    finally:
+        if broker.running:
+            broker.stop()
+
+
+def _jars() -> Path:
+    """The folder with the broker's jars, filled by Maven the first time."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise KafkaMissingError(f"`{program}` is not installed: a real Kafka broker needs Java 17 and Maven")
+    _JARS.parent.mkdir(exist_ok=True)
+    with _JARS.with_name("kafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not any(_JARS.glob("kafka_2.13-*.jar")):
+            _get_jars()
+    return _JARS
+
+
+def _get_jars() -> None:
+    partial = _JARS.with_name(f"kafka.{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+    result = subprocess.run(
+        [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if result.returncode:
+        raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+    partial.rename(_JARS)
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+async def _serves(bootstrap: str) -> bool:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
+    try:
+        await admin.start()
+        return bool((await admin.describe_cluster())["brokers"])
+    except KafkaError:
+        return False
+    finally:
+        await admin.close()
+
+
+async def _delete_topics(bootstrap: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=20_000)
+    await admin.start()
+    try:
+        async with asyncio.timeout(30):
+            while topics := await admin.list_topics():
+                await admin.delete_topics(topics)
+                await asyncio.sleep(0.05)
+    finally:
+        await admin.close()

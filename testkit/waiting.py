@@ -1,0 +1,33 @@
+"""Waits for a condition, with a bound: for what another process does, which has no event to wait for here."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+_POLL_S = 0.02
+
+
+async def until(condition: Callable[[], Awaitable[Value | None]], seconds: float = 20) -> Value:
+    """Return the first true value of an async condition; TimeoutError when there is none in time."""
+    async with asyncio.timeout(seconds):
+        while not (value := await condition()):
+            await asyncio.sleep(_POLL_S)
+        return value
+
+
+def blocking_until(condition: Callable[[], Value], seconds: float = 20) -> Value:
+    """Return the first true value of a condition, blocking the thread; TimeoutError when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the condition does not hold after {seconds} s")
+        time.sleep(_POLL_S)
+    return value
+
+
+async def run_ready_tasks(turns: int = 30) -> None:
+    """Run the tasks that wait neither for the clock nor for input or output, for some turns of the event loop."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
