@@ -6,7 +6,7 @@ from typing import Any, cast
 import click
 import uvloop
 
-from carillon.commands.connect import SOCKET
+from carillon.commands.role_calls import SOCKET_NAME
 from carillon.roles import ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions, set_ready
 from carillon.welcome import Endpoint, WelcomePrinter
@@ -40,7 +40,7 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
     servers = {role: LocalServer() for role in ROLES}
     peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
     async with role_context(settings, peers) as context:
-        socket_server = serve([f"unix:{settings.data.absolute() / SOCKET}"])
+        socket_server = serve([f"unix:{settings.data.absolute() / SOCKET_NAME}"])
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
         for built in built_roles:
             for add_to in built.servicers:

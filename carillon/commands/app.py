@@ -1,4 +1,4 @@
-"""`carillon app`: make apps and change them."""
+"""`carillon app`: create apps and change them."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from carillon.commands.apns import apns_change, apns_options, apns_record, apns_text
-from carillon.commands.connect import reach
-from carillon.commands.origin import here
+from carillon.commands.origin import command_origin
 from carillon.commands.revoke import revoke_keys
+from carillon.commands.role_calls import call_role
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
 _NAMES = {number: name for name, number in PLATFORMS.items()}
-_ONCE = "The secret key is shown this once; keep it. `carillon app rotate-secret` makes a new one."
+_SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."
 
 Answer = TypeVar("Answer")
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")
@@ -37,22 +37,24 @@ as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, 
 
 @click.group()
 def app() -> None:
-    """Make apps, list and change them."""
+    """Create, list and change apps."""
 
 
 app.add_command(revoke_keys)
 
 
 @app.command()
-@click.option("--platform", type=click.Choice(list(PLATFORMS)), required=True, help="What its devices run on.")
-@click.option("--name", required=True, help="What people call it; up to 64 characters.")
+@click.option("--platform", type=click.Choice(list(PLATFORMS)), required=True, help="The platform of its devices.")
+@click.option("--name", required=True, help="The name for people, up to 64 characters.")
 @click.option("--package", required=True, help="Package name or bundle id, such as com.example.app.")
 @click.option("--account", default="", help="The developer account it belongs to.")
 @as_json
 def create(platform: str, name: str, package: str, account: str, json_output: bool) -> None:
-    """Make an app; prints its appkey and its secret key."""
-    request = CreateAppRequest(platform=PLATFORMS[platform], name=name, package=package, account=account, origin=here())
-    answer = _ask(lambda registry: registry.CreateApp(request))
+    """Create an app and print its appkey and secret key."""
+    request = CreateAppRequest(
+        platform=PLATFORMS[platform], name=name, package=package, account=account, origin=command_origin()
+    )
+    answer = _call(lambda registry: registry.CreateApp(request))
     _print_with_secret(answer.app, answer.secret_key, json_output)
 
 
@@ -60,14 +62,14 @@ def create(platform: str, name: str, package: str, account: str, json_output: bo
 @as_json
 def list_apps(json_output: bool) -> None:
     """List all apps, the oldest first."""
-    apps = _ask(lambda registry: registry.ListApps(ListAppsRequest())).apps
+    apps = _call(lambda registry: registry.ListApps(ListAppsRequest())).apps
     if json_output:
         for known in apps:
             _print_json(_record(known))
     elif apps:
         Console().print(_table(apps))
     else:
-        click.echo("There is no app yet; `carillon app create --help` says how to make one.")
+        click.echo("There is no app yet; see `carillon app create --help`.")
 
 
 @app.command()
@@ -75,14 +77,14 @@ def list_apps(json_output: bool) -> None:
 @as_json
 def show(appkey: str, json_output: bool) -> None:
     """Show one app."""
-    answer = _ask(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey)))
+    answer = _call(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey)))
     _print_app(answer.app, json_output)
 
 
 @app.command(name="set")
 @click.argument("appkey")
-@click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its servers may read acknowledgements.")
-@click.option("--default-period", type=int, metavar="SECONDS", help="Time to live of pushes that name none.")
+@click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its app servers may read acknowledgements.")
+@click.option("--default-period", type=int, metavar="SECONDS", help="Time to live of pushes without one.")
 @click.option("--name", help="A new name.")
 @apns_options
 @as_json
@@ -94,13 +96,13 @@ def set_app(
     json_output: bool,
     **apns: str | None,
 ) -> None:
-    """Change one app; what is not named stays as it is.
+    """Change one app. Settings without an option stay.
 
-    An iOS app's first --apns-key needs --apns-key-id and --apns-team beside it; later each may be changed alone.
+    An iOS app's first --apns-key needs --apns-key-id and --apns-team too; later each may be changed alone.
     """
     change = apns_change(**apns)
     if ack_info is None and default_period is None and name is None and change is None:
-        raise click.UsageError("say what to change: --ack-info, --default-period, --name or --apns-...")
+        raise click.UsageError("name a change: --ack-info, --default-period, --name or --apns-...")
     if default_period is not None and not 0 <= default_period < 2**32:
         raise click.BadParameter("must be a number of seconds", param_hint="--default-period")
     enabled = None if ack_info is None else ack_info == "on"
@@ -110,9 +112,9 @@ def set_app(
         default_period_s=default_period,
         name=name,
         apns=change,
-        origin=here(),
+        origin=command_origin(),
     )
-    answer = _ask(lambda registry: registry.UpdateApp(request))
+    answer = _call(lambda registry: registry.UpdateApp(request))
     _print_app(answer.app, json_output)
 
 
@@ -121,16 +123,16 @@ def set_app(
 @as_json
 def rotate_secret(appkey: str, json_output: bool) -> None:
     """Give an app a new secret key; the old one stops working at once."""
-    request = RotateSecretRequest(appkey=appkey, origin=here())
-    answer = _ask(lambda registry: registry.RotateSecret(request))
+    request = RotateSecretRequest(appkey=appkey, origin=command_origin())
+    answer = _call(lambda registry: registry.RotateSecret(request))
     _print_with_secret(answer.app, answer.secret_key, json_output)
 
 
-def _ask(question: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
-    async def call(channel: Channel) -> Answer:
-        return await question(RegistryServiceStub(channel))
+def _call(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
+    async def with_stub(channel: Channel) -> Answer:
+        return await call(RegistryServiceStub(channel))
 
-    return reach("registry", call)
+    return call_role("registry", with_stub)
 
 
 def _print_with_secret(known: App, secret: str, json_output: bool) -> None:
@@ -145,15 +147,15 @@ def _print_with_secret(known: App, secret: str, json_output: bool) -> None:
             }
         )
         return
-    _print_rows({**_readable(known), "secret key": secret})
-    click.echo(_ONCE)
+    _print_rows({**_text_fields(known), "secret key": secret})
+    click.echo(_SHOWN_ONCE)
 
 
 def _print_app(known: App, json_output: bool) -> None:
     if json_output:
         _print_json(_record(known))
     else:
-        _print_rows(_readable(known))
+        _print_rows(_text_fields(known))
 
 
 def _record(known: App) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def _record(known: App) -> dict[str, Any]:
     }
 
 
-def _readable(known: App) -> dict[str, str]:
+def _text_fields(known: App) -> dict[str, str]:
     return {
         "appkey": known.appkey,
         "platform": _NAMES[known.platform],
@@ -184,7 +186,7 @@ def _readable(known: App) -> dict[str, str]:
 
 
 def _table(apps: Sequence[App]) -> Table:
-    rows = [_readable(known) for known in apps]
+    rows = [_text_fields(known) for known in apps]
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(Text(value) for value in row.values()))

@@ -14,16 +14,16 @@ from carillon.commands.audit_text import (
     device_facts,
     device_object,
     entry_object,
-    on_device,
     print_json,
     push_facts,
     push_object,
     show,
+    show_on_device,
     states_table,
     timeline_table,
     warn_if_behind,
 )
-from carillon.commands.connect import reach
+from carillon.commands.role_calls import call_role
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
     AuditAppResponse,
@@ -51,20 +51,20 @@ audit.add_command(export)
 
 @audit.command()
 @click.argument("msgid", type=click.IntRange(min=1))
-@click.option("--device", "token", default="", metavar="TOKEN", help="Say too what the push was to this device.")
+@click.option("--device", "token", default="", metavar="TOKEN", help="Also explain the push for this device.")
 @_as_json
 def push(msgid: int, token: str, as_json: bool) -> None:
-    """What happened to the push with this message id, and in which state its devices are.
+    """Show what happened to the push with this message id, and how many devices are in which state.
 
-    Each device of the audience is in one state. With another id of a list than its first, the states are those of that
-    message.
+    Each device of the audience is in one state. For a push with several message ids the states are those of the first,
+    unless MSGID is another one.
     """
 
     async def call(channel: Channel) -> AuditPushResponse:
         request = AuditPushRequest(msgid=msgid, token=token)
         return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
 
-    answer = reach("analytics", call)
+    answer = call_role("analytics", call)
     warn_if_behind(answer.records_behind)
     if as_json:
         print_json(push_object(answer))
@@ -72,7 +72,7 @@ def push(msgid: int, token: str, as_json: bool) -> None:
     zone = _zone()
     show(push_facts(answer), timeline_table(answer.timeline, zone), states_table(answer.states))
     if answer.HasField("device"):
-        on_device(answer.device, zone)
+        show_on_device(answer.device, zone)
 
 
 @audit.command()
@@ -80,13 +80,13 @@ def push(msgid: int, token: str, as_json: bool) -> None:
 @click.argument("token")
 @_as_json
 def device(appkey: str, token: str, as_json: bool) -> None:
-    """What happened to a device: its registrations, changes and who asked for them, sessions and messages."""
+    """Show what happened to a device: registrations, changes and their origins, sessions and messages."""
 
     async def call(channel: Channel) -> AuditDeviceResponse:
         request = AuditDeviceRequest(appkey=appkey, token=token)
         return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
 
-    answer = reach("analytics", call)
+    answer = call_role("analytics", call)
     warn_if_behind(answer.records_behind)
     if as_json:
         print_json(device_object(answer))
@@ -99,12 +99,13 @@ def device(appkey: str, token: str, as_json: bool) -> None:
 @click.option(
     "--from", "first", metavar="TIME", help="ISO 8601 date or time, in CARILLON_TIMEZONE; a day ago unless given."
 )
-@click.option("--to", "last", metavar="TIME", help="The first moment that is not shown; now unless given.")
+@click.option("--to", "last", metavar="TIME", help="Show entries before this time; now unless given.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None:
-    """Who did what with an app, the newest last.
+    """Show who did what with an app, latest entries last.
 
-    Pushes and cancels, timed tasks, settings, tags that its servers changed, and by the hour what devices asked for.
+    The entries are pushes and cancels, timed tasks, settings, tags changed by its app servers, and by the hour the
+    requests of its devices.
     """
     zone = _zone()
     to_ms = _moment_ms("--to", last, zone) if last else int(time.time() * 1000)
@@ -123,7 +124,7 @@ def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None
                     click.echo(app_line(entry, zone))
             sys.stdout.flush()
 
-    reach("analytics", call)
+    call_role("analytics", call)
 
 
 async def _pages(channel: Channel, request: AuditAppRequest) -> AsyncIterator[AuditAppResponse]:

@@ -1,4 +1,4 @@
-"""`carillon audit export`: what became of a push on each device, as a file."""
+"""`carillon audit export`: the outcome of a push on each device, as a file."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from carillon.commands.audit_text import warn_if_behind
-from carillon.commands.connect import reach
+from carillon.commands.role_calls import call_role
 from protos.analytics.v1.analytics_pb2 import ExportFormat, ExportPushRequest, ExportPushResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.rpc.channel import Channel
@@ -26,34 +26,34 @@ FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}
 @click.argument("msgid", type=click.IntRange(min=1))
 @click.option("--format", "file_format", type=click.Choice(list(FORMATS)), default="csv", show_default=True)
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; the standard output unless given."
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given."
 )
 def export(msgid: int, file_format: str, output: Path | None) -> None:
-    """What became of a push on each device of its audience, as a file: a row for each message id of each device.
+    """Write the outcome of a push on each device of its audience: a row for each message id of each device.
 
-    The file that --output names is there once it is whole, and not before.
+    The file that --output names appears only once it is complete.
     """
     if output is None and file_format == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("Parquet is not for a terminal; name a file with --output")
+        raise click.UsageError("Parquet cannot be shown on a terminal; name a file with --output")
     if output is not None and output.exists() and not output.is_file():
-        raise click.UsageError(f"{output} is no file; leave --output out to write to the standard output")
+        raise click.UsageError(f"{output} is no regular file; omit --output to write to standard output")
     request = ExportPushRequest(msgid=msgid, format=FORMATS[file_format])
-    place = output and output.resolve()
+    path = output and output.resolve()
 
     async def call(channel: Channel) -> None:
-        if place is None:
+        if path is None:
             await _write(channel, request, sys.stdout.buffer)
         else:
-            await _write_whole(channel, request, place)
+            await _write_file(channel, request, path)
 
     try:
-        reach("analytics", call)
+        call_role("analytics", call)
     except OSError as error:
         raise click.ClickException(f"{output or 'the output'} cannot be written: {error.strerror}") from None
 
 
-async def _write_whole(channel: Channel, request: ExportPushRequest, output: Path) -> None:
-    """Beside the place of the file first: an export that ends early leaves what was there before."""
+async def _write_file(channel: Channel, request: ExportPushRequest, output: Path) -> None:
+    """Write to a temporary file first: an export that fails leaves an existing file unchanged."""
     part = output.with_name(f"{output.name}.part")
     try:
         with part.open("wb") as file:
@@ -65,12 +65,12 @@ async def _write_whole(channel: Channel, request: ExportPushRequest, output: Pat
 
 
 async def _write(channel: Channel, request: ExportPushRequest, file: IO[bytes]) -> None:
-    """click.ClickException: the file has fewer rows than were announced."""
+    """Write the export and show its progress. click.ClickException: it has fewer rows than announced."""
     is_csv = request.format == CSV
     async with aclosing(_answers(channel, request)) as answers:
         first = await anext(answers)
         warn_if_behind(first.records_behind)
-        with _bar() as progress:
+        with _progress_bar() as progress:
             task = progress.add_task(f"{first.rows} rows", total=first.rows if is_csv else None, written="")
             lines = written = 0
             async for answer in answers:
@@ -92,8 +92,8 @@ async def _answers(channel: Channel, request: ExportPushRequest) -> AsyncGenerat
         yield answer
 
 
-def _bar() -> Progress:
-    """Where a person looks: on a terminal. How far a CSV file is can be told by its lines; Parquet does not say."""
+def _progress_bar() -> Progress:
+    """Return a progress bar, shown on terminals only. CSV progresses by rows; for Parquet only the bytes are known."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""What `carillon audit` prints, for people and for programs."""
+"""The output of `carillon audit`: text for people, JSON objects for programs."""
 
 import json
 import sys
@@ -20,8 +20,8 @@ from protos.analytics.v1.analytics_pb2 import (
     TimelineEntry,
 )
 
-_WIDE = 400
-"""Columns when the output is no terminal: nothing is folded then."""
+_UNFOLDED_WIDTH = 400
+"""Width when the output is no terminal, in columns: nothing is folded then."""
 
 
 def print_json(answer: dict[str, Any]) -> None:
@@ -29,13 +29,13 @@ def print_json(answer: dict[str, Any]) -> None:
 
 
 def warn_if_behind(records: int) -> None:
-    """Say that what is printed lacks the newest records."""
+    """Warn that the output lacks the newest records."""
     if records:
         click.echo(f"Incomplete: analytics is {records} records behind the event log; try again later.", err=True)
 
 
 def push_object(answer: AuditPushResponse) -> dict[str, Any]:
-    """The answer for programs; times are milliseconds since 1970 UTC."""
+    """Return the answer as a JSON object; times are milliseconds since 1970 UTC."""
     return {
         "msgid": answer.msgid,
         "appkey": answer.appkey,
@@ -52,7 +52,7 @@ def push_object(answer: AuditPushResponse) -> dict[str, Any]:
 
 
 def device_object(answer: AuditDeviceResponse) -> dict[str, Any]:
-    """The answer for programs; times are milliseconds since 1970 UTC."""
+    """Return the answer as a JSON object; times are milliseconds since 1970 UTC."""
     return {
         "appkey": answer.appkey,
         "token": answer.token,
@@ -72,7 +72,7 @@ def entry_object(entry: TimelineEntry) -> dict[str, Any]:
 
 
 def push_facts(answer: AuditPushResponse) -> list[tuple[str, str]]:
-    """What stands above the timeline."""
+    """Return the lines above the timeline as (name, value)."""
     sizes = ", ".join(f"{size.partition}: {size.devices}" for size in answer.partitions)
     return [
         ("push", str(answer.msgid)),
@@ -85,12 +85,12 @@ def push_facts(answer: AuditPushResponse) -> list[tuple[str, str]]:
 
 
 def device_facts(answer: AuditDeviceResponse) -> list[tuple[str, str]]:
-    """What stands above the timeline."""
+    """Return the lines above the timeline as (name, value)."""
     return [("device", answer.token), ("app", answer.appkey)]
 
 
 def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
-    """The timeline for people, in their zone; an entry of several moments shows the first and the last."""
+    """Return the timeline as a table in the zone; an entry that spans time shows its first and last time."""
     table = _table()
     table.add_column("time", no_wrap=True)
     table.add_column("until", no_wrap=True)
@@ -104,7 +104,7 @@ def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
 
 
 def states_table(states: Sequence[StateCount]) -> Table:
-    """The states for people."""
+    """Return the device counts by state as a table."""
     table = _table()
     table.add_column("state", no_wrap=True)
     table.add_column("devices", justify="right")
@@ -114,26 +114,26 @@ def states_table(states: Sequence[StateCount]) -> Table:
     return table
 
 
-def on_device(told: PushOnDevice, zone: ZoneInfo) -> None:
-    """Print what a push was to one device."""
+def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
+    """Print the verdict, the clauses and the timeline of a push on one device."""
     clauses = _table()
     for name in ("clause", "holds", "the device had"):
         clauses.add_column(name, overflow="fold")
-    for clause in told.clauses:
+    for clause in answer.clauses:
         clauses.add_row(Text(clause.text), "yes" if clause.holds else "no", Text(clause.found))
     click.echo()
-    show([("device", told.token), ("verdict", told.verdict)], clauses, timeline_table(told.timeline, zone))
+    show([("device", answer.token), ("verdict", answer.verdict)], clauses, timeline_table(answer.timeline, zone))
 
 
 def app_line(entry: TimelineEntry, zone: ZoneInfo) -> str:
-    """One thing that was done with an app, for people."""
+    """Return one entry of an app's timeline as a line of text."""
     count = f" ({entry.count} {_devices(entry.count)})" if entry.count != 1 or entry.event == "push" else ""
     return f"{_time(entry.first_ms, zone)}  {entry.event}{count}  {_printable(entry.detail)}"
 
 
 def show(facts: Sequence[tuple[str, str]], *tables: Table) -> None:
-    """Print facts, then those of the tables that have rows."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    """Print the lines, then the tables that have rows."""
+    console = Console(width=None if sys.stdout.isatty() else _UNFOLDED_WIDTH)
     for name, value in facts:
         if value:
             console.print(Text(f"{name:<10} ", style="bold").append(value, style="not bold"), soft_wrap=True)
@@ -143,13 +143,13 @@ def show(facts: Sequence[tuple[str, str]], *tables: Table) -> None:
             console.print(table)
 
 
-def _on_device_object(told: PushOnDevice) -> dict[str, Any]:
+def _on_device_object(answer: PushOnDevice) -> dict[str, Any]:
     return {
-        "token": told.token,
-        "in_audience": told.in_audience,
-        "verdict": told.verdict,
-        "clauses": [{"text": one.text, "holds": one.holds, "found": one.found} for one in told.clauses],
-        "timeline": [entry_object(entry) for entry in told.timeline],
+        "token": answer.token,
+        "in_audience": answer.in_audience,
+        "verdict": answer.verdict,
+        "clauses": [{"text": clause.text, "holds": clause.holds, "found": clause.found} for clause in answer.clauses],
+        "timeline": [entry_object(entry) for entry in answer.timeline],
     }
 
 
@@ -158,7 +158,7 @@ def _table() -> Table:
 
 
 def _printable(text: str) -> str:
-    """No control characters of others reach the terminal."""
+    """Replace unprintable characters: the text comes from requests and must not control the terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

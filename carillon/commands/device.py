@@ -40,7 +40,7 @@ _QUIET = ("type", "key", "time_ms", "device")
 
 
 class DeviceSettings(Settings, frozen=True, kw_only=True):
-    """Where the gateway listens, and whether by TLS."""
+    """The settings that give the gateway's URL."""
 
     gateway_port: Port = 8400
     gateway_tls_cert: str | None = None
@@ -53,7 +53,7 @@ class DeviceSettings(Settings, frozen=True, kw_only=True):
 
 @click.group()
 def device() -> None:
-    """Virtual devices, and the end of real ones."""
+    """Run virtual devices; revoke devices."""
 
 
 device.add_command(revoke)
@@ -61,30 +61,32 @@ device.add_command(revoke)
 
 @device.command()
 @click.option("--platform", type=click.Choice(["android", "ios"]), default="android", show_default=True)
-@click.option("--appkey", required=True, help="The app to belong to.")
+@click.option("--appkey", required=True, help="The app that the devices belong to.")
 @click.option("--alias", help="Set this alias.")
 @click.option("--tag", "tags", type=int, multiple=True, help="Add this numeric tag; may be repeated.")
 @click.option("--stag", "stags", multiple=True, help="Add this string tag; may be repeated.")
-@click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Such as brand=Acme; repeated.")
+@click.option(
+    "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Such as brand=Acme; may be repeated."
+)
 @click.option("--count", type=click.IntRange(1, 10_000), default=1, help="How many devices.", show_default=True)
-@click.option("--token", metavar="HEX", help="iOS: the APNs token. Default: one that is made up.")
-@click.option("--opens", is_flag=True, help="iOS: report an app open after each push, as a user does who taps on it.")
+@click.option("--token", metavar="HEX", help="iOS: the APNs token. Default: a random one.")
+@click.option("--opens", is_flag=True, help="iOS: report an app open after each push, as if the user tapped it.")
 @click.option(
     "--url",
     metavar="URL",
-    help="The gateway, ws:// or wss://. Default: CARILLON_HOST and CARILLON_GATEWAY_PORT, by TLS if that is set there."
-    " iOS: POST /device/v1 of the v2 door, by CARILLON_V2_PORT.",
+    help="The gateway, ws:// or wss://. Default: CARILLON_HOST and CARILLON_GATEWAY_PORT, with TLS if it is configured."
+    " iOS: POST /device/v1 of the v2 interface, by default at CARILLON_V2_PORT.",
 )
 @click.option(
     "--ca",
     type=click.Path(exists=True, dir_okay=False),
-    help="Trust the authorities in this PEM file. Default: the system's.",
+    help="Trust the certificate authorities in this PEM file. Default: the system's.",
 )
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the devices' tokens, keys and last message ids there, and return as the same devices the next time.",
+    help="Store the devices' tokens, keys and last message ids there, to reconnect as the same devices next time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def run(
@@ -102,25 +104,25 @@ def run(
     state: Path | None,
     as_json: bool,
 ) -> None:
-    """Connect virtual devices, print what happens to them, acknowledge every push. Ends with Ctrl-C.
+    """Connect virtual devices, print their events and acknowledge every push. Ctrl-C ends them.
 
-    Virtual iOS devices hold no connection: they register over HTTP and are handed what the stand-in for Apple's service
-    took for them. There is none where CARILLON_APNS_URL is set.
+    Virtual iOS devices have no connection: they register over HTTP and receive the pushes that the APNs simulator
+    accepts for them. The simulator does not run if CARILLON_APNS_URL is set.
     """
-    wishes = _wishes(alias, tags, stags)
+    requests = _initial_requests(alias, tags, stags)
     show = _show_json if as_json else _show_text
     if platform == "ios":
         _check_options("--platform android", {"--ca": ca, "--state": state})
         tokens = _tokens(token, count)
-        where = url or _default_url(VirtualDeviceSettings)
-        run_virtual_devices(where, appkey, tokens, _attributes(attributes), wishes, show, opens=opens)
+        interface = url or _default_url(VirtualDeviceSettings)
+        run_virtual_devices(interface, appkey, tokens, _attributes(attributes), requests, show, opens=opens)
         return
     _check_options("--platform ios", {"--token": token, "--opens": opens or None})
-    where = url or _default_url(DeviceSettings)
-    make = partial(Device, where, appkey, attributes=_attributes(attributes), ssl=_authorities(where, ca))
+    gateway = url or _default_url(DeviceSettings)
+    make = partial(Device, gateway, appkey, attributes=_attributes(attributes), ssl=_authorities(gateway, ca))
     try:
         devices = [_virtual(index, show, make, _storage(state, appkey, index)) for index in range(1, count + 1)]
-        reasons = uvloop.run(_run(devices, wishes, show))
+        reasons = uvloop.run(_run(devices, requests, show))
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     for reason in sorted(set(reasons)):
@@ -128,22 +130,22 @@ def run(
     sys.exit(1 if set(reasons) - {"replaced"} else 0)
 
 
-def _wishes(alias: str | None, tags: Sequence[int], stags: Sequence[str]) -> list[Frame]:
-    wishes: list[Frame] = []
+def _initial_requests(alias: str | None, tags: Sequence[int], stags: Sequence[str]) -> list[Frame]:
+    requests: list[Frame] = []
     if alias is not None:
-        wishes.append({"type": "set_alias", "alias": alias})
+        requests.append({"type": "set_alias", "alias": alias})
     if tags:
-        wishes.append({"type": "add_tags", "tags": tags})
+        requests.append({"type": "add_tags", "tags": tags})
     if stags:
-        wishes.append({"type": "add_stags", "stags": stags})
-    return wishes
+        requests.append({"type": "add_stags", "stags": stags})
+    return requests
 
 
 def _tokens(token: str | None, count: int) -> Sequence[str]:
     if token is None:
         return new_tokens(count)
     if count > 1:
-        raise click.UsageError("--token names one device; leave --count away")
+        raise click.UsageError("--token names one device and excludes --count")
     return [token]
 
 
@@ -155,7 +157,7 @@ def _default_url(settings: type[DeviceSettings] | type[VirtualDeviceSettings]) -
 
 
 def _check_options(needed: str, options: Mapping[str, object]) -> None:
-    """These options are for the other platform."""
+    """Refuse options of the other platform."""
     for name, value in options.items():
         if value is not None:
             raise click.UsageError(f"{name} goes with {needed}")
@@ -173,7 +175,7 @@ def _authorities(url: str, ca: str | None) -> SSLContext | None:
 
 
 def _storage(state: Path | None, appkey: str, index: int) -> Storage:
-    """One file a device; nobody but its owner may read it, for it holds the device's key."""
+    """Return the storage of a device. Its file is readable by the owner alone, because it holds the device key."""
     if state is None:
         return MemoryStorage()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -192,7 +194,7 @@ def _attributes(pairs: Sequence[str]) -> Mapping[str, str]:
 
 
 def _virtual(index: int, show: Show, make: Callable[..., Device], storage: Storage) -> Device:
-    """A device that prints what happens to it, and says that a notification was shown."""
+    """Return a device that prints its events and reports notifications as shown."""
 
     def push(frame: Push) -> None:
         show(index, frame)
@@ -204,27 +206,29 @@ def _virtual(index: int, show: Show, make: Callable[..., Device], storage: Stora
     return made
 
 
-async def _run(devices: Sequence[Device], wishes: Sequence[Frame], show: Show) -> list[str]:
-    """Run until all have ended or a signal comes; the reasons of those that ended."""
+async def _run(devices: Sequence[Device], requests: Sequence[Frame], show: Show) -> list[str]:
+    """Run until all devices ended or a signal arrives. Returns the final goodbye reasons."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    living = [asyncio.create_task(_live(one, wishes, partial(show, index))) for index, one in enumerate(devices, 1)]
-    ended = asyncio.create_task(asyncio.wait(living))
+    tasks = [
+        asyncio.create_task(_run_device(one, requests, partial(show, index))) for index, one in enumerate(devices, 1)
+    ]
+    ended = asyncio.create_task(asyncio.wait(tasks))
     stop = asyncio.create_task(stopping.wait())
     await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     await asyncio.gather(*(one.close() for one in devices))
     await ended
-    return [reason for task in living if (reason := task.result())]
+    return [reason for task in tasks if (reason := task.result())]
 
 
-async def _live(one: Device, wishes: Sequence[Frame], show: Callable[[Frame], None]) -> str:
-    """Connect, wish, stay; the final goodbye's reason, or ""."""
+async def _run_device(one: Device, requests: Sequence[Frame], show: Callable[[Frame], None]) -> str:
+    """Connect, send the requests and stay connected. Returns the reason of the final goodbye, or ""."""
     try:
         await one.connect(seconds=86_400)
-        for wish in wishes:
-            show({**await _answer(one, wish), "request": wish["type"]})
+        for request in requests:
+            show({**await _answer(one, request), "request": request["type"]})
         await one.ended()
     except DeviceEndedError as ended:
         return ended.reason
@@ -233,9 +237,9 @@ async def _live(one: Device, wishes: Sequence[Frame], show: Callable[[Frame], No
     return ""
 
 
-async def _answer(one: Device, wish: Frame) -> Frame:
+async def _answer(one: Device, request: Frame) -> Frame:
     try:
-        return await one.request(wish)
+        return await one.request(request)
     except RefusedError as refused:
         return {"type": "error", "code": refused.code, "desc": refused.desc}
     except DeviceError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from carillon.commands.connect import reach_all
+from carillon.commands.role_calls import call_all_instances
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceStub
 from services.runtime.errors import CarillonError
@@ -92,7 +92,7 @@ def run_virtual_devices(
     *,
     opens: bool,
 ) -> None:
-    """Run the devices until a signal; `url` is that of POST /device/v1. Errors are those of `reach_all`."""
+    """Run the devices until a signal; `url` is that of POST /device/v1. Errors are those of `call_all_instances`."""
 
     async def live(channels: Sequence[Channel]) -> None:
         async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
@@ -104,7 +104,7 @@ def run_virtual_devices(
             }
             await _until_signal(_live(devices, channels, attributes, requests))
 
-    reach_all("delivery", live)
+    call_all_instances("delivery", live)
 
 
 def new_tokens(count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Who gives a command at this command line, for the record."""
+"""The origin that commands of this command line carry in the log."""
 
 import contextlib
 import getpass
@@ -8,8 +8,8 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.domain import ids
 
 
-def here() -> Origin:
-    """The user at this host."""
+def command_origin() -> Origin:
+    """Return an origin that names the user and the host."""
     user = "unknown"
     with contextlib.suppress(KeyError, OSError):
         user = getpass.getuser()

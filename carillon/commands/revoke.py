@@ -1,4 +1,4 @@
-"""`carillon device revoke` and `carillon app revoke-keys`: device keys that are refused from now on."""
+"""`carillon device revoke` and `carillon app revoke-keys`: revoke device keys."""
 
 import json
 from collections.abc import Awaitable
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carillon.commands.connect import reach
-from carillon.commands.origin import here
+from carillon.commands.origin import command_origin
+from carillon.commands.role_calls import call_role
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc.channel import Channel
@@ -23,31 +23,31 @@ _as_json = click.option("--json", "json_output", is_flag=True, help="Print one J
 @click.argument("token")
 @_as_json
 def revoke(appkey: str, token: str, json_output: bool) -> None:
-    """End a device and refuse its key, for ever. Its app may register the device anew."""
-    request = RevokeDeviceKeyRequest(appkey=appkey, token=token, origin=here())
+    """Remove a device and revoke its key for ever. Its app may register the device again."""
+    request = RevokeDeviceKeyRequest(appkey=appkey, token=token, origin=command_origin())
 
-    def ask(channel: Channel) -> "Awaitable[RevokeDeviceKeyResponse]":
+    def call(channel: Channel) -> "Awaitable[RevokeDeviceKeyResponse]":
         return RegistryServiceStub(channel).RevokeDeviceKey(request)
 
-    reach("registry", ask)
+    call_role("registry", call)
     if json_output:
         click.echo(json.dumps({"appkey": appkey, "token": token, "revoked": True}))
     else:
-        click.echo("The device is removed and its key is refused.")
+        click.echo("The device is removed and its key is revoked: it is refused from now on.")
 
 
 @click.command()
 @click.argument("appkey")
 @_as_json
 def revoke_keys(appkey: str, json_output: bool) -> None:
-    """Refuse every device key of an app handed out so far. All its devices have to register anew."""
-    request = RevokeAppKeysRequest(appkey=appkey, origin=here())
+    """Revoke every device key of an app issued so far. All its devices must register again."""
+    request = RevokeAppKeysRequest(appkey=appkey, origin=command_origin())
 
-    def ask(channel: Channel) -> "Awaitable[RevokeAppKeysResponse]":
+    def call(channel: Channel) -> "Awaitable[RevokeAppKeysResponse]":
         return RegistryServiceStub(channel).RevokeAppKeys(request)
 
-    reach("registry", ask)
+    call_role("registry", call)
     if json_output:
         click.echo(json.dumps({"appkey": appkey, "revoked": True}))
     else:
-        click.echo("All device keys handed out so far are refused; their devices are being removed.")
+        click.echo("All device keys issued so far are refused from now on; their devices are being removed.")

@@ -24,18 +24,18 @@ def send(secrets: tuple[str, ...], url: str, method: str, as_json: bool, file: I
 
     The exit code is 0 when the answer's result is 0, else 1.
     """
-    answer = _sent(url, method, signed_body(text_in(file), secrets))
+    answer = _send(url, method, signed_body(text_in(file), secrets))
     click.echo(json.dumps(answer, ensure_ascii=False, indent=None if as_json else 2))
     sys.exit(0 if answer.get("result") == 0 else 1)
 
 
 def signed_body(text: str, secrets: tuple[str, ...]) -> bytes:
-    """A request with its sign, from its canonical text: every number is sent as it was written."""
+    """Return the request with its sign. It is built from the canonical text, so numbers stay as written."""
     rest = text[1:] if text == "{}" else f",{text[1:]}"
     return f'{{"sign":"{sign_text(text, secrets)}"{rest}'.encode()
 
 
-def _sent(url: str, method: str, body: bytes) -> dict[str, Any]:
+def _send(url: str, method: str, body: bytes) -> dict[str, Any]:
     try:
         response = httpx.request(
             method, url, content=body, headers={"Content-Type": "application/json"}, timeout=_TIMEOUT_S
@@ -47,5 +47,7 @@ def _sent(url: str, method: str, body: bytes) -> dict[str, Any]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise click.ClickException(f"{url} answered HTTP {response.status_code}, which is not a Carillon door's answer")
+        raise click.ClickException(
+            f"{url} answered HTTP {response.status_code}, which is no answer of a Carillon interface"
+        )
     return answer

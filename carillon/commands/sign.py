@@ -1,4 +1,4 @@
-"""`carillon sign`: the sign of a request."""
+"""`carillon sign`: compute the sign of a request."""
 
 from typing import IO
 
@@ -21,12 +21,12 @@ secret_option = click.option(
 @secret_option
 @click.argument("file", type=click.File("rb"))
 def sign(secrets: tuple[str, ...], file: IO[bytes]) -> None:
-    """Print the sign of the request in FILE (- for standard input). A sign that is in it already does not count."""
+    """Print the sign of the request in FILE (- for standard input). An existing sign in it is ignored."""
     click.echo(sign_text(text_in(file), secrets))
 
 
 def text_in(file: IO[bytes]) -> str:
-    """The canonical text of the request in a file; click.ClickException when it is none."""
+    """Return the canonical text of the request in a file. click.ClickException: the file holds no request."""
     try:
         return canonical_text(file.read())
     except InputError as error:

@@ -17,7 +17,7 @@ from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate, migrations
 from carillon.commands.audit import audit
-from carillon.commands.connect import SOCKET
+from carillon.commands.role_calls import SOCKET_NAME
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
@@ -186,7 +186,7 @@ async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatc
         ready = asyncio.Event()
         tasks.append(asyncio.create_task(service.run(ready)))
         await asyncio.wait_for(ready.wait(), 30)
-    server = serve([f"unix:{tmp_path / SOCKET}"])
+    server = serve([f"unix:{tmp_path / SOCKET_NAME}"])
     for add in role.servicers:
         add(server)
     await server.start()

@@ -17,7 +17,7 @@ from analytics.server import AnalyticsServicer
 from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from carillon.commands.audit import audit
-from carillon.commands.connect import SOCKET
+from carillon.commands.role_calls import SOCKET_NAME
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
@@ -66,7 +66,7 @@ async def carillon(
         servicer = AnalyticsServicer(
             *(ingestion, clickhouse, ManualClock(T0), ZoneInfo(ZONE)), partitions=PARTITIONS, ack_delay_ms=0
         )
-        server = serve([f"unix:{tmp_path / SOCKET}"])
+        server = serve([f"unix:{tmp_path / SOCKET_NAME}"])
         add_AnalyticsServiceServicer_to_server(servicer, server)
         await server.start()
 

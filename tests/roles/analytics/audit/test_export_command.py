@@ -17,7 +17,7 @@ import pytest
 
 from analytics.server import AnalyticsServicer
 from analytics.store.clickhouse import ClickHouse
-from carillon.commands.connect import SOCKET
+from carillon.commands.role_calls import SOCKET_NAME
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from services.runtime.errors import UnavailableError
 from services.runtime.log.sqlite import SqliteLog
@@ -105,7 +105,7 @@ async def exporting(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> A
             partitions=PARTITIONS,
             ack_delay_ms=0,
         )
-        server = serve([f"unix:{tmp_path / SOCKET}"])
+        server = serve([f"unix:{tmp_path / SOCKET_NAME}"])
         add_AnalyticsServiceServicer_to_server(servicer, server)
         await server.start()
         yield Exporting(tmp_path, store, server)

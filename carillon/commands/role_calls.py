@@ -1,0 +1,49 @@
+"""Calls from operators' commands to the running service: over its socket, or at the roles' addresses."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import click
+
+from services.runtime.errors import CarillonError, UnavailableError
+from services.runtime.process.settings import Settings, addresses, environment, load
+from services.runtime.rpc.channel import Channel, connect
+
+SOCKET_NAME = "carillon.sock"
+"""The Unix socket in the data directory on which `carillon up` serves the commands."""
+
+Answer = TypeVar("Answer")
+
+
+def call_role(role: str, call: Callable[[Channel], Awaitable[Answer]]) -> Answer:
+    """Call the first instance of a role. click.ClickException explains what to do if the call fails."""
+    return call_all_instances(role, lambda channels: call(channels[0]))
+
+
+def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[Answer]]) -> Answer:
+    """Call every instance of a role, with a channel to each. click.ClickException as for `call_role`."""
+    env = environment()
+    try:
+        settings = load(Settings, env)
+        socket = settings.data / SOCKET_NAME
+        targets = addresses(role, env) or [f"unix:{socket.absolute()}"]
+        return asyncio.run(_call(targets, settings, call))
+    except UnavailableError as error:
+        raise click.ClickException(
+            f"no {role} answers at {', '.join(targets)}: {error}\nStart `carillon up` first, or set CARILLON_DATA_DIR"
+            f" to its data directory (now {settings.data_dir}), or CARILLON_{role.upper()}_ADDR to the role's address."
+        ) from None
+    except CarillonError as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _call(
+    targets: Sequence[str], settings: Settings, call: Callable[[Sequence[Channel]], Awaitable[Answer]]
+) -> Answer:
+    channels = [connect(target, settings.tls()) for target in targets]
+    try:
+        return await call(channels)
+    finally:
+        for channel in channels:
+            await channel.close()
