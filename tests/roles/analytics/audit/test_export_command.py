@@ -185,7 +185,7 @@ async def test_what_is_no_file_stays_what_it_is(exporting: Exporting) -> None:
     pipe = exporting.directory / "pipe"
     os.mkfifo(pipe)
     process = await exporting.begin("--output", str(pipe))
-    await exporting.assert_nothing_is_left(process, 2, "is no file")
+    await exporting.assert_nothing_is_left(process, 2, "is no regular file")
     assert pipe.is_fifo()
 
 
