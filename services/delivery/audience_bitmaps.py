@@ -8,7 +8,6 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import SendPush
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
-from services.delivery import decide
 from services.delivery.state.pushes import RequestedPush
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.clock import Clock
@@ -36,10 +35,7 @@ class AudienceBitmapResolver:
         if unresolved:
             answers = await asyncio.gather(*(self._resolve_until_answered(push) for push in unresolved))
             resolved = {push.send.msgid: answer for push, answer in zip(unresolved, answers, strict=True)}
-        return [
-            resolved[push.send.msgid] if push.send.msgid in resolved else decide.listed_audiences(push)
-            for push in pushes
-        ]
+        return [resolved[push.send.msgid] if push.send.msgid in resolved else _listed(push) for push in pushes]
 
     async def _resolve_until_answered(self, push: RequestedPush) -> AudienceBitmaps:
         send = push.send
@@ -71,3 +67,7 @@ class AudienceBitmapResolver:
         if missing := set(partitions) - found.keys():
             raise CarillonError(f"targeting left out partitions {sorted(missing)}")
         return found
+
+
+def _listed(push: RequestedPush) -> AudienceBitmaps:
+    return {partition: BitMap(push.targets(partition)) for partition in push.remaining}

@@ -46,11 +46,6 @@ def start(push: RequestedPush, audiences: Mapping[int, BitMap]) -> list[PushFact
     ]
 
 
-def listed_audiences(push: RequestedPush) -> dict[int, BitMap]:
-    """Return the audiences of a push to listed devices, by partition."""
-    return {partition: BitMap(push.targets(partition)) for partition in push.remaining}
-
-
 def cancel(state: DeliveryState) -> list[PushFact]:
     """End each push with a pending cancel in its active partitions, once it has started in all of them."""
     return [

@@ -69,20 +69,20 @@ async def test_a_message_cancelled_while_in_a_backlog_is_not_sent(delivery: Deli
         assert msgids_on(gateway, 1) == [*old[:BACKLOG_WINDOW], *old[BACKLOG_WINDOW + 1 :]]
 
 
-@pytest.mark.parametrize("stored_first", [True, False])
+@pytest.mark.parametrize("command_first", [True, False])
 async def test_a_push_that_starts_while_the_device_connects_is_sent_once(
-    delivery: DeliveryHarness, stored_first: bool
+    delivery: DeliveryHarness, command_first: bool
 ) -> None:
     """In either order: the command before the connection, and the connection before the command."""
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A)
         for connection in range(1, 40):
             push = delivery.push() if connection % 2 else delivery.push(A)
-            if stored_first:
+            if command_first:
                 await delivery.command(push, wait_applied=False)
             gateway.connect((connection, A))
             await run_ready_tasks(connection)
-            if not stored_first:
+            if not command_first:
                 await delivery.command(push, wait_applied=False)
             await gateway.wait_until(lambda c=connection, m=push.msgid: m in msgids_on(gateway, c))  # type: ignore[misc]
             gateway.acknowledge((push.msgid, A))
@@ -107,22 +107,22 @@ async def test_late_acknowledgements_of_the_older_gateway_prevent_a_resend(deliv
 
 
 async def test_a_device_waits_for_its_older_gateway_until_that_ends_or_the_deadline(delivery: DeliveryHarness) -> None:
-    async with delivery.running(), delivery.gateway() as hangs, delivery.gateway() as newer:
+    async with delivery.running(), delivery.gateway() as hanging, delivery.gateway() as newer:
         msgid = await delivery.send(A)
-        hangs.connect((1, A))
-        await hangs.expect((1, msgid))
+        hanging.connect((1, A))
+        await hanging.expect((1, msgid))
         newer.connect((2, A))
-        await hangs.wait_until(lambda: bool(hangs.closes))
+        await hanging.wait_until(lambda: bool(hanging.closes))
         await delivery.advance(TAKEOVER_MS / 1000 - 0.5)
         assert newer.received == []
         await delivery.advance(1)
         await newer.expect((2, msgid))
-        async with delivery.gateway() as dies:
-            dies.connect((3, A))
-            await dies.wait_count(0)
+        async with delivery.gateway() as last:
+            last.connect((3, A))
+            await last.wait_count(0)
             await newer.wait_until(lambda: bool(newer.closes))
             await newer.end()
-            await dies.expect((3, msgid))
+            await last.expect((3, msgid))
 
 
 async def test_a_device_that_changes_gateways_twice_is_sent_its_backlog_on_the_last_one(

@@ -11,7 +11,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import Partition
 from services.runtime.projection import replay
-from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
+from testkit.delivery.records import APP, RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.waiting import run_ready_tasks
 
@@ -61,8 +61,8 @@ async def test_every_earlier_snapshot_with_the_log_gives_the_same_state(delivery
         delivery.write_snapshot(snapshot)
         async with delivery.running():
             await run_ready_tasks()
-        fold = open_state(delivery.settings, delivery.directory / "delivery", delivery.log)
-        digests.add(fold.digest())
+        store = open_state(delivery.settings, delivery.directory / "delivery", delivery.log)
+        digests.add(store.digest())
         assert (await delivery.verify()).equal
     assert len(digests) == 1
     assert set((await delivery.start_counts()).values()) == {1}
@@ -119,7 +119,7 @@ async def test_a_cancel_not_written_before_a_kill_is_written_after_the_restart(d
         msgid = await delivery.send()
         delivery.log.kept_records = 1
         delivery.log.kill_at = lambda new_record: new_record.topic == PUSHES.name
-        await delivery.command(CancelPush(msgid=msgid, appkey="1000000001"), wait_applied=False)
+        await delivery.command(CancelPush(msgid=msgid, appkey=APP), wait_applied=False)
         await delivery.log.died.wait()
     async with delivery.running(), delivery.gateway() as gateway:
         gateway.connect((1, A))
@@ -132,15 +132,15 @@ async def test_a_rebuilt_state_still_has_the_cancel_that_was_not_written(deliver
         await delivery.register(A)
         msgid = await delivery.send(A)
         delivery.log.kill_at = lambda new_record: new_record.topic == PUSHES.name
-        await delivery.command(CancelPush(msgid=msgid, appkey="1000000001"), wait_applied=False)
+        await delivery.command(CancelPush(msgid=msgid, appkey=APP), wait_applied=False)
         await delivery.log.died.wait()
     delivery.log.restart()
-    fold = open_state(delivery.settings, delivery.directory / "none", delivery.log)
+    store = open_state(delivery.settings, delivery.directory / "none", delivery.log)
     await replay.rebuild(
         lambda directory, log: open_state(delivery.settings, directory, log),
         delivery.directory / "delivery",
         delivery.log,
-        await delivery.log.ends(fold.partitions),
+        await delivery.log.ends(store.partitions),
         lambda count: None,
     )
     async with delivery.running():
@@ -190,9 +190,9 @@ async def test_a_snapshot_that_is_taken_while_facts_are_folded_gives_the_same_st
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, B, C)
         msgids = [await delivery.send(*((A, B) if n % 2 else ())) for n in range(8)]
-        fold = delivery.store()
+        store = delivery.store()
         offsets = dict(delivery.events().offsets)
-        blobs = serialization.dump(fold.state)
+        blobs = serialization.dump(store.state)
         taken = [next(blobs) for _ in range(5)]
         gateway.acknowledge(*((msgid, A) for msgid in msgids), (msgids[1], B))
         await delivery.expect_outcomes(
@@ -201,7 +201,7 @@ async def test_a_snapshot_that_is_taken_while_facts_are_folded_gives_the_same_st
         await delivery.cancel(msgids[6])
         late = await delivery.send()
         taken += blobs
-    fold.file.save(offsets, taken)
+    store.file.save(offsets, taken)
     assert (await delivery.verify()).equal
     async with delivery.running(), delivery.gateway() as gateway:
         gateway.connect((1, A), (2, B))

@@ -1,0 +1,120 @@
+"""The decisions of delivery: given a state, which facts follow and which reports are accepted."""
+
+import pytest
+from pyroaring import BitMap
+
+from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
+from protos.runtime.v1.log_pb2 import Meta
+from services.delivery import decide
+from services.delivery.state.addresses import DeviceAddress
+from services.delivery.state.delivery_state import DeliveryState
+from services.domain.ids import MessageIds
+from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.runtime.log.port import Record
+from services.runtime.process.clock import ManualClock
+from testkit.delivery.records import APP, OTHER_APP, RECEIVED, START_MS, NumberedDevice, listed_audience
+from tests.roles.delivery.state.records import outcomes_fact
+
+MSGID = MessageIds(ManualClock(START_MS), 0).take()
+LISTED = [NumberedDevice(0, 1), NumberedDevice(2, 5)]
+DAY_MS = 86_400_000
+
+
+def requested(audience: Audience, id_count: int = 1) -> DeliveryState:
+    state = DeliveryState([0, 2])
+    apply_command(state, 7, send=send_push(audience, id_count=id_count))
+    return state
+
+
+def send_push(audience: Audience, msgid: int = MSGID, id_count: int = 1) -> SendPush:
+    message = Message(content="text")
+    return SendPush(msgid=msgid, id_count=id_count, appkey=APP, audience=audience, message=message, period_s=60)
+
+
+def apply_command(state: DeliveryState, offset: int, **command: SendPush | CancelPush) -> None:
+    message = PushCommand(meta=Meta(time_ms=START_MS), **command)  # type: ignore[arg-type]
+    state.apply(Record(PUSH_COMMANDS.name, 0, offset, b"", b""), message)
+
+
+def apply_facts(state: DeliveryState, facts: list[PushFact]) -> None:
+    for fact in facts:
+        fact.meta.time_ms = START_MS
+        state.apply(Record(PUSHES.name, fact.partition, 0, b"", b""), fact)
+
+
+def started(audience: Audience, *bitmaps: BitMap, id_count: int = 1) -> DeliveryState:
+    state = requested(audience, id_count)
+    apply_facts(state, decide.start(state.requested[MSGID], dict(zip([0, 2], bitmaps, strict=True))))
+    return state
+
+
+def test_a_push_starts_in_each_remaining_partition_also_for_an_empty_audience() -> None:
+    state = requested(Audience(everyone=Everyone()))
+    facts = decide.start(state.requested[MSGID], {0: BitMap([1, 2]), 2: BitMap()})
+    assert [(fact.partition, fact.started.count, fact.meta.cause.offset) for fact in facts] == [(0, 2, 7), (2, 0, 7)]
+    assert {fact.started.expires_ms for fact in facts} == {START_MS + 60_000}
+    apply_facts(state, facts[:1])
+    (rest,) = decide.start(state.requested[MSGID], {2: BitMap()})
+    assert rest.partition == 2
+
+
+def test_a_cancel_ends_a_push_in_its_active_partitions_once_it_has_started_in_all() -> None:
+    state = requested(Audience(everyone=Everyone()))
+    apply_command(state, 9, cancel=CancelPush(msgid=MSGID, appkey=APP))
+    start = decide.start(state.requested[MSGID], {0: BitMap([1]), 2: BitMap([3])})
+    apply_facts(state, start[:1])
+    assert decide.cancel(state) == []
+    apply_facts(state, start[1:])
+    facts = decide.cancel(state)
+    assert [(fact.WhichOneof("fact"), fact.partition, fact.meta.cause.offset) for fact in facts] == [
+        ("cancelled", 0, 9),
+        ("cancelled", 2, 9),
+    ]
+    apply_facts(state, facts)
+    assert decide.cancel(state) == []
+
+
+def test_an_expired_push_is_finished_where_devices_are_left() -> None:
+    state = started(Audience(everyone=Everyone()), BitMap([1]), BitMap())
+    assert state.pop_expired(START_MS + 59_999) == []
+    (push,) = state.pop_expired(START_MS + 60_000)
+    assert [(fact.WhichOneof("fact"), fact.partition) for fact in decide.finish(push)] == [("finished", 0)]
+
+
+@pytest.mark.parametrize(("is_connected", "cap"), [(False, decide.MAILBOX_CAP), (True, decide.UNACKNOWLEDGED_CAP)])
+def test_a_mailbox_drops_its_oldest_pushes_beyond_the_cap(is_connected: bool, cap: int) -> None:
+    state, device = DeliveryState([0]), DeviceAddress(APP, 0, 1)
+    msgids = range(MSGID, MSGID + cap + 2)
+    for offset, msgid in enumerate(msgids):
+        apply_command(state, offset, send=send_push(listed_audience(NumberedDevice(0, 1)), msgid))
+        apply_facts(state, decide.start(state.requested[msgid], {0: BitMap([1])}))
+    assert decide.overflow(state, device, is_connected) == list(msgids[:2])
+    assert decide.overflow(state, DeviceAddress(APP, 0, 2), is_connected) == []
+
+
+def test_an_acknowledgement_is_accepted_once_from_each_device_of_the_audience() -> None:
+    state = started(listed_audience(*LISTED, own_ids=True), BitMap([1]), BitMap([5]), id_count=2)
+    push, device = state.push_of(MSGID), DeviceAddress(APP, 0, 1)
+    assert decide.accepts_acknowledgement(push, device, MSGID)
+    assert not decide.accepts_acknowledgement(push, device, MSGID + 1)
+    assert not decide.accepts_acknowledgement(push, device._replace(number=5), MSGID)
+    assert not decide.accepts_acknowledgement(push, device._replace(appkey=OTHER_APP), MSGID)
+    assert not decide.accepts_acknowledgement(None, device, MSGID)
+    state.apply(Record("deliveries", 0, 0, b"", b""), outcomes_fact(APP, [(MSGID, 1, RECEIVED)]))
+    assert not decide.accepts_acknowledgement(push, device, MSGID)
+
+
+def test_a_report_is_accepted_from_the_devices_that_the_push_addresses() -> None:
+    state = started(Audience(everyone=Everyone()), BitMap([1]), BitMap())
+    push, device = state.push_of(MSGID), DeviceAddress(APP, 0, 1)
+    assert decide.accepts_report(push, device, MSGID, START_MS)
+    assert not decide.accepts_report(push, device._replace(number=2), MSGID, START_MS)
+    assert not decide.accepts_report(push, device._replace(appkey=OTHER_APP), MSGID, START_MS)
+    assert decide.accepts_report(push, DeviceAddress(APP, 2, 9), MSGID, START_MS)
+
+
+def test_a_report_on_a_forgotten_push_is_accepted_by_the_age_of_its_id() -> None:
+    device = DeviceAddress(APP, 0, 1)
+    for days, accepted in [(-1, False), (0, True), (399, True), (401, False)]:
+        assert decide.accepts_report(None, device, MSGID, START_MS + days * DAY_MS) == accepted
