@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from services.gateway.decide import capacity
+from services.gateway.decide import process_capacity
 
 
 class Program:
@@ -116,7 +116,7 @@ def check_open_files(connections: int) -> None:
     """Raise the limit of open files to its maximum; SystemExit when that is too low for so many connections."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    most = capacity(hard, None).connections
+    most = process_capacity(hard, None).connections
     if connections > most:
         raise SystemExit(
             f"{connections:,} connections are too many: this host allows {hard:,} open files a process (`ulimit -Hn`),"

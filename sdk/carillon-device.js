@@ -54,7 +54,7 @@ export class Device {
   #endWait = () => {}; // ends the wait before a reconnect
 
   /**
-   * `onPush` gets each push once; when it has returned, or its promise is fulfilled, the push is saved and acknowledged.
+   * `onPush` gets each push once; when it returns, or its promise is fulfilled, the push is saved, then acknowledged.
    * A push on which it fails or takes over 30 s is not acknowledged, and is sent again later. `onEvent` gets the frames
    * welcome, goodbye, and error where it answers no request, and the device's own events {type: "disconnected", reason,
    * retry_ms} and {type: "ended", reason}. Both are called one at a time, in the order of the frames.
@@ -119,8 +119,7 @@ export class Device {
 
   /** Sends a frame with a new id. @param {Frame} frame @returns {Promise<any>} the ok frame that answers it */
   async request(frame, ms = ANSWER_MS) {
-    const id = ++this.#lastId;
-    const answered = deferred();
+    const [id, answered] = [++this.#lastId, deferred()];
     this.send({ ...frame, id });
     this.#pending.set(id, answered);
     try {

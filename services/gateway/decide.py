@@ -68,7 +68,7 @@ class ConnectionTimes(Protocol):
     def oldest_unacknowledged_ms(self) -> int | None: ...
 
 
-def capacity(open_files: int, connections: int | None) -> Capacity:
+def process_capacity(open_files: int, connections: int | None) -> Capacity:
     """Return the capacity of a process that may open so many files; `connections` lowers it when set.
 
     Some files are reserved for the log, for calls, and for the other listeners of a process that runs all roles.

@@ -9,7 +9,7 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.acceptor import Acceptor
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionIds, ConnectionTable, OpenConnections
-from services.gateway.decide import Capacity, capacity
+from services.gateway.decide import Capacity, process_capacity
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
 from services.gateway.handshake import Handshake, RegistrationLimiter
@@ -59,7 +59,9 @@ def _server(
     queues: list[UnreportedQueue],
     random: Random,
 ) -> GatewayServer:
-    limits, limit, certificate = settings.limits(), _capacity(settings.gateway_max_connections), settings.certificate()
+    capacity = _capacity(settings.gateway_max_connections)
+    limits = settings.limits()
+    certificate = settings.certificate()
     now_ms = context.clock.now_ms
     open_connections: OpenConnections[DeviceConnection] = OpenConnections()
     requests = DeviceRequests(context, settings.partitions)
@@ -68,7 +70,7 @@ def _server(
         context,
         connections,
         ConnectionIds(random.getrandbits(16)),
-        limit,
+        capacity,
         limits,
         RegistrationLimiter(settings.gateway_registrations_per_s, _BURST_S * settings.gateway_registrations_per_s),
         drain,
@@ -78,7 +80,7 @@ def _server(
     )
     new_connection = partial(DeviceConnection, handshake, open_connections, limits, now_ms)
     return GatewayServer(
-        Acceptor(new_connection, connections, limit, limits, certificate),
+        Acceptor(new_connection, connections, capacity, limits, certificate),
         Sweeper(open_connections, context.clock, limits, certificate),
         drain,
         host=settings.host,
@@ -91,7 +93,7 @@ def _capacity(connections: int | None) -> Capacity:
     """Return the capacity for so many devices, after raising this process's limit of open files to the hard one."""
     files = hard_file_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = capacity(files, connections)
+    found = process_capacity(files, connections)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
         logger.info("the limit of open files was raised", was=soft, now=files, connections=found.connections)

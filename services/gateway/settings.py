@@ -4,7 +4,7 @@ import resource
 
 from services.domain.device_protocol import HEARTBEAT_S
 from services.gateway.acceptor import Certificate
-from services.gateway.decide import Limits, capacity
+from services.gateway.decide import Limits, process_capacity
 from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError
 
 ROLE_NAME = "gateway"
@@ -46,7 +46,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
                 f"more than {PREFIX}GATEWAY_HEARTBEAT_MAX_S ({self.gateway_heartbeat_max_s})"
             )
         files = hard_file_limit()
-        most = capacity(files, None).connections
+        most = process_capacity(files, None).connections
         if self.gateway_max_connections is not None and self.gateway_max_connections > most:
             raise SettingsError(
                 f"{PREFIX}GATEWAY_MAX_CONNECTIONS is {self.gateway_max_connections}, but {files} open "
