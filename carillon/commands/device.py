@@ -31,7 +31,7 @@ from carillon_device import (
     Storage,
     UnavailableError,
 )
-from services.domain.device_protocol import DeviceAttributes
+from services.domain.device_protocol.frames import DeviceAttributes
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Port, Settings, environment, load
 

@@ -11,7 +11,7 @@ from edge.core.parsing.fields import MessageId
 from edge.openapi import device
 from edge.openapi.document import MEDIA_TYPE
 from edge.openapi.schema import Component, Components, Json
-from services.domain import device_protocol as protocol
+from services.domain.device_protocol import answers, frames
 
 PATH = "/device/v1"
 
@@ -52,14 +52,14 @@ class PushFrame(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
     extra: Annotated[str | UnsetType, _described("Free text from the app server.")] = UNSET
 
 
-_UNANSWERED: tuple[type[msgspec.Struct], ...] = (protocol.Ack, protocol.Report, protocol.Activity)
-_SENT: tuple[type[msgspec.Struct], ...] = (protocol.Hello, *_UNANSWERED, protocol.Ping, *device.CHANGES)
+_UNANSWERED: tuple[type[msgspec.Struct], ...] = (frames.Ack, frames.Report, frames.Activity)
+_SENT: tuple[type[msgspec.Struct], ...] = (frames.Hello, *_UNANSWERED, frames.Ping, *device.CHANGES)
 _FRAMES = (
     *map(device.frame, _SENT),
     Component(PushFrame, "Push"),
     *device.ANSWERS,
-    Component(protocol.Pong),
-    Component(protocol.Goodbye),
+    Component(answers.Pong),
+    Component(answers.Goodbye),
 )
 _EXAMPLES: dict[str, Json] = {
     "Hello": {**device.HELLO, **device.CREDENTIALS},
@@ -104,7 +104,7 @@ def document() -> Json:
             "title": "Carillon device protocol",
             "version": version("carillon"),
             "description": "JSON text frames of at most 8 KiB over one WebSocket connection, subprotocol"
-            f" {protocol.SUBPROTOCOL}. The device says hello first, within ten seconds. docs/devices.md explains more.",
+            f" {frames.SUBPROTOCOL}. The device says hello first, within ten seconds. docs/devices.md explains more.",
         },
         "defaultContentType": MEDIA_TYPE,
         "servers": {"gateway": {"host": "localhost:8400", "protocol": "ws"}},
@@ -128,7 +128,7 @@ def _operations() -> Json:
         operations[_verb(struct)] = _operation("receive", struct.__name__)
     operations["ping"] = _operation("receive", "Ping") | {"reply": _reply("Pong")}
     for struct in device.CHANGES:
-        ok = "DeviceOk" if struct is protocol.GetDeviceRequest else "Ok"
+        ok = "DeviceOk" if struct is frames.GetDeviceRequest else "Ok"
         name = struct.__name__.removesuffix("Request")
         operations[_verb(struct)] = _operation("receive", name) | {"reply": _reply(ok, "Error")}
     return operations | {"push": _operation("send", "Push"), "goodbye": _operation("send", "Goodbye")}

@@ -6,7 +6,7 @@ import msgspec
 
 from edge.openapi.document import Operation
 from edge.openapi.schema import Component
-from services.domain import device_protocol as protocol
+from services.domain.device_protocol import answers, frames
 
 Struct = type[msgspec.Struct]
 _APPKEY = msgspec.Meta(description="The app; a number is accepted too.", extra_json_schema={"format": "appkey"})
@@ -16,19 +16,19 @@ class Caller(msgspec.Struct, frozen=True):
     """The sender of a frame over HTTP."""
 
     appkey: Annotated[str | int, _APPKEY]
-    token: Annotated[protocol.Secret, msgspec.Meta(description="The device's token.")]
-    key: Annotated[protocol.Secret, msgspec.Meta(description="The key from the welcome.")]
+    token: Annotated[frames.Secret, msgspec.Meta(description="The device's token.")]
+    key: Annotated[frames.Secret, msgspec.Meta(description="The key from the welcome.")]
 
 
 CHANGES: tuple[Struct, ...] = (
-    protocol.SetAliasRequest,
-    protocol.ClearAliasRequest,
-    protocol.AddTagsRequest,
-    protocol.RemoveTagsRequest,
-    protocol.AddStagsRequest,
-    protocol.RemoveStagsRequest,
-    protocol.SetAttributesRequest,
-    protocol.GetDeviceRequest,
+    frames.SetAliasRequest,
+    frames.ClearAliasRequest,
+    frames.AddTagsRequest,
+    frames.RemoveTagsRequest,
+    frames.AddStagsRequest,
+    frames.RemoveStagsRequest,
+    frames.SetAttributesRequest,
+    frames.GetDeviceRequest,
 )
 
 
@@ -37,13 +37,13 @@ def frame(struct: Struct, *more: Struct) -> Component:
     return Component(struct, struct.__name__.removesuffix("Request"), more)
 
 
-_OVER_HTTP: tuple[Struct, ...] = (*CHANGES, protocol.Activity)
-REQUEST: tuple[Struct | Component, ...] = (protocol.Hello, *(frame(struct, Caller) for struct in _OVER_HTTP))
+_OVER_HTTP: tuple[Struct, ...] = (*CHANGES, frames.Activity)
+REQUEST: tuple[Struct | Component, ...] = (frames.Hello, *(frame(struct, Caller) for struct in _OVER_HTTP))
 ANSWERS = (
-    Component(protocol.Welcome, closed=True),
-    Component(protocol.Ok, closed=True),
-    Component(protocol.DeviceOk, closed=True),
-    Component(protocol.Error, closed=True),
+    Component(answers.Welcome, closed=True),
+    Component(answers.Ok, closed=True),
+    Component(answers.DeviceOk, closed=True),
+    Component(answers.Error, closed=True),
 )
 
 APPKEY = "1987654321"

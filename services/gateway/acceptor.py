@@ -11,7 +11,7 @@ from typing import Any
 from picows import WSAutoPingStrategy, WSListener, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
-from services.domain.device_protocol import MAX_FRAME_BYTES, SUBPROTOCOL
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import Capacity, Limits, over_capacity
 from services.runtime.process.logs import logger

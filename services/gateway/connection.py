@@ -6,7 +6,8 @@ from typing import Any
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
-from services.domain.device_protocol import MAX_FRAME_BYTES, Answer, Goodbye, GoodbyeReason, encode
+from services.domain.device_protocol.answers import Answer, Goodbye, GoodbyeReason, encode
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
 from services.gateway.decide import Limits
 from services.runtime.process.logs import logger

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from protos.registry.v1.apps_pb2 import App, Platform
-from services.domain.device_protocol import Hello
+from services.domain.device_protocol.frames import Hello
 
 DRAIN_MS = 16_000
 """Upper bound of the time over which a drain spreads its goodbyes."""

@@ -8,17 +8,9 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
 from services.domain import ids
 from services.domain.command_writer import CommandWriter, device_command
-from services.domain.device_protocol import (
-    Answer,
-    Change,
-    GetDeviceRequest,
-    Hello,
-    Ok,
-    command,
-    device_answer,
-    error_answer,
-    registration,
-)
+from services.domain.device_protocol.answers import Answer, Ok, device_answer, error_answer
+from services.domain.device_protocol.commands import command, registration
+from services.domain.device_protocol.frames import Change, GetDeviceRequest, Hello
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
 from services.gateway.connections import Session

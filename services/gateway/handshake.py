@@ -5,7 +5,8 @@ from functools import partial
 from ipaddress import IPv6Address
 from random import Random
 
-from services.domain.device_protocol import Hello, Welcome
+from services.domain.device_protocol.answers import Welcome
+from services.domain.device_protocol.frames import Hello
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection, Handler
 from services.gateway.connections import ConnectionIds, ConnectionTable, Session

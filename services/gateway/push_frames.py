@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from protos.delivery.v1.delivery_pb2 import AttachResponse, Send
 from protos.push.v1.push_pb2 import AndroidStyle, Message
-from services.domain.device_protocol import GoodbyeReason
+from services.domain.device_protocol.answers import GoodbyeReason
 from services.gateway.connection import HEADROOM, DeviceConnection
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import refused_retry_ms

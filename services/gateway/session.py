@@ -5,21 +5,19 @@ from functools import partial
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
-from services.domain.device_protocol import (
+from services.domain.device_protocol.answers import Error, Pong
+from services.domain.device_protocol.commands import activity_kind, report_kind
+from services.domain.device_protocol.frames import (
     Ack,
     Activity,
     Change,
-    Error,
     Frame,
     GetDeviceRequest,
     Hello,
     MalformedError,
     Ping,
-    Pong,
     Report,
-    activity_kind,
     decode,
-    report_kind,
     request_id,
 )
 from services.gateway.connection import DeviceConnection, Handler

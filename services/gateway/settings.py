@@ -2,7 +2,7 @@
 
 import resource
 
-from services.domain.device_protocol import HEARTBEAT_S
+from services.domain.device_protocol.frames import HEARTBEAT_S
 from services.gateway.acceptor import Certificate
 from services.gateway.decide import Limits, process_capacity
 from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError

@@ -7,9 +7,9 @@ from protos.registry.v1.apps_pb2 import App, Platform
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
-from services.domain import device_protocol as protocol
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.device_protocol import answers, commands, frames
 from services.domain.ids import new_token
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
@@ -35,28 +35,28 @@ class FrameHandler:
         self._targets = targets
         self._partitions = partitions
 
-    async def answer(self, payload: bytes, origin: Origin) -> protocol.Answer:
+    async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
 
         InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key.
         """
-        credentials = protocol.credentials(payload)
-        frame = protocol.decode(payload)
+        credentials = frames.credentials(payload)
+        frame = frames.decode(payload)
         app = await self._app(credentials.app)
-        if isinstance(frame, protocol.Hello):
+        if isinstance(frame, frames.Hello):
             return await self._hello(app, frame, origin)
         caller = self._caller(app, credentials, origin)
         match frame:
-            case protocol.Ack() | protocol.Report() | protocol.Ping():
+            case frames.Ack() | frames.Report() | frames.Ping():
                 raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
-            case protocol.Activity(event=event):
+            case frames.Activity(event=event):
                 await self._append_activity(caller, event)
-                return protocol.Ok()
-            case protocol.GetDeviceRequest(id=request):
+                return answers.Ok()
+            case frames.GetDeviceRequest(id=request):
                 return await self._device(caller, request)
             case _:
                 await self._change(caller, frame)
-                return protocol.Ok(frame.id)
+                return answers.Ok(frame.id)
 
     async def _app(self, appkey: str) -> App:
         app = self._context.apps.get(appkey)
@@ -67,7 +67,7 @@ class FrameHandler:
             raise SignError("unauthorized")
         return app
 
-    def _caller(self, app: App, credentials: protocol.Credentials, origin: Origin) -> Caller:
+    def _caller(self, app: App, credentials: frames.Credentials, origin: Origin) -> Caller:
         token, key = credentials.token, credentials.key
         number = self._context.keys.device_number(app.appkey, token, key) if token and key else None
         if number is None or not token or self._is_revoked(app.appkey, token, number):
@@ -78,7 +78,7 @@ class FrameHandler:
         partition = partition_of(device_key(appkey, token), self._partitions)
         return self._context.apps.is_revoked(appkey, partition, number)
 
-    async def _hello(self, app: App, hello: protocol.Hello, origin: Origin) -> protocol.Welcome:
+    async def _hello(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
         """Register a new device, or welcome a known one. An iOS token comes from Apple and needs no key."""
         is_ios = app.platform == Platform.PLATFORM_IOS
         if is_ios and not hello.token:
@@ -89,9 +89,9 @@ class FrameHandler:
         number = await self._number(app.appkey, token) if hello.token else None
         is_new = number is None
         command = (
-            protocol.registration(app.appkey, token, app.platform, hello)
+            commands.registration(app.appkey, token, app.platform, hello)
             if is_new
-            else protocol.command(hello, app.appkey, token)
+            else commands.command(hello, app.appkey, token)
         )
         if command:
             await self._writer.append_and_wait([device_command(command)], origin)
@@ -100,33 +100,33 @@ class FrameHandler:
         if number is None:
             raise NotFoundError("the device was removed while it was registered; repeat the request")
         key = self._context.keys.device_key(app.appkey, token, number)
-        return protocol.Welcome(token=token, key=key, heartbeat=protocol.HEARTBEAT_S, new=is_new)
+        return answers.Welcome(token=token, key=key, heartbeat=frames.HEARTBEAT_S, new=is_new)
 
-    async def _change(self, caller: Caller, frame: protocol.Change) -> None:
-        command = protocol.command(frame, caller.appkey, caller.token)
+    async def _change(self, caller: Caller, frame: frames.Change) -> None:
+        command = commands.command(frame, caller.appkey, caller.token)
         assert command is not None
         await self._writer.append_and_wait([device_command(command)], caller.origin)
 
-    async def _append_activity(self, caller: Caller, event: protocol.ActivityEvent) -> None:
+    async def _append_activity(self, caller: Caller, event: frames.ActivityEvent) -> None:
         now_ms = self._context.clock.now_ms()
         activity = SessionEvent(
             appkey=caller.appkey,
             token=caller.token,
             number=caller.number,
-            kind=protocol.activity_kind(event),
+            kind=commands.activity_kind(event),
             time_ms=now_ms,
         )
         fact = SessionFact(meta=Meta(time_ms=now_ms), batch=SessionBatch(events=[activity]))
         key = device_key(caller.appkey, caller.token)
         await self._writer.append_and_wait([Command(SESSIONS, key, fact)], caller.origin)
 
-    async def _device(self, caller: Caller, request: int | None) -> protocol.DeviceOk:
+    async def _device(self, caller: Caller, request: int | None) -> answers.DeviceOk:
         partition = partition_of(device_key(caller.appkey, caller.token), self._partitions)
         registry = RegistryServiceStub(self._context.peers.owner("registry", partition))
         found = await registry.GetDevices(GetDevicesRequest(appkey=caller.appkey, tokens=[caller.token]))
         if not found.devices:
             raise NotFoundError("input error: no such device")
-        return protocol.device_answer(request, found.devices[0])
+        return answers.device_answer(request, found.devices[0])
 
     async def _number(self, appkey: str, token: str) -> int | None:
         (plus_one,) = await self._targets.numbers(appkey, [token])

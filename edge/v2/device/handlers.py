@@ -12,7 +12,7 @@ from edge.v2.authentication import Authenticator
 from edge.v2.device.frames import FrameHandler
 from edge.v2.device.invalid_tokens import InvalidTokens
 from edge.v2.device.replies import InvalidTokensReply
-from services.domain import device_protocol
+from services.domain.device_protocol import answers, frames
 from services.runtime.errors import CarillonError
 
 
@@ -24,14 +24,14 @@ class DeviceEndpoint:
         self._origins = origins
 
     async def on_post(self, request: Request, response: Response) -> None:
-        payload = await read_body(request, device_protocol.MAX_FRAME_BYTES)
+        payload = await read_body(request, frames.MAX_FRAME_BYTES)
         response.context.result = 0
         try:
             frame = await self._frames.answer(payload, self._origins.of(request))
         except CarillonError as error:
             response.context.result = error.result
-            frame = device_protocol.error_answer(device_protocol.request_id(payload), error)
-        response.data = device_protocol.encode(frame)
+            frame = answers.error_answer(frames.request_id(payload), error)
+        response.data = answers.encode(frame)
 
 
 class InvalidTokensEndpoint:

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import Connected
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.state.addresses import AppPartition, DeviceAddress
-from services.domain.device_protocol import GoodbyeReason
+from services.domain.device_protocol.answers import GoodbyeReason
 
 TAKEOVER_MS = 2_000
 """How long a device that changed gateways waits for acknowledgements that its older gateway may still send."""

@@ -13,8 +13,8 @@ from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT
 from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, written
 from edge.openapi.schema import Component, Components, example_of
-from services.domain import device_protocol
-from services.gateway import push_frames as frames
+from services.domain.device_protocol import frames
+from services.gateway import push_frames
 from testkit.installation.sample import DOORS, Service
 from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
@@ -102,13 +102,13 @@ def test_the_frames_of_the_device_protocol_are_all_there_and_their_examples_deco
         whole = {**message["payload"], "components": document["components"]}
         jsonschema_rs.Draft202012Validator(whole).validate(payload)
         if name in from_device:
-            decoded[name] = type(device_protocol.decode(json.dumps(payload).encode()))
-    assert set(decoded.values()) == set(device_protocol.Frame.__args__)
+            decoded[name] = type(frames.decode(json.dumps(payload).encode()))
+    assert set(decoded.values()) == set(frames.Frame.__args__)
 
 
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
     documented = DOCUMENTS["device"]()["components"]["schemas"]
-    _, sent = msgspec.json.schema_components([frames.PushFrame], ref_template="#/components/schemas/{name}")
+    _, sent = msgspec.json.schema_components([push_frames.PushFrame], ref_template="#/components/schemas/{name}")
     assert documented["Push"] != sent["PushFrame"]
     shown, made = documented["Push"]["properties"], sent["PushFrame"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()

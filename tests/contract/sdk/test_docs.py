@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from edge.openapi.documents import DOCUMENTS
-from services.domain import device_protocol
+from services.domain.device_protocol import frames
 from services.gateway.connection import CLOSE_CODES
 from services.runtime.errors import InputError
 from testkit.repository import ROOT
@@ -26,7 +26,7 @@ def blocks(language: str) -> list[str]:
 def refused(text: str) -> str:
     """Return the error that a device's frame is answered with; "" for a valid frame."""
     try:
-        device_protocol.decode(text.encode())
+        frames.decode(text.encode())
     except InputError as error:
         return str(error)
     return ""

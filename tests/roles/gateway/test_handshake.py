@@ -5,7 +5,7 @@ from picows import WSHandshakeError
 
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
-from services.domain.device_protocol import SUBPROTOCOL
+from services.domain.device_protocol.frames import SUBPROTOCOL
 from testkit.gateway.role import ANDROID, IOS, RunningGateway
 from testkit.gateway.websocket import CLOSE, DeviceClient, Frame, RawClient, frame
 

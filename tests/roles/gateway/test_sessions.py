@@ -5,7 +5,7 @@ from picows import WSCloseCode
 
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import App, Platform
-from services.domain.device_protocol import Hello
+from services.domain.device_protocol.frames import Hello
 from services.domain.topics import SESSIONS, decode, device_key
 from services.gateway.connections import ConnectionIds, ConnectionTable, Session
 from services.gateway.decide import decide_hello, end_reason

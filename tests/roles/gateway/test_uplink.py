@@ -8,7 +8,7 @@ import pytest
 from protos.delivery.v1.delivery_pb2 import AttachRequest, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import Message
-from services.domain.device_protocol import report_kind
+from services.domain.device_protocol.commands import report_kind
 from services.gateway.connections import Session
 from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
 from services.runtime.rpc.channel import connect

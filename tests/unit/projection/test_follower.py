@@ -13,7 +13,8 @@ from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS
 from services.runtime.errors import BusyError, ConflictError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite import Page, SqliteLog
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite_file import Page
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.follower import Follower

@@ -9,7 +9,7 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSIO
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.device_protocol import MAX_FRAME_BYTES
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.topics import SESSIONS, decode, device_key
 from services.registry.revocation_worker import RevocationWorker
 from services.runtime.log.port import Partition

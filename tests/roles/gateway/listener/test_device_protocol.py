@@ -10,23 +10,18 @@ from hypothesis import strategies as st
 
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device
-from services.domain.device_protocol import (
+from services.domain.device_protocol.answers import (
     DeviceOk,
     Error,
     Goodbye,
-    Hello,
-    MalformedError,
     Ok,
     Welcome,
-    command,
-    credentials,
-    decode,
     device_answer,
     encode,
     error_answer,
-    registration,
-    request_id,
 )
+from services.domain.device_protocol.commands import command, registration
+from services.domain.device_protocol.frames import Hello, MalformedError, credentials, decode, request_id
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 
 TYPES = [

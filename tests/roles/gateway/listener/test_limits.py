@@ -7,7 +7,7 @@ import pytest
 from picows import WSMsgType
 
 from protos.push.v1.push_pb2 import Message
-from services.domain.device_protocol import MAX_FRAME_BYTES
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import BOUND_S, DeviceClient
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from services.domain.device_protocol import MAX_FRAME_BYTES
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import (
     BINARY,

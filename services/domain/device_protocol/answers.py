@@ -1,0 +1,86 @@
+"""Frames that the service sends to devices, except pushes."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from protos.registry.v1.devices_pb2 import Device
+from services.domain.device_protocol.frames import DeviceAttributes, described
+from services.runtime.errors import CarillonError
+
+GoodbyeReason = Literal["draining", "replaced", "unauthorized", "protocol", "idle"]
+
+
+class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
+    token: Annotated[str, described("The device's token, to be stored.")]
+    key: Annotated[str, described("The key that proves the token, to be stored.")]
+    heartbeat: Annotated[int, described("The device sends a frame at least once in this interval, seconds.")]
+    new: Annotated[bool, described("Whether the hello registered the device.")]
+
+
+class Pong(msgspec.Struct, frozen=True, tag_field="type", tag="pong"):
+    pass
+
+
+class Ok(msgspec.Struct, frozen=True, tag_field="type", tag="ok", omit_defaults=True):
+    id: Annotated[int | None, described("The request's id.")] = None
+
+
+class DeviceOk(msgspec.Struct, frozen=True, tag_field="type", tag="ok"):
+    """Answer to get_device; its fields have the names of the requests that set them."""
+
+    id: Annotated[int | None, described("The request's id.")]
+    alias: Annotated[str | None, described("The device's alias.")]
+    tags: Annotated[Sequence[int], described("Its number tags.")]
+    stags: Annotated[Sequence[str], described("Its string tags.")]
+    device: Annotated[DeviceAttributes, described("Its attributes; an empty string is an unknown one.")]
+
+
+class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
+    code: Annotated[
+        int,
+        described("400 wrong field, 401 wrong appkey, token or key, 500 a fault of the service: repeat the request."),
+    ]
+    desc: Annotated[str, described("The error in words.")]
+    id: Annotated[int | None, described("The request's id.")] = None
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag_field="type", tag="goodbye"):
+    """The last frame of a connection. The device may reconnect after `retry_after_ms`; 0 is at once."""
+
+    reason: Annotated[
+        GoodbyeReason,
+        described(
+            "draining: reconnect after retry_after_ms; idle: reconnect; replaced: another connection of the device took"
+            " over; unauthorized: wrong appkey, token or key; protocol: a frame was not understood."
+        ),
+    ]
+    retry_after_ms: Annotated[int, described("Delay before reconnecting; 0: at once.")] = 0
+
+
+Answer: TypeAlias = Welcome | Pong | Ok | DeviceOk | Error | Goodbye
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(answer: Answer) -> bytes:
+    return _encoder.encode(answer)
+
+
+def device_answer(request: int | None, device: Device) -> DeviceOk:
+    """Return the answer to get_device from the registry's record."""
+    known = {name: getattr(device.attributes, name) for name in DeviceAttributes.__struct_fields__}
+    return DeviceOk(
+        id=request,
+        alias=device.alias if device.HasField("alias") else None,
+        tags=list(device.tags),
+        stags=list(device.stags),
+        device=DeviceAttributes(**known),
+    )
+
+
+def error_answer(request: int | None, error: CarillonError) -> Error:
+    """Return the error's own text for faults of the caller, and a general one for faults of the service."""
+    desc = str(error) if error.result < 500 else "the service could not finish this; repeat the request"
+    return Error(code=error.result, desc=desc, id=request)

@@ -1,0 +1,239 @@
+"""Frames that devices send: JSON objects, the same over WebSocket and over HTTP.
+
+A device sends `Hello` first. `Ack`, `Report` and `Activity` are not answered, `Ping` is answered by `Pong`, and every
+other frame by an answer with its id.
+"""
+
+from typing import Annotated, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from protos.registry.v1.devices_pb2 import Attributes
+from services.runtime.errors import InputError
+
+SUBPROTOCOL = "carillon.device.v1"
+HEARTBEAT_S = 240
+MAX_FRAME_BYTES = 8 * 1024
+MAX_NAME_BYTES = 40
+"""Maximum length of an alias or a string tag in UTF-8."""
+
+_WITHOUT_NUL = {"pattern": r"^[^\u0000]*$"}
+_NAME = {"minLength": 1, "x-maxBytes": MAX_NAME_BYTES, **_WITHOUT_NUL}
+
+
+def described(text: str) -> msgspec.Meta:
+    """Describe a field in the published documents, which are made from these types."""
+    return msgspec.Meta(description=text)
+
+
+RequestId = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
+Tag = Annotated[int, msgspec.Meta(ge=-32767, le=32767)]
+Tags = Annotated[list[Tag], msgspec.Meta(min_length=1, max_length=100), described("Number tags.")]
+Name = Annotated[str, msgspec.Meta(extra_json_schema=_NAME)]
+"""An alias or a string tag, whose length `_check_name` checks."""
+
+Stags = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=100), described("String tags.")]
+AttributeText = Annotated[str, msgspec.Meta(max_length=100, extra_json_schema=_WITHOUT_NUL)]
+Secret = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+ReportEvent = Literal["shown", "clicked", "dismissed"]
+ActivityEvent = Literal["open", "login", "logout"]
+Decoded = TypeVar("Decoded")
+
+
+class DeviceAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Attributes that a device reports about itself; an empty string stands for no value."""
+
+    region: Annotated[AttributeText, described("A region such as 北京市.")] = ""
+    carrier: Annotated[
+        AttributeText, described("The carrier's name; those of the three main carriers become cm, ct, cu.")
+    ] = ""
+    channel: Annotated[AttributeText, described("The channel that the app was installed from.")] = ""
+    sdk_version: Annotated[AttributeText, described("Version of the client library.")] = ""
+    brand: Annotated[AttributeText, described("Brand.")] = ""
+    model: Annotated[AttributeText, described("Model.")] = ""
+    resolution: Annotated[AttributeText, described("Screen, as width x height.")] = ""
+    os_version: Annotated[AttributeText, described("Version of the operating system.")] = ""
+    app_version: Annotated[AttributeText, described("Version of the app.")] = ""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if "\0" in getattr(self, name):
+                raise ValueError(f"{name} must not contain NUL")
+
+    def to_proto(self) -> Attributes:
+        return Attributes(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """The sender of a frame. `key` proves that the device owns the token; an appkey may be a JSON number."""
+
+    appkey: Annotated[
+        str | int,
+        msgspec.Meta(description="The app; a number is accepted too.", extra_json_schema={"format": "appkey"}),
+    ]
+    token: Annotated[
+        Secret | None,
+        described("The device's token, on iOS the token from APNs. Without one a new Android device is registered."),
+    ] = None
+    key: Annotated[Secret | None, described("Proves that the token is the device's own.")] = None
+
+    @property
+    def app(self) -> str:
+        return str(self.appkey)
+
+
+class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
+    """The first frame. Without a token it registers a new device. `heartbeat`: the interval it asks for, seconds."""
+
+    device: Annotated[DeviceAttributes | None, described("The device's attributes.")] = None
+    heartbeat: Annotated[
+        int | None, described("The heartbeat interval it asks for, seconds; the welcome has the agreed one.")
+    ] = None
+
+
+class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):
+    msgids: Annotated[
+        list[MessageId],
+        msgspec.Meta(min_length=1, max_length=1000),
+        described("Messages that the device has stored or shown."),
+    ]
+
+
+class Report(msgspec.Struct, frozen=True, tag_field="type", tag="report"):
+    event: Annotated[ReportEvent, described("The outcome of the notification.")]
+    msgid: Annotated[MessageId, described("The message.")]
+
+
+class Activity(msgspec.Struct, frozen=True, tag_field="type", tag="activity"):
+    event: Annotated[ActivityEvent, described("The app was opened, or its user logged in or out.")]
+
+
+class Ping(msgspec.Struct, frozen=True, tag_field="type", tag="ping"):
+    """A heartbeat of devices that cannot send WebSocket pings; it is answered by a pong."""
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="type", tag=False, kw_only=True):
+    """A frame that is answered; the answer carries the id of the request."""
+
+    id: Annotated[RequestId | None, described("The device's own number for the request, repeated in the answer.")] = (
+        None
+    )
+
+
+class SetAliasRequest(Request, frozen=True, tag="set_alias"):
+    alias: Annotated[
+        Name,
+        described("The new alias. The 11th device of an alias replaces the least recently active one."),
+    ]
+
+    def __post_init__(self) -> None:
+        _check_name("alias", self.alias)
+
+
+class ClearAliasRequest(Request, frozen=True, tag="clear_alias"):
+    pass
+
+
+class AddTagsRequest(Request, frozen=True, tag="add_tags"):
+    tags: Tags
+
+
+class RemoveTagsRequest(Request, frozen=True, tag="remove_tags"):
+    tags: Tags
+
+
+class AddStagsRequest(Request, frozen=True, tag="add_stags"):
+    stags: Stags
+
+    def __post_init__(self) -> None:
+        _check_stags(self.stags)
+
+
+class RemoveStagsRequest(Request, frozen=True, tag="remove_stags"):
+    stags: Stags
+
+    def __post_init__(self) -> None:
+        _check_stags(self.stags)
+
+
+class SetAttributesRequest(Request, frozen=True, tag="set_attributes"):
+    device: Annotated[DeviceAttributes, described("Fields that are not empty replace the known ones.")]
+
+
+class GetDeviceRequest(Request, frozen=True, tag="get_device"):
+    pass
+
+
+Change: TypeAlias = (
+    SetAliasRequest
+    | ClearAliasRequest
+    | AddTagsRequest
+    | RemoveTagsRequest
+    | AddStagsRequest
+    | RemoveStagsRequest
+    | SetAttributesRequest
+)
+Frame: TypeAlias = Hello | Ack | Report | Activity | Ping | Change | GetDeviceRequest
+
+
+class MalformedError(InputError):
+    """The payload is no JSON object."""
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    id: RequestId | None = None
+
+
+_frames: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+_credentials = msgspec.json.Decoder(Credentials)
+_identified = msgspec.json.Decoder(_Identified)
+
+
+def decode(payload: bytes) -> Frame:
+    """Decode one frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it."""
+    return _decoded(_frames, payload)
+
+
+def credentials(payload: bytes) -> Credentials:
+    """Decode the identity of the sender of a frame over HTTP; errors as for `decode`."""
+    return _decoded(_credentials, payload)
+
+
+def request_id(payload: bytes) -> int | None:
+    """Return the id of a frame that could not be decoded, for the error answer."""
+    try:
+        return _identified.decode(payload).id
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check_name(field: str, name: str) -> None:
+    size = len(name.encode())
+    if not 1 <= size <= MAX_NAME_BYTES:
+        raise ValueError(f"{field} must have 1 to {MAX_NAME_BYTES} bytes, but one has {size}")
+    if "\0" in name:
+        raise ValueError(f"{field} must not contain NUL")
+
+
+def _check_stags(stags: list[str]) -> None:
+    for stag in stags:
+        _check_name("stags", stag)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Decoded]", payload: bytes) -> Decoded:
+    try:
+        return decoder.decode(payload)
+    except msgspec.ValidationError as error:
+        raise _refusal(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise MalformedError("input error: the frame is not JSON") from None
+
+
+def _refusal(error: msgspec.ValidationError) -> InputError:
+    problem, _, path = str(error).partition(" - at `$")
+    field = path.strip("`.")
+    problem = problem[0].lower() + problem[1:]
+    if not field and problem.startswith("expected `object`"):
+        return MalformedError(f"input error: the frame: {problem}")
+    return InputError(f"input error: {field}: {problem}" if field else f"input error: {problem}")

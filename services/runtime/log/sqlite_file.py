@@ -1,0 +1,123 @@
+"""The SQLite file of the embedded log: its schema, its lock and its rows."""
+
+import fcntl
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.log.topics import Topics
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (topic, partition, "offset")) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latest (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, key BLOB NOT NULL, "offset" INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ends (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, "end" INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+"""
+_READ_BYTES = 16 * 1024 * 1024
+
+
+class Page(NamedTuple):
+    """Records read at once, and the partitions that were read to their end."""
+
+    records: list[Record]
+    exhausted: list[Partition]
+
+
+def lock(path: Path) -> IO[bytes]:
+    """Lock the file for this process until the lock is closed or the process ends. ConflictError: it is locked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock_file = path.with_name(f"{path.name}.lock").open("wb")
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock_file.close()
+        raise ConflictError(f"the event log {path} is open in another process") from error
+    return lock_file
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    mode = "ro" if read_only else "rwc"
+    try:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=10,
+        )
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(_SCHEMA)
+    except sqlite3.Error as error:
+        raise UnavailableError(f"the event log {path} cannot be opened: {error}") from error
+    return connection
+
+
+def stored_ends(connection: sqlite3.Connection) -> dict[Partition, int]:
+    rows = connection.execute('SELECT topic, partition, "end" FROM ends').fetchall()
+    return {Partition(topic, partition): end for topic, partition, end in rows}
+
+
+def insert(
+    connection: sqlite3.Connection,
+    topics: Topics,
+    new_records: Sequence[NewRecord],
+    offsets: Sequence[int],
+    ends: Mapping[Partition, int],
+) -> None:
+    """Insert the records at the offsets, and the new ends, in one transaction; compact compacted topics."""
+    rows = [(r.topic, r.partition, offset, r.key, r.value) for r, offset in zip(new_records, offsets, strict=True)]
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
+        connection.executemany(
+            'INSERT INTO ends VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "end" = excluded."end"',
+            [(p.topic, p.number, end) for p, end in ends.items()],
+        )
+        for topic, partition, offset, key, _ in rows:
+            if topics[topic].compacted:
+                _compact(connection, topic, partition, offset, key)
+
+
+def select(connection: sqlite3.Connection, starts: Mapping[Partition, int], limit: int) -> Page:
+    """Return the records from the starts on, partition by partition: at most `limit`, and about 16 MiB."""
+    page = Page([], [])
+    size = 0
+    for partition, start in starts.items():
+        cursor = connection.execute(
+            'SELECT "offset", key, value FROM records WHERE topic = ? AND partition = ? AND "offset" >= ?'
+            ' ORDER BY "offset" LIMIT ?',
+            (partition.topic, partition.number, start, limit - len(page.records)),
+        )
+        for row in cursor:
+            page.records.append(Record(partition.topic, partition.number, *row))
+            size += len(row[2])
+            if size > _READ_BYTES:
+                break
+        cursor.close()
+        if size > _READ_BYTES or len(page.records) >= limit:
+            break
+        page.exhausted.append(partition)
+    return page
+
+
+def _compact(connection: sqlite3.Connection, topic: str, partition: int, offset: int, key: bytes) -> None:
+    """Delete the record that the one at `offset` replaces."""
+    where = (topic, partition, key)
+    row = connection.execute(
+        'SELECT "offset" FROM latest WHERE topic = ? AND partition = ? AND key = ?', where
+    ).fetchone()
+    if row:
+        connection.execute(
+            'DELETE FROM records WHERE topic = ? AND partition = ? AND "offset" = ?', (topic, partition, row[0])
+        )
+    connection.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", (*where, offset))

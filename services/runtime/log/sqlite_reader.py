@@ -1,0 +1,75 @@
+"""The Reader port on the embedded log."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import Partition, Record
+from services.runtime.log.sqlite_file import Page
+
+if TYPE_CHECKING:
+    from services.runtime.log.sqlite import SqliteLog
+
+_POLL_S = 0.1
+
+
+class SqliteReader:
+    """Reads the partitions whose end it has not reached; the log notifies it when a partition has grown."""
+
+    def __init__(self, log: "SqliteLog", positions: dict[Partition, int], ends: dict[Partition, int]) -> None:
+        self._log = log
+        self._positions = positions
+        self._ends = ends
+        self._behind = dict.fromkeys(p for p, start in positions.items() if start < ends[p])
+        self._grown = asyncio.Event()
+        self._closed = False
+
+    def notify(self, ends: Mapping[Partition, int]) -> None:
+        for partition in ends.keys() & self._positions.keys():
+            self._ends[partition] = ends[partition]
+            if self._positions[partition] < ends[partition]:
+                self._behind[partition] = None
+                self._grown.set()
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        while not self._closed:
+            if not self._behind:
+                await self._wait()
+                continue
+            starts = {partition: self._positions[partition] for partition in self._behind}
+            ends = dict(self._ends)
+            page = Page(*self._log.recent.since(starts, max_records))
+            if not page.records:
+                page = await self._log.select(starts, max_records)
+            self._advance(page, ends)
+            if page.records:
+                return page.records
+        raise UnavailableError("the reader was closed")
+
+    async def close(self) -> None:
+        self._closed = True
+        self._grown.set()
+        self._log.remove_reader(self)
+
+    async def _wait(self) -> None:
+        self._grown.clear()
+        if self._log.read_only:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._grown.wait(), _POLL_S)
+            if not self._closed:
+                self.notify(await self._log.ends(self._positions))
+        else:
+            await self._grown.wait()
+
+    def _advance(self, page: Page, ends: Mapping[Partition, int]) -> None:
+        """Advance past the page. `ends` were known before it was read; its last partition gets the last turn."""
+        reached = {Partition(r.topic, r.partition): r.offset + 1 for r in page.records}
+        for partition in page.exhausted:
+            reached[partition] = max(ends[partition], reached.get(partition, 0))
+        for partition, position in reached.items():
+            self._positions[partition] = position
+            self._behind.pop(partition, None)
+            if position < self._ends[partition]:
+                self._behind[partition] = None
