@@ -43,7 +43,7 @@ class Handler:
         """The WebSocket is open."""
 
     def received(self, connection: "DeviceConnection", payload: bytes) -> None:
-        """A text message has come whole."""
+        """A text message is complete."""
         raise NotImplementedError
 
     def closing(self, connection: "DeviceConnection", reason: str) -> None:

@@ -102,7 +102,7 @@ def decide_hello(hello: Hello, app: App | None, number: int | None) -> HelloDeci
 
 
 def is_new(hello: Hello) -> bool:
-    """Return whether the device asks to be registered."""
+    """Return whether the device requests registration."""
     return hello.token is None and hello.key is None
 
 

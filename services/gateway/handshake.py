@@ -26,7 +26,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 
 MAX_NETWORKS = 10_000
-"""Networks whose token buckets are kept; the longest unused one is forgotten, and its bucket is full again."""
+"""Upper bound of the token buckets; the longest unused one is forgotten, and is full when it is used again."""
 
 
 class RegistrationLimiter:
@@ -59,7 +59,7 @@ def network(address: str) -> str:
 
 
 class Handshake(Handler):
-    """Handles connections from the upgrade to the welcome, and hands them over to the session handler then."""
+    """Handles connections from the upgrade to the welcome, then hands them over to the session handler."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Handshake(Handler):
             self._drain.say_goodbye(connection)
         elif len(self._connections) >= self._capacity.connections:
             REFUSED.labels("full").inc()
-            connection.goodbye("draining", "no room", retry_after_ms=refused_retry_ms(self._random))
+            connection.goodbye("draining", "the gateway is full", retry_after_ms=refused_retry_ms(self._random))
 
     def received(self, connection: DeviceConnection, payload: bytes) -> None:
         frame = decode_or_answer(connection, payload)

@@ -129,8 +129,8 @@ async def test_frames_sent_with_the_first_hello_wait_for_the_welcome(gateway: Ru
 
 
 async def test_the_subprotocol_is_confirmed_when_requested(gateway: RunningGateway) -> None:
-    asked = await DeviceClient.connect(gateway.port, {"Sec-WebSocket-Protocol": f"other, {SUBPROTOCOL}"})
-    assert asked.transport.response.headers["Sec-WebSocket-Protocol"] == SUBPROTOCOL
+    requesting = await DeviceClient.connect(gateway.port, {"Sec-WebSocket-Protocol": f"other, {SUBPROTOCOL}"})
+    assert requesting.transport.response.headers["Sec-WebSocket-Protocol"] == SUBPROTOCOL
     silent = await DeviceClient.connect(gateway.port)
     assert "Sec-WebSocket-Protocol" not in silent.transport.response.headers
 

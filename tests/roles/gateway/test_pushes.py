@@ -73,8 +73,8 @@ async def test_connections_get_a_shared_message_id_or_their_own(
 
 async def test_a_message_for_more_connections_than_a_chunk_reaches_each_once(gateway: RunningGateway) -> None:
     (client,), (connection,) = await devices(gateway, 1)
-    gone = list(range(1, 700))
-    gateway.delivery.send(NOTIFICATION, [*gone, connection, *gone], [9])
+    closed = list(range(1, 700))
+    gateway.delivery.send(NOTIFICATION, [*closed, connection, *closed], [9])
     assert (await client.next())["msgid"] == 9
     assert (await client.request(type="get_device", id=1))["type"] == "ok"
 

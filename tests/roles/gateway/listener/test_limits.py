@@ -20,14 +20,14 @@ async def welcomed(gateway: RunningGateway) -> DeviceClient:
     return client
 
 
-@pytest.mark.parametrize("greeted", [False, True])
+@pytest.mark.parametrize("welcome", [False, True])
 @pytest.mark.parametrize(
     "payload", [b"", b"{", b"[]", b"null", b"[" * 8000, b'{"type":"get_device","x":' + b"[" * 8000]
 )
 async def test_a_frame_that_is_no_json_object_ends_the_connection(
-    gateway: RunningGateway, payload: bytes, greeted: bool
+    gateway: RunningGateway, payload: bytes, welcome: bool
 ) -> None:
-    client = await welcomed(gateway) if greeted else await DeviceClient.connect(gateway.port)
+    client = await welcomed(gateway) if welcome else await DeviceClient.connect(gateway.port)
     client.send_payload(payload)
     assert await client.goodbye() == "protocol"
     assert client.close_code == PROTOCOL_ERROR
