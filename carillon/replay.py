@@ -10,7 +10,7 @@ import uvloop
 
 from carillon import rebuild
 from carillon.progress_bar import progress_bar
-from carillon.roles import ROLES, role_definition
+from carillon.roles import ROLES, replayable_roles, role_definition
 from carillon.startup import plain_errors
 from services.runtime.errors import InputError
 from services.runtime.process.settings import Settings, environment, load
@@ -40,7 +40,8 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
         raise click.UsageError("--verify compares with the live state, which cannot be taken back to an earlier moment")
     definition = role_definition(role)
     if definition.replay is None:
-        raise click.BadParameter(f"{role} has no state of its own, so there is nothing to replay", param_hint="ROLE")
+        choices = ", ".join(replayable_roles())
+        raise click.BadParameter(f"{role} has no state to replay; choose one of {choices}", param_hint="ROLE")
     with plain_errors(), progress_bar(shown=not as_json) as progress:
         settings = load(definition.settings, environment())
         if until is not None and into is not None:

@@ -1,4 +1,4 @@
-"""A registry on an embedded log in a directory of its own, and the words its tests are written in."""
+"""A registry on an embedded log in a directory of its own, and helpers to write and read its records."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -50,13 +50,13 @@ PARTITIONS = 4
 BOUND_S = 20
 
 
-class Running:
-    """A registry that runs, with its log, clock and callers' view of it."""
+class RunningRegistry:
+    """A running registry with its log, its clock, and the peers and stub through which callers see it."""
 
     def __init__(
         self, settings: RegistrySettings, log: Log, clock: ManualClock, servers: Sequence[LocalServer] = ()
     ) -> None:
-        """`servers` are those of all instances, where there are more than this one."""
+        """`servers`: the servers of all instances, if there are several."""
         self.settings = settings
         self.log = log
         self.clock = clock
@@ -94,7 +94,7 @@ class Running:
         return (await self.stub.CreateApp(request)).app
 
     async def write(self, *commands: DeviceCommand) -> list[Position]:
-        """Append the commands as a door does, all in one go; returns where they are."""
+        """Append the commands in one batch, as the edge does. Returns their positions."""
         new_records = [command_record(command) for command in commands]
         offsets = await self.log.append(new_records)
         return [
@@ -107,7 +107,7 @@ class Running:
         await self.peers.wait_applied(await self.write(*commands))
 
     async def report(self, device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> None:
-        """Append a session event as the gateway does, and wait until it was seen."""
+        """Append a session event as the gateway does, and wait until it is applied."""
         new_record = session_record(device, kind, time_ms)
         (offset,) = await self.log.append([new_record])
         await self.peers.wait_applied([Position(topic=new_record.topic, partition=new_record.partition, offset=offset)])
@@ -135,7 +135,7 @@ class Running:
         )
 
 
-Start = Callable[..., AbstractAsyncContextManager[Running]]
+Start = Callable[..., AbstractAsyncContextManager[RunningRegistry]]
 
 
 @pytest.fixture
@@ -157,13 +157,13 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
 
 @pytest.fixture
 def start(settings: RegistrySettings, log: SqliteLog, clock: ManualClock) -> Start:
-    """Runs a registry for as long as the block lasts; again on the same files when called again."""
+    """Return a context manager that runs a registry; each use runs on the same files."""
 
     @asynccontextmanager
     async def run(
         on: Log = log, with_settings: RegistrySettings = settings, servers: Sequence[LocalServer] = ()
-    ) -> AsyncIterator[Running]:
-        running = Running(with_settings, on, clock, servers)
+    ) -> AsyncIterator[RunningRegistry]:
+        running = RunningRegistry(with_settings, on, clock, servers)
         await running.start()
         try:
             yield running
@@ -174,7 +174,7 @@ def start(settings: RegistrySettings, log: SqliteLog, clock: ManualClock) -> Sta
 
 
 @pytest.fixture
-async def registry(start: Start) -> AsyncIterator[Running]:
+async def registry(start: Start) -> AsyncIterator[RunningRegistry]:
     async with start() as running:
         yield running
 
@@ -184,7 +184,7 @@ def every_partition() -> list[Partition]:
 
 
 def command(app: App | str, token: str, *, at_ms: int = NOON_MS, **what: Any) -> DeviceCommand:
-    """A command as a door writes it."""
+    """Return a command as the edge writes it."""
     appkey = app if isinstance(app, str) else app.appkey
     meta = Meta(event_id=ids.event_id(), time_ms=at_ms, writer="edge")
     return DeviceCommand(meta=meta, appkey=appkey, token=token, **what)
@@ -216,7 +216,7 @@ def session_record(device: Device, kind: SessionEventKind.ValueType, time_ms: in
 
 
 async def records(log: Log, topic: str) -> list[Record]:
-    """Everything that a topic holds now, partition by partition."""
+    """Return every record of a topic, partition by partition."""
     found: list[Record] = []
     for number in range(PARTITIONS):
         partition = Partition(topic, number)
@@ -234,8 +234,8 @@ async def device_facts(log: Log) -> list[DeviceFact]:
     return [decode(record) for record in await records(log, DEVICES.name)]
 
 
-async def fact_that(log: Log, holds: Callable[[Device], bool]) -> Position:
-    """Where the first device record is for which this holds; waits until there is one."""
+async def position_of_fact(log: Log, holds: Callable[[Device], bool]) -> Position:
+    """Return the position of the first device record that satisfies the condition; wait until there is one."""
     reader = await log.open({Partition(DEVICES.name, number): 0 for number in range(PARTITIONS)})
     async with asyncio.timeout(BOUND_S):
         while True:
@@ -245,6 +245,6 @@ async def fact_that(log: Log, holds: Callable[[Device], bool]) -> Position:
                     return Position(topic=record.topic, partition=record.partition, offset=record.offset)
 
 
-async def cleared(log: Log, token: str) -> Position:
-    """Waits until the device has no alias any more."""
-    return await fact_that(log, lambda device: device.token == token and not device.alias)
+async def alias_cleared(log: Log, token: str) -> Position:
+    """Wait until the device has no alias; return the position of that record."""
+    return await position_of_fact(log, lambda device: device.token == token and not device.alias)

@@ -1,4 +1,4 @@
-"""The alias index is the same whatever the order in which partitions and topics are read."""
+"""The alias index, which does not depend on the order in which partitions and topics are read."""
 
 import itertools
 import tempfile
@@ -34,20 +34,20 @@ class Index:
         self.rules = AliasRules(AliasTable(self.store), 0, 1)
 
     def fold(self, steps: Iterable[Step]) -> list[str]:
-        """Fold the steps one by one; returns the tokens whose alias is to be cleared, in order."""
+        """Apply the steps one by one. Returns the tokens for which a ClearAlias is decided, in order."""
         cleared = []
         for record, fact in steps:
             self.rules.apply(record, fact)
-            assert self.most_found() <= DEVICES_PER_ALIAS
+            assert self.largest_alias() <= DEVICES_PER_ALIAS
             if isinstance(fact, DeviceFact):
                 cleared += [follows.message.token for follows in self.rules.decide(record, fact)]
         return cleared
 
-    def most_found(self) -> int:
+    def largest_alias(self) -> int:
         query = "SELECT count(*) FROM members WHERE alias IS NOT NULL AND dropped_by IS NULL GROUP BY alias"
         return max((int(row[0]) for row in self.store.rows.execute(query)), default=0)
 
-    def overfull(self) -> bool:
+    def has_dropped(self) -> bool:
         return bool(self.store.rows.execute("SELECT 1 FROM members WHERE dropped_by IS NOT NULL").fetchone())
 
     def found(self) -> set[str]:
@@ -79,7 +79,7 @@ def session(partition: int, offset: int, number: int, at_ms: int) -> Step:
 
 
 def spread(alias: str, count: int, start: int = 0) -> list[Step]:
-    """Devices that get the alias one after the other, over two partitions."""
+    """Return records of devices that get the alias one after the other, in two partitions."""
     return [device(index % 2, index // 2, index, alias, 100 + index) for index in range(start, start + count)]
 
 
@@ -107,30 +107,30 @@ DRAWN = st.lists(
 
 
 def by_partition(drawn: Sequence[Drawn]) -> list[list[Step]]:
-    """The drawn facts as each partition of each topic holds them."""
-    lanes: dict[tuple[str, int], list[Step]] = {}
+    """Return the drawn facts grouped by topic and partition."""
+    partitions: dict[tuple[str, int], list[Step]] = {}
     for offset, one in enumerate(drawn):
-        batcher = lanes.setdefault((one.topic, one.partition), [])
+        steps = partitions.setdefault((one.topic, one.partition), [])
         if one.topic == DEVICES.name:
-            batcher.append(device(one.partition, offset, one.number, one.alias, one.at_ms, removed=one.removed))
+            steps.append(device(one.partition, offset, one.number, one.alias, one.at_ms, removed=one.removed))
         else:
-            batcher.append(session(one.partition, offset, one.number, one.at_ms))
-    return list(lanes.values())
+            steps.append(session(one.partition, offset, one.number, one.at_ms))
+    return list(partitions.values())
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(DRAWN, st.randoms(use_true_random=False))
-def test_the_order_of_reading_does_not_matter(drawn: list[Drawn], random: Random) -> None:
-    lanes = by_partition(drawn)
-    order = [index for index, batcher in enumerate(lanes) for _ in batcher]
+def test_the_index_does_not_depend_on_the_order_of_reading(drawn: list[Drawn], random: Random) -> None:
+    partitions = by_partition(drawn)
+    order = [index for index, steps in enumerate(partitions) for _ in steps]
     random.shuffle(order)
-    lanes_left = [iter(batcher) for batcher in lanes]
+    unread = [iter(steps) for steps in partitions]
     with empty_index() as one, empty_index() as other:
-        one.fold(itertools.chain.from_iterable(lanes))
-        other.fold(next(lanes_left[index]) for index in order)
+        one.fold(itertools.chain.from_iterable(partitions))
+        other.fold(next(unread[index]) for index in order)
         assert members(one) == members(other)
         assert len(one.found()) == len(other.found())
-        if not one.overfull():
+        if not one.has_dropped():
             assert list(one.store.dump()) == list(other.store.dump())
 
 
@@ -139,8 +139,8 @@ def members(index: Index) -> list[tuple[object, ...]]:
     return index.store.rows.execute(query).fetchall()
 
 
-def test_a_device_under_a_new_number_leaves_its_former_one() -> None:
-    """The log may have lost the record that removed it there."""
+def test_a_device_with_a_new_number_is_removed_under_its_former_one() -> None:
+    """Compaction may have dropped the record that removed the device under that number."""
     with empty_index() as index:
         assert index.fold(spread("alice", 11)) == ["0.0"]
         record, fact = device(1, 99, 40, "bob", 200)
@@ -152,7 +152,7 @@ def test_a_device_under_a_new_number_leaves_its_former_one() -> None:
         assert "1.1" not in index.found()
 
 
-def test_the_eleventh_marks_the_least_active_and_asks_once() -> None:
+def test_the_eleventh_device_drops_the_least_active_one_with_one_command() -> None:
     with empty_index() as index:
         assert index.fold(spread("alice", 10)) == []
         assert index.fold([session(0, 0, 0, 500)]) == []
@@ -161,15 +161,15 @@ def test_the_eleventh_marks_the_least_active_and_asks_once() -> None:
         assert index.fold([device(0, 99, 2, "alice", 102)]) == []
 
 
-def test_a_mark_that_nothing_came_of_for_a_minute_is_asked_for_again() -> None:
+def test_a_drop_without_effect_is_commanded_again_after_a_minute() -> None:
     with empty_index() as index:
         assert index.fold(spread("alice", 11)) == ["0.0"]
         assert index.fold([device(0, 99, 2, "alice", 60_109)]) == []
         assert index.fold([device(0, 100, 2, "alice", 60_110)]) == ["0.0"]
 
 
-def test_a_device_that_leaves_gives_a_mark_back() -> None:
-    """As when the index is folded from a log in which the eleventh came only after the leaving."""
+def test_a_device_that_leaves_restores_a_dropped_one() -> None:
+    """The result is as if the eleventh device had come after the other one left."""
     with empty_index() as index:
         index.fold(spread("alice", 12))
         assert index.found() == {f"{number % 2}.{number}" for number in range(2, 12)}
@@ -179,7 +179,7 @@ def test_a_device_that_leaves_gives_a_mark_back() -> None:
         assert index.found() == {f"{number % 2}.{number}" for number in range(12) if number != 5}
 
 
-def test_a_device_seen_before_it_had_an_alias_keeps_the_moment() -> None:
+def test_activity_before_the_alias_was_set_is_kept() -> None:
     with empty_index() as index:
         index.fold([session(0, 0, 3, 900), device(0, 1, 3, "alice", 100)])
         assert members(index) == [(APPKEY, 0, 3, 900, "alice", "0.3", 100)]
@@ -187,7 +187,7 @@ def test_a_device_seen_before_it_had_an_alias_keeps_the_moment() -> None:
         assert members(index) == [(APPKEY, 0, 3, 900, None, None, 0)]
 
 
-def test_a_device_without_alias_and_never_seen_takes_no_room() -> None:
+def test_a_device_without_alias_and_activity_has_no_row() -> None:
     with empty_index() as index:
         index.fold([device(0, 0, 3, "alice", 100), device(0, 1, 3, None, 200), device(1, 0, 4, None, 200)])
         assert members(index) == []

@@ -1,4 +1,4 @@
-"""An alias leads to its devices, most recently active first, and never to more than ten."""
+"""Alias look-ups: the devices of an alias, most recently active first, at most ten."""
 
 import itertools
 
@@ -14,31 +14,31 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from tests.roles.registry.conftest import (
     NOON_MS,
-    Running,
+    RunningRegistry,
     Start,
+    alias_cleared,
     clear_alias,
-    cleared,
     command,
-    fact_that,
+    position_of_fact,
     records,
     register,
     set_alias,
 )
 
 
-async def join(registry: Running, app: App, alias: str, *tokens: str, start_ms: int = NOON_MS) -> None:
-    """Register the devices and give them the alias, one millisecond after the other."""
+async def join(registry: RunningRegistry, app: App, alias: str, *tokens: str, start_ms: int = NOON_MS) -> None:
+    """Register the devices and set their alias, one millisecond after the other."""
     moments = itertools.count(start_ms)
     await registry.apply(*(register(app, token, next(moments)) for token in tokens))
     for token in tokens:
         await registry.apply(set_alias(app, token, alias, next(moments)))
 
 
-async def tokens_of(registry: Running, app: App, alias: str) -> list[str]:
+async def tokens_of(registry: RunningRegistry, app: App, alias: str) -> list[str]:
     return [device.token for device in await registry.alias(app.appkey, alias)]
 
 
-async def test_devices_come_most_recently_active_first(registry: Running) -> None:
+async def test_devices_are_ordered_by_latest_activity(registry: RunningRegistry) -> None:
     app = await registry.app()
     await join(registry, app, "alice", "a", "b", "c")
     assert await tokens_of(registry, app, "alice") == ["c", "b", "a"]
@@ -51,7 +51,7 @@ async def test_devices_come_most_recently_active_first(registry: Running) -> Non
     assert [other.token for other in others] == ["c", "a"]
 
 
-async def test_an_alias_follows_its_devices(registry: Running) -> None:
+async def test_an_alias_changes_with_its_devices(registry: RunningRegistry) -> None:
     app = await registry.app()
     await join(registry, app, "alice", "a", "b", "c")
     await registry.apply(set_alias(app, "a", "bob", NOON_MS + 50), clear_alias(app, "b"))
@@ -63,7 +63,7 @@ async def test_an_alias_follows_its_devices(registry: Running) -> None:
     assert await tokens_of(registry, app, "alice") == ["c"]
 
 
-async def test_aliases_are_answered_in_the_order_asked_and_belong_to_their_app(registry: Running) -> None:
+async def test_aliases_are_answered_in_request_order_and_belong_to_their_app(registry: RunningRegistry) -> None:
     weather, news = await registry.app(), await registry.app()
     await join(registry, weather, "alice", "a")
     await join(registry, weather, "陈'\"\\", "b")
@@ -74,7 +74,7 @@ async def test_aliases_are_answered_in_the_order_asked_and_belong_to_their_app(r
     assert await tokens_of(registry, news, "alice") == ["c"]
 
 
-async def test_the_eleventh_device_takes_the_place_of_the_least_recently_active_one(registry: Running) -> None:
+async def test_the_eleventh_device_replaces_the_least_recently_active_one(registry: RunningRegistry) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(10)]
     await join(registry, app, "alice", *tokens)
@@ -83,15 +83,15 @@ async def test_the_eleventh_device_takes_the_place_of_the_least_recently_active_
     await registry.report(oldest, SESSION_EVENT_KIND_APP_OPENED, NOON_MS + 500)
     await join(registry, app, "alice", "newcomer", start_ms=NOON_MS + 1000)
     assert await tokens_of(registry, app, "alice") == ["newcomer", "t0", *reversed(tokens[2:])]
-    await registry.peers.wait_applied([await cleared(registry.log, "t1")])
+    await registry.peers.wait_applied([await alias_cleared(registry.log, "t1")])
     assert await tokens_of(registry, app, "alice") == ["newcomer", "t0", *reversed(tokens[2:])]
-    loser = await registry.device(app.appkey, "t1")
-    assert loser is not None
-    assert not loser.HasField("alias")
+    dropped = await registry.device(app.appkey, "t1")
+    assert dropped is not None
+    assert not dropped.HasField("alias")
     assert (await registry.verify()).equal
 
 
-async def test_a_newcomer_takes_its_place_whatever_its_clock_says(registry: Running) -> None:
+async def test_a_new_device_is_added_whatever_its_clock_says(registry: RunningRegistry) -> None:
     app = await registry.app()
     await join(registry, app, "alice", *(f"t{index}" for index in range(10)))
     await join(registry, app, "alice", "late", start_ms=NOON_MS - 5000)
@@ -99,12 +99,12 @@ async def test_a_newcomer_takes_its_place_whatever_its_clock_says(registry: Runn
     assert "t0" not in await tokens_of(registry, app, "alice")
 
 
-async def test_each_device_too_many_is_cleared_by_one_command(registry: Running) -> None:
+async def test_each_surplus_device_is_cleared_by_one_command(registry: RunningRegistry) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(25)]
     await join(registry, app, "alice", *tokens)
     for token in tokens[:15]:
-        await registry.peers.wait_applied([await cleared(registry.log, token)])
+        await registry.peers.wait_applied([await alias_cleared(registry.log, token)])
     assert await tokens_of(registry, app, "alice") == list(reversed(tokens[15:]))
     commands = await records(registry.log, DEVICE_COMMANDS.name)
     assert sum(decode(record).meta.writer == "registry-aliases" for record in commands) == 15
@@ -123,22 +123,22 @@ async def test_an_alias_is_answered_by_the_instance_that_owns_it(
         positions = await first.write(*commands)
         for registry in (first, second):
             await registry.peers.wait_applied(positions)
-        await first.peers.wait_applied([await fact_that(log, lambda d: d.alias == "user19")])
-        await second.peers.wait_applied([await fact_that(log, lambda d: d.alias == "user19")])
+        await first.peers.wait_applied([await position_of_fact(log, lambda d: d.alias == "user19")])
+        await second.peers.wait_applied([await position_of_fact(log, lambda d: d.alias == "user19")])
         for alias in aliases:
             owner = partition_of(device_key(app.appkey, alias), 2)
             assert await tokens_of((first, second)[owner], app, alias) == [alias]
             assert await tokens_of((second, first)[owner], app, alias) == []
 
 
-async def test_a_fresh_index_does_not_decide_about_the_past(start: Start, log: SqliteLog) -> None:
-    """An index built anew from the log folds what was decided long ago, and writes no command about it."""
+async def test_a_rebuilt_index_does_not_repeat_earlier_decisions(start: Start, log: SqliteLog) -> None:
+    """It applies records whose surplus devices were cleared long ago, and writes no commands for them."""
     async with start() as registry:
         app = await registry.app()
         tokens = [f"t{index}" for index in range(13)]
         await join(registry, app, "alice", *tokens)
         for token in tokens[:3]:
-            await registry.peers.wait_applied([await cleared(log, token)])
+            await registry.peers.wait_applied([await alias_cleared(log, token)])
         before = await records(log, DEVICE_COMMANDS.name)
         directory = registry.settings.state_dir("registry")
     for path in directory.iterdir():

@@ -1,4 +1,4 @@
-"""An iOS app's APNs key: checked, sealed, shown without itself, and found open nowhere."""
+"""An iOS app's APNs key: checks, sealing, and that it never appears unsealed."""
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -19,16 +19,16 @@ from services.domain.topics import APPS
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log.port import Partition
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
-from tests.roles.registry.conftest import Running
+from tests.roles.registry.conftest import RunningRegistry
 
 
-async def ios_app(registry: Running, package: str = "com.example.weather") -> App:
+async def ios_app(registry: RunningRegistry, package: str = "com.example.weather") -> App:
     request = CreateAppRequest(platform=PLATFORM_IOS, name="n", package=package)
     app: App = (await registry.stub.CreateApp(request)).app
     return app
 
 
-async def change(registry: Running, app: App, change: ApnsKeyChange) -> App:
+async def change(registry: RunningRegistry, app: App, change: ApnsKeyChange) -> App:
     changed: App = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, apns=change))).app
     return changed
 
@@ -37,7 +37,7 @@ def first(text: str) -> ApnsKeyChange:
     return ApnsKeyChange(pem=text, key_id=KEY_ID, team_id=TEAM_ID)
 
 
-async def test_a_key_is_kept_sealed_and_opened_with_what_belongs_to_it(registry: Running) -> None:
+async def test_a_key_is_stored_sealed_and_opened_with_its_ids_and_topic(registry: RunningRegistry) -> None:
     app, text = await ios_app(registry), pem()
     assert open_credentials(app, registry.keys) is None
     changed = await change(registry, app, first(text))
@@ -48,7 +48,7 @@ async def test_a_key_is_kept_sealed_and_opened_with_what_belongs_to_it(registry:
     assert not [word for word in canaries(text) if word in record.value]
 
 
-async def test_only_the_app_itself_with_the_same_master_key_can_open_it(registry: Running) -> None:
+async def test_a_key_opens_only_for_its_app_and_master_key(registry: RunningRegistry) -> None:
     app = await change(registry, await ios_app(registry), first(pem()))
     other = await ios_app(registry)
     other.apns.CopyFrom(app.apns)
@@ -71,7 +71,9 @@ async def test_only_the_app_itself_with_the_same_master_key_can_open_it(registry
         (ApnsKeyChange(environment=APNS_ENVIRONMENT_PRODUCTION), {"environment": Environment.PRODUCTION}),
     ],
 )
-async def test_later_each_is_changed_alone(registry: Running, given: ApnsKeyChange, now: dict[str, object]) -> None:
+async def test_each_field_can_be_changed_alone_later(
+    registry: RunningRegistry, given: ApnsKeyChange, now: dict[str, object]
+) -> None:
     text = pem()
     start = first(text)
     start.environment = APNS_ENVIRONMENT_SANDBOX
@@ -81,7 +83,7 @@ async def test_later_each_is_changed_alone(registry: Running, given: ApnsKeyChan
     assert changed == ApnsCredentials(key_pem=text, **{**before, **now})  # type: ignore[arg-type]
 
 
-async def test_a_new_key_takes_the_old_ones_place_and_a_removal_leaves_none(registry: Running) -> None:
+async def test_a_new_key_replaces_the_old_one_and_a_removal_leaves_none(registry: RunningRegistry) -> None:
     app = await change(registry, await ios_app(registry), first(pem()))
     text = pem()
     found = open_credentials(await change(registry, app, ApnsKeyChange(pem=text)), registry.keys)
@@ -92,7 +94,7 @@ async def test_a_new_key_takes_the_old_ones_place_and_a_removal_leaves_none(regi
     assert (await registry.stub.GetApp(GetAppRequest(appkey=app.appkey))).app == gone
 
 
-async def test_what_stands_around_the_key_is_not_kept(registry: Running) -> None:
+async def test_text_around_the_pem_block_is_not_stored(registry: RunningRegistry) -> None:
     text = pem()
     given = first(f"Subject: a mail\r\n\r\n{text.replace(chr(10), chr(13) + chr(10))}\r\nBest regards\r\n")
     found = open_credentials(await change(registry, await ios_app(registry), given), registry.keys)
@@ -114,7 +116,9 @@ BAD_KEYS = [
 
 
 @pytest.mark.parametrize(("reason", "text"), BAD_KEYS, ids=range(len(BAD_KEYS)))
-async def test_what_is_no_key_is_refused_without_a_word_of_it(registry: Running, reason: str, text: str) -> None:
+async def test_an_invalid_key_is_refused_without_revealing_it(
+    registry: RunningRegistry, reason: str, text: str
+) -> None:
     app = await ios_app(registry)
     with capture_logs() as logs, pytest.raises(InputError, match=reason) as refused:
         await change(registry, app, first(text))
@@ -140,7 +144,9 @@ async def test_what_is_no_key_is_refused_without_a_word_of_it(registry: Running,
         ("environment", {"environment": 0}),
     ],
 )
-async def test_what_belongs_to_the_key_is_checked(registry: Running, field: str, given: dict[str, object]) -> None:
+async def test_the_fields_beside_the_key_are_checked(
+    registry: RunningRegistry, field: str, given: dict[str, object]
+) -> None:
     app = await ios_app(registry)
     wrong = first(GOOD)
     for name, value in given.items():
@@ -159,14 +165,14 @@ async def test_what_belongs_to_the_key_is_checked(registry: Running, field: str,
     ],
     ids=range(3),
 )
-async def test_the_first_time_the_key_and_both_ids_are_needed(
-    registry: Running, given: ApnsKeyChange, missing: str
+async def test_the_first_change_needs_the_key_and_both_ids(
+    registry: RunningRegistry, given: ApnsKeyChange, missing: str
 ) -> None:
     with pytest.raises(InputError, match=f"at first give {missing} too"):
         await change(registry, await ios_app(registry), given)
 
 
-async def test_a_package_that_is_no_bundle_id_needs_a_topic(registry: Running) -> None:
+async def test_a_package_that_is_no_bundle_id_requires_a_topic(registry: RunningRegistry) -> None:
     app = await ios_app(registry, "weather")
     with pytest.raises(InputError, match="topic"):
         await change(registry, app, first(GOOD))
@@ -175,7 +181,7 @@ async def test_a_package_that_is_no_bundle_id_needs_a_topic(registry: Running) -
     assert (await change(registry, app, given)).apns.topic == "com.example.weather"
 
 
-async def test_android_apps_have_none_and_a_removal_stands_alone(registry: Running) -> None:
+async def test_android_apps_are_refused_and_a_removal_excludes_other_fields(registry: RunningRegistry) -> None:
     with pytest.raises(InputError, match="no iOS app"):
         await change(registry, await registry.app(), first(GOOD))
     with pytest.raises(InputError, match="removed whole"):

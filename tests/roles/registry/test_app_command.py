@@ -1,4 +1,4 @@
-"""`carillon app` and `carillon device revoke`, run as operators do: a process against the running registry's socket."""
+"""`carillon app` and `carillon device revoke`, run as processes against the running registry's socket."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
 from services.runtime.rpc.server import serve
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
-from tests.roles.registry.conftest import BOUND_S, Running, device_facts, register
+from tests.roles.registry.conftest import BOUND_S, RunningRegistry, device_facts, register
 
 
 class Outcome(NamedTuple):
@@ -49,8 +49,8 @@ async def run(data_dir: str, *arguments: str, group: str = "app") -> Outcome:
 
 
 @pytest.fixture
-async def carillon(registry: Running) -> AsyncIterator[Carillon]:
-    """Runs `carillon app` with these arguments."""
+async def carillon(registry: RunningRegistry) -> AsyncIterator[Carillon]:
+    """Return a function that runs `carillon app` with its arguments."""
     server = serve([f"unix:{registry.settings.data}/carillon.sock"])
     for add in registry.role.servicers:
         add(server)
@@ -66,7 +66,7 @@ async def carillon(registry: Running) -> AsyncIterator[Carillon]:
 CREATE = ("create", "--platform", "android", "--name", "天气", "--package", "com.example.weather")
 
 
-async def test_an_app_is_made_listed_changed_and_shown(registry: Running, carillon: Carillon) -> None:
+async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegistry, carillon: Carillon) -> None:
     (made,) = (await carillon(*CREATE, "--account", "ACME", "--json")).lines
     assert list(made) == ["appkey", "secret_key", "platform", "name", "package"]
     known = registry.apps.get(made["appkey"])
@@ -93,7 +93,7 @@ async def test_an_app_is_made_listed_changed_and_shown(registry: Running, carill
     assert rotated | {"secret_key": made["secret_key"]} == made
 
 
-async def test_people_read_tables(registry: Running, carillon: Carillon) -> None:
+async def test_without_json_the_output_is_a_table(registry: RunningRegistry, carillon: Carillon) -> None:
     assert "no app yet" in (await carillon("list")).out
     made = await carillon(*CREATE)
     (app,) = registry.apps.all()
@@ -108,7 +108,7 @@ async def test_people_read_tables(registry: Running, carillon: Carillon) -> None
     assert "86400 s" in (await carillon("show", app.appkey)).out
 
 
-async def test_mistakes_are_told_in_a_sentence(carillon: Carillon) -> None:
+async def test_errors_are_one_sentence(carillon: Carillon) -> None:
     unknown = await carillon("show", "1")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err == "Error: there is no app with appkey '1'\n"
@@ -117,7 +117,7 @@ async def test_mistakes_are_told_in_a_sentence(carillon: Carillon) -> None:
     assert (await carillon("set", "1")).code == 2
 
 
-async def test_keys_are_revoked_of_one_device_and_of_all(registry: Running, carillon: Carillon) -> None:
+async def test_the_keys_of_one_device_and_of_all_are_revoked(registry: RunningRegistry, carillon: Carillon) -> None:
     app = await registry.app()
     await registry.apply(register(app, "one"), register(app, "two"))
     one, two = await registry.device(app.appkey, "one"), await registry.device(app.appkey, "two")
@@ -138,7 +138,9 @@ async def test_keys_are_revoked_of_one_device_and_of_all(registry: Running, cari
     assert unknown.err == f"Error: app {app.appkey} has no device with this token\n"
 
 
-async def test_operators_set_show_change_and_forget_it(registry: Running, carillon: Carillon, tmp_path: Path) -> None:
+async def test_an_apns_key_is_set_shown_changed_and_removed(
+    registry: RunningRegistry, carillon: Carillon, tmp_path: Path
+) -> None:
     app, text = await registry.app(PLATFORM_IOS), pem()
     file = tmp_path / "AuthKey_ABC123DEFG.p8"
     file.write_text(text)
@@ -159,8 +161,8 @@ async def test_operators_set_show_change_and_forget_it(registry: Running, carill
     assert "no key" in (await carillon("show", app.appkey)).out
 
 
-async def test_operators_mistakes_are_told_in_a_sentence(
-    registry: Running,
+async def test_apns_key_errors_are_one_sentence(
+    registry: RunningRegistry,
     carillon: Carillon,
     tmp_path: Path,
 ) -> None:
@@ -180,8 +182,8 @@ async def test_operators_mistakes_are_told_in_a_sentence(
     assert registry.apps.get(app.appkey) == app
 
 
-async def test_no_file_no_answer_and_no_log_line_holds_the_key(
-    registry: Running,
+async def test_the_apns_key_is_in_no_file_output_or_log_line(
+    registry: RunningRegistry,
     carillon: Carillon,
     tmp_path: Path,
 ) -> None:
@@ -207,7 +209,7 @@ async def test_no_file_no_answer_and_no_log_line_holds_the_key(
     assert holding(tmp_path, words) == [tmp_path / "planted"]
 
 
-async def test_without_a_service_it_says_what_to_do(tmp_path: Any) -> None:
+async def test_without_a_running_service_the_error_says_what_to_do(tmp_path: Any) -> None:
     outcome = await run(str(tmp_path), "list")
     assert outcome.code == 1
     assert "carillon up" in outcome.err

@@ -1,4 +1,4 @@
-"""Apps: made, changed and looked up; their secrets sealed in the log."""
+"""Apps: created, changed and looked up; their secrets are sealed in the log."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -30,12 +30,12 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.sqlite_file import Page
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
-from tests.roles.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, Running, Start, records
+from tests.roles.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, RunningRegistry, Start, records
 
 REQUEST = CreateAppRequest(platform=PLATFORM_IOS, name="天气", package="com.example.weather", account="ACME")
 
 
-async def test_an_app_is_known_once_it_was_answered(registry: Running) -> None:
+async def test_a_created_app_is_known_when_the_call_returns(registry: RunningRegistry) -> None:
     answer = await registry.stub.CreateApp(REQUEST)
     app = answer.app
     assert app == App(
@@ -54,7 +54,7 @@ async def test_an_app_is_known_once_it_was_answered(registry: Running) -> None:
     assert (await registry.stub.GetApp(GetAppRequest(appkey=app.appkey))).app == app
 
 
-async def test_no_secret_lies_open_in_the_log(registry: Running) -> None:
+async def test_no_secret_is_unsealed_in_the_log(registry: RunningRegistry) -> None:
     answer = await registry.stub.CreateApp(REQUEST)
     rotated = await registry.stub.RotateSecret(RotateSecretRequest(appkey=answer.app.appkey))
     record = await registry.log.last(Partition(APPS.name, 0))
@@ -64,7 +64,7 @@ async def test_no_secret_lies_open_in_the_log(registry: Running) -> None:
         assert secret.encode() not in record.value
 
 
-async def test_every_change_stays_in_the_log_with_who_asked_for_it(registry: Running) -> None:
+async def test_every_change_stays_in_the_log_with_its_origin(registry: RunningRegistry) -> None:
     alice = Origin(door="cli", address="alice@ops", request_id="r1")
     request = CreateAppRequest(platform=PLATFORM_IOS, name="N", package="com.example.n", origin=alice)
     app = (await registry.stub.CreateApp(request)).app
@@ -93,7 +93,7 @@ async def test_every_change_stays_in_the_log_with_who_asked_for_it(registry: Run
     ]
 
 
-async def test_apps_are_listed_by_age(registry: Running) -> None:
+async def test_apps_are_listed_by_age(registry: RunningRegistry) -> None:
     assert not (await registry.stub.ListApps(ListAppsRequest())).apps
     made = []
     for name in ("c", "a", "b"):
@@ -104,7 +104,7 @@ async def test_apps_are_listed_by_age(registry: Running) -> None:
     assert list((await registry.stub.ListApps(ListAppsRequest())).apps) == made
 
 
-async def test_what_is_named_changes_and_the_rest_stays(registry: Running) -> None:
+async def test_only_the_named_settings_change(registry: RunningRegistry) -> None:
     app = await registry.app()
     changed = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=True))).app
     assert changed.ack_info_enabled
@@ -117,7 +117,7 @@ async def test_what_is_named_changes_and_the_rest_stays(registry: Running) -> No
     assert await registry.log.ends([Partition(APPS.name, 0)]) == end
 
 
-async def test_changes_at_the_same_time_are_all_kept(registry: Running) -> None:
+async def test_concurrent_changes_are_all_applied(registry: RunningRegistry) -> None:
     app = await registry.app()
     await asyncio.gather(
         registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=True)),
@@ -129,7 +129,7 @@ async def test_changes_at_the_same_time_are_all_kept(registry: Running) -> None:
     assert (known.ack_info_enabled, known.default_period_s, known.name) == (True, 600, "Both")
 
 
-async def test_a_rotated_secret_replaces_the_old_one(registry: Running) -> None:
+async def test_a_rotated_secret_replaces_the_old_one(registry: RunningRegistry) -> None:
     answer = await registry.stub.CreateApp(REQUEST)
     rotated = await registry.stub.RotateSecret(RotateSecretRequest(appkey=answer.app.appkey))
     assert rotated.secret_key != answer.secret_key
@@ -153,21 +153,23 @@ async def test_a_rotated_secret_replaces_the_old_one(registry: Running) -> None:
         ("account", CreateAppRequest(platform=PLATFORM_ANDROID, name="n", package="p", account="a" * 65)),
     ],
 )
-async def test_a_wrong_app_is_refused_by_its_field(registry: Running, field: str, request_: CreateAppRequest) -> None:
+async def test_an_invalid_app_is_refused_with_the_name_of_the_field(
+    registry: RunningRegistry, field: str, request_: CreateAppRequest
+) -> None:
     with pytest.raises(InputError, match=field):
         await registry.stub.CreateApp(request_)
     assert not registry.apps.all()
 
 
 @pytest.mark.parametrize("period_s", [0, 59, 604_801])
-async def test_a_period_out_of_bounds_is_refused(registry: Running, period_s: int) -> None:
+async def test_a_period_out_of_bounds_is_refused(registry: RunningRegistry, period_s: int) -> None:
     app = await registry.app()
     with pytest.raises(InputError, match="default_period_s"):
         await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, default_period_s=period_s))
     assert registry.apps.get(app.appkey) == app
 
 
-async def test_an_unknown_app_is_not_found(registry: Running) -> None:
+async def test_an_unknown_app_is_not_found(registry: RunningRegistry) -> None:
     for call in (
         registry.stub.GetApp(GetAppRequest(appkey="1")),
         registry.stub.UpdateApp(UpdateAppRequest(appkey="1", name="n")),
@@ -184,7 +186,7 @@ async def test_only_instance_0_changes_apps(start: Start, log: SqliteLog, settin
             await registry.app()
 
 
-async def test_an_appkey_that_is_taken_is_not_given_again(registry: Running) -> None:
+async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry) -> None:
     app = await registry.app()
     keys = iter([app.appkey, app.appkey, "1234567890"])
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
@@ -199,37 +201,37 @@ async def test_an_appkey_that_is_taken_is_not_given_again(registry: Running) -> 
 
 
 class LateLog(SqliteLog):
-    """A log whose records are only read once somebody asks for its ends after the start, as a refresh does."""
+    """A log that returns no records until its ends are queried after the start, as a refresh does."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, TOPICS)
-        self._ends_asked = 0
-        self._asked_again = asyncio.Event()
+        self._ends_queries = 0
+        self._queried_again = asyncio.Event()
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        self._ends_asked += 1
-        if self._ends_asked > 2:
-            self._asked_again.set()
+        self._ends_queries += 1
+        if self._ends_queries > 2:
+            self._queried_again.set()
         return await super().ends(partitions)
 
     async def select(self, starts: Mapping[Partition, int], limit: int) -> Page:
-        await self._asked_again.wait()
+        await self._queried_again.wait()
         return await super().select(starts, limit)
 
 
-async def test_an_app_made_elsewhere_is_known_when_its_first_device_registers(tmp_path: Path) -> None:
-    """Every instance has a directory of its own, which may not have read the app yet when the command comes."""
+async def test_an_app_created_by_another_instance_is_found_when_its_first_device_registers(tmp_path: Path) -> None:
+    """Each instance has its own app directory, which may not have read the app when the command arrives."""
     log = LateLog(tmp_path / "late.sqlite")
     directory = AppDirectory(log)
     ready = asyncio.Event()
     task = asyncio.create_task(directory.run(ready))
     await asyncio.wait_for(ready.wait(), BOUND_S)
-    known = AppLookup(directory)
-    known.use_running_loop()
+    lookup = AppLookup(directory)
+    lookup.use_running_loop()
     app = App(appkey="1234567890")
     await log.append([NewRecord(APPS.name, 0, b"1234567890", AppFact(app=app).SerializeToString())])
     assert directory.get("1234567890") is None
-    assert await asyncio.to_thread(known.find, "1234567890") == app
+    assert await asyncio.to_thread(lookup.find, "1234567890") == app
     task.cancel()
     await asyncio.wait([task])
     await log.close()

@@ -1,4 +1,4 @@
-"""What devices report as their carrier, and what filters call it."""
+"""Carriers as devices report them, mapped to the codes that filters use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a crash leaves: nothing decided twice, nothing lost, and a state equal to one rebuilt from the log."""
+"""Crashes of the registry: nothing is decided twice or lost, and the state equals one rebuilt from the log."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from tests.roles.registry.conftest import (
     BOUND_S,
     NOON_MS,
     PARTITIONS,
-    Running,
+    RunningRegistry,
     Start,
-    cleared,
+    alias_cleared,
     command,
-    fact_that,
+    position_of_fact,
     register,
     set_alias,
 )
 
 
 class PowerCutError(Exception):
-    """The process is gone."""
+    """The simulated end of the process."""
 
 
 class CutLog(SqliteLog):
@@ -54,7 +54,7 @@ def log_path(settings: RegistrySettings) -> Path:
 async def crash(settings: RegistrySettings, clock: ManualClock, topic: str, *, after: bool) -> None:
     """Run a registry until it dies at its next append to the topic."""
     log = CutLog(log_path(settings), topic, after=after)
-    running = Running(settings, log, clock)
+    running = RunningRegistry(settings, log, clock)
     await running.start()
     done, _ = await asyncio.wait(running.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
     assert [type(task.exception()) for task in done] == [PowerCutError]
@@ -63,7 +63,7 @@ async def crash(settings: RegistrySettings, clock: ManualClock, topic: str, *, a
 
 
 def changes(appkey: str) -> list[DeviceCommand]:
-    """Commands each of which changes something."""
+    """Return commands each of which changes a device."""
     return [
         *(register(appkey, f"t{index}") for index in range(30)),
         *(command(appkey, f"t{index}", add_tags=AddTags(tags=[index, 99])) for index in range(30)),
@@ -75,7 +75,7 @@ def changes(appkey: str) -> list[DeviceCommand]:
 
 
 async def appended(log: Log, topic: str) -> int:
-    """How many records were ever appended to the topic, those that compaction removed included."""
+    """Return how many records were appended to the topic, including those that compaction removed."""
     return sum((await log.ends(Partition(topic, number) for number in range(PARTITIONS))).values())
 
 
@@ -104,7 +104,7 @@ async def test_a_crash_decides_nothing_twice_and_loses_nothing(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the append", "between append and commit"])
-async def test_a_crash_of_the_index_clears_each_device_once(
+async def test_a_crash_of_the_alias_follower_clears_each_device_once(
     start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock, after: bool
 ) -> None:
     async with start() as registry:
@@ -119,7 +119,7 @@ async def test_a_crash_of_the_index_clears_each_device_once(
     reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
         for token in ("t0", "t1"):
-            await again.peers.wait_applied([await cleared(reopened, token)])
+            await again.peers.wait_applied([await alias_cleared(reopened, token)])
         found = [device.token for device in await again.alias(app.appkey, "alice")]
         assert found == [f"t{index}" for index in range(11, 1, -1)]
         assert await appended(reopened, DEVICES.name) == 12 + 12 + 2
@@ -127,10 +127,10 @@ async def test_a_crash_of_the_index_clears_each_device_once(
     await reopened.close()
 
 
-async def test_a_settled_write_stays_settled_after_a_crash(
+async def test_positions_applied_before_a_crash_are_reported_as_applied_after_it(
     start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock
 ) -> None:
-    """The facts that a crash left are known to the wait for one's own writes."""
+    """Waiting for facts that a crash left in the log returns."""
     async with start() as registry:
         app = await registry.app()
         await registry.stop()
@@ -139,14 +139,14 @@ async def test_a_settled_write_stays_settled_after_a_crash(
     await crash(settings, clock, DEVICES.name, after=True)
     reopened = SqliteLog(log_path(settings), TOPICS)
     async with start(reopened) as again:
-        where = await fact_that(reopened, lambda device: device.token == "t")
+        where = await position_of_fact(reopened, lambda device: device.token == "t")
         await again.apply(command(app, "t", add_tags=AddTags(tags=[1])))
-        later = await fact_that(reopened, lambda device: list(device.tags) == [1])
+        later = await position_of_fact(reopened, lambda device: list(device.tags) == [1])
         await again.peers.wait_applied([where, later])
     await reopened.close()
 
 
-async def test_states_emptied_are_filled_from_the_log(start: Start, log: SqliteLog) -> None:
+async def test_deleted_states_are_rebuilt_from_the_log(start: Start, log: SqliteLog) -> None:
     async with start() as registry:
         app = await registry.app()
         await registry.apply(*changes(app.appkey), set_alias(app, "t1", "alice", NOON_MS + 2))

@@ -1,4 +1,4 @@
-"""Given a device, when a command, then its next record or nothing."""
+"""Decisions about devices: given a device, when a command, then its next record or none."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ def when(device: Device | None, what: DeviceCommand, app: App | None = APP) -> D
     return decide(what, device, app, FREE)
 
 
-def asked(**what: Any) -> DeviceCommand:
+def requested(**what: Any) -> DeviceCommand:
     return command(APP, "t", at_ms=LATER_MS, **what)
 
 
 def given(**fields: Any) -> Device:
-    """A device as its registration leaves it, with some fields set."""
+    """Return a newly registered device with some fields set."""
     device = when(None, register(APP, "t"))
     assert device is not None
     device.MergeFrom(Device(**fields))
@@ -42,7 +42,7 @@ def given(**fields: Any) -> Device:
 
 
 def then(device: Device, **fields: Any) -> Device:
-    """The same device with some fields replaced."""
+    """Return the device with some fields replaced."""
     changed = Device()
     changed.CopyFrom(device)
     for name in fields:
@@ -51,7 +51,7 @@ def then(device: Device, **fields: Any) -> Device:
     return changed
 
 
-def test_registering_makes_a_device_with_the_free_number() -> None:
+def test_registering_creates_a_device_with_the_free_number() -> None:
     assert when(None, register(APP, "t", model="X1", carrier="China Mobile")) == Device(
         appkey=APP.appkey,
         token="t",
@@ -71,7 +71,7 @@ def test_registering_again_changes_nothing_but_newer_attributes() -> None:
     assert newer == then(device, attributes=Attributes(model="X2", brand="Acme"))
 
 
-def test_registering_brings_a_removed_device_back_as_it_was_under_its_number() -> None:
+def test_registering_restores_a_removed_device_under_its_number() -> None:
     device = given(number=2, alias="alice", alias_set_ms=NOON_MS, tags=[1], removed_ms=LATER_MS, removed_reason="gone")
     back = when(device, register(APP, "t", LATER_MS + 1))
     assert back == then(device, registered_ms=LATER_MS + 1, removed_ms=0, removed_reason="")
@@ -83,17 +83,17 @@ def test_registering_brings_a_removed_device_back_as_it_was_under_its_number() -
     [
         set_alias(APP, "t", "alice"),
         clear_alias(APP, "t"),
-        asked(add_tags=AddTags(tags=[1])),
-        asked(remove_tags=RemoveTags(tags=[1])),
-        asked(add_stags=AddStags(stags=["a"])),
-        asked(remove_stags=RemoveStags(stags=["a"])),
-        asked(set_attributes=SetAttributes(attributes=Attributes(model="X2"))),
-        asked(remove=RemoveDevice()),
-        asked(),
+        requested(add_tags=AddTags(tags=[1])),
+        requested(remove_tags=RemoveTags(tags=[1])),
+        requested(add_stags=AddStags(stags=["a"])),
+        requested(remove_stags=RemoveStags(stags=["a"])),
+        requested(set_attributes=SetAttributes(attributes=Attributes(model="X2"))),
+        requested(remove=RemoveDevice()),
+        requested(),
     ],
     ids=lambda what: str(what.WhichOneof("command")),
 )
-def test_only_registering_reaches_an_unknown_or_a_removed_device(what: DeviceCommand) -> None:
+def test_only_registering_affects_an_unknown_or_a_removed_device(what: DeviceCommand) -> None:
     assert when(None, what) is None
     assert when(given(removed_ms=LATER_MS, alias="bob", tags=[1], stags=["a"]), what) is None
     assert when(given(alias="bob", tags=[1], stags=["a"]), what, app=None) is None
@@ -101,8 +101,8 @@ def test_only_registering_reaches_an_unknown_or_a_removed_device(what: DeviceCom
 
 def test_nothing_is_registered_for_an_unknown_app_or_on_another_platform() -> None:
     assert when(None, register(APP, "t"), app=None) is None
-    assert when(None, asked(register=RegisterDevice(platform=PLATFORM_IOS))) is None
-    assert when(None, asked(register=RegisterDevice())) is None
+    assert when(None, requested(register=RegisterDevice(platform=PLATFORM_IOS))) is None
+    assert when(None, requested(register=RegisterDevice())) is None
 
 
 def test_an_alias_is_set_replaced_and_cleared() -> None:
@@ -126,60 +126,64 @@ def test_only_the_alias_named_is_cleared() -> None:
 
 def test_tags_are_ascending_and_unique() -> None:
     device = given()
-    tagged = when(device, asked(add_tags=AddTags(tags=[5, -3, 5, 9])))
+    tagged = when(device, requested(add_tags=AddTags(tags=[5, -3, 5, 9])))
     assert tagged == then(device, tags=[-3, 5, 9])
-    assert when(tagged, asked(add_tags=AddTags(tags=[9, 5]))) is None
-    assert when(tagged, asked(add_tags=AddTags())) is None
-    assert when(tagged, asked(remove_tags=RemoveTags(tags=[5, 77]))) == then(device, tags=[-3, 9])
-    assert when(tagged, asked(remove_tags=RemoveTags(tags=[77]))) is None
+    assert when(tagged, requested(add_tags=AddTags(tags=[9, 5]))) is None
+    assert when(tagged, requested(add_tags=AddTags())) is None
+    assert when(tagged, requested(remove_tags=RemoveTags(tags=[5, 77]))) == then(device, tags=[-3, 9])
+    assert when(tagged, requested(remove_tags=RemoveTags(tags=[77]))) is None
 
 
 def test_string_tags_are_ascending_and_unique() -> None:
     device = given()
-    tagged = when(device, asked(add_stags=AddStags(stags=["sport", "新闻", "art", "art"])))
+    tagged = when(device, requested(add_stags=AddStags(stags=["sport", "新闻", "art", "art"])))
     assert tagged == then(device, stags=["art", "sport", "新闻"])
-    assert when(tagged, asked(add_stags=AddStags(stags=["sport"]))) is None
-    assert when(tagged, asked(remove_stags=RemoveStags(stags=["art", "none"]))) == then(device, stags=["sport", "新闻"])
-    assert when(tagged, asked(remove_stags=RemoveStags(stags=["none"]))) is None
+    assert when(tagged, requested(add_stags=AddStags(stags=["sport"]))) is None
+    assert when(tagged, requested(remove_stags=RemoveStags(stags=["art", "none"]))) == then(
+        device, stags=["sport", "新闻"]
+    )
+    assert when(tagged, requested(remove_stags=RemoveStags(stags=["none"]))) is None
 
 
 def test_attributes_that_are_not_empty_replace_the_known_ones() -> None:
     device = given(attributes=Attributes(region="北京市", carrier="cm", model="X1"))
-    moved = when(device, asked(set_attributes=SetAttributes(attributes=Attributes(region="上海市", carrier="46001"))))
+    moved = when(
+        device, requested(set_attributes=SetAttributes(attributes=Attributes(region="上海市", carrier="46001")))
+    )
     assert moved == then(device, attributes=Attributes(region="上海市", carrier="cu", model="X1"))
-    assert when(moved, asked(set_attributes=SetAttributes(attributes=Attributes(carrier="联通")))) is None
-    assert when(moved, asked(set_attributes=SetAttributes())) is None
+    assert when(moved, requested(set_attributes=SetAttributes(attributes=Attributes(carrier="联通")))) is None
+    assert when(moved, requested(set_attributes=SetAttributes())) is None
 
 
 def test_a_device_is_removed_with_its_reason() -> None:
     device = given(alias="alice", tags=[1])
-    gone = when(device, asked(remove=RemoveDevice(reason="Unregistered")))
+    gone = when(device, requested(remove=RemoveDevice(reason="Unregistered")))
     assert gone == then(device, removed_ms=LATER_MS, removed_reason="Unregistered")
-    plain = when(device, asked(remove=RemoveDevice()))
+    plain = when(device, requested(remove=RemoveDevice()))
     assert plain is not None
     assert plain.removed_reason == "unregistered"
 
 
 def test_a_device_that_registered_since_is_not_removed() -> None:
     device = given()
-    assert when(device, asked(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS))) is None
-    assert when(device, asked(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS - 1))) is None
-    assert when(device, asked(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS + 1)))
+    assert when(device, requested(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS))) is None
+    assert when(device, requested(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS - 1))) is None
+    assert when(device, requested(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS + 1)))
 
 
 def test_a_command_of_a_newer_writer_changes_nothing() -> None:
-    assert when(given(), asked()) is None
+    assert when(given(), requested()) is None
 
 
-def test_a_record_never_grows_beyond_what_the_log_carries() -> None:
+def test_a_record_never_exceeds_the_largest_size() -> None:
     device = given(stags=[f"{number:040}" for number in range(MAX_DEVICE_BYTES // 42 - 20)])
-    assert when(device, asked(add_stags=AddStags(stags=["one more"]))) is not None
+    assert when(device, requested(add_stags=AddStags(stags=["one more"]))) is not None
     many = [f"x{number:039}" for number in range(100)]
-    assert when(device, asked(add_stags=AddStags(stags=many))) is None
+    assert when(device, requested(add_stags=AddStags(stags=many))) is None
 
 
-def test_deciding_leaves_the_known_device_alone() -> None:
+def test_deciding_does_not_change_the_known_device() -> None:
     device, before = given(tags=[1]), given(tags=[1])
-    when(device, asked(add_tags=AddTags(tags=[2])))
+    when(device, requested(add_tags=AddTags(tags=[2])))
     when(device, register(APP, "t", LATER_MS, model="X9"))
     assert device == before

@@ -1,4 +1,4 @@
-"""Devices through the running registry: a command in the log, the fact that follows, and what is answered then."""
+"""Devices in a running registry: commands in the log, the facts that follow, and look-ups afterwards."""
 
 import itertools
 from collections import defaultdict
@@ -27,7 +27,7 @@ from services.runtime.rpc.server import serve
 from tests.roles.registry.conftest import (
     NOON_MS,
     PARTITIONS,
-    Running,
+    RunningRegistry,
     Start,
     command,
     command_record,
@@ -38,7 +38,7 @@ from tests.roles.registry.conftest import (
 )
 
 
-async def test_a_door_finds_what_it_registered(registry: Running) -> None:
+async def test_a_registered_device_is_found(registry: RunningRegistry) -> None:
     app = await registry.app()
     await registry.apply(register(app, "t1", model="X1"))
     device = await registry.device(app.appkey, "t1")
@@ -49,7 +49,7 @@ async def test_a_door_finds_what_it_registered(registry: Running) -> None:
     assert await registry.device(app.appkey, "t2") is None
 
 
-async def test_numbers_are_dense_inside_an_app_and_a_partition(registry: Running, start: Start) -> None:
+async def test_numbers_are_dense_inside_an_app_and_a_partition(registry: RunningRegistry, start: Start) -> None:
     weather, news = await registry.app(), await registry.app()
     tokens = [f"t{index}" for index in range(40)]
     await registry.apply(*(register(app, token) for token in tokens for app in (weather, news)))
@@ -63,7 +63,7 @@ async def test_numbers_are_dense_inside_an_app_and_a_partition(registry: Running
     assert all(sorted(given) == list(range(len(given))) for given in numbers.values())
 
 
-async def test_a_removed_device_is_not_found_and_comes_back_under_its_number(registry: Running) -> None:
+async def test_a_removed_device_is_not_found_and_registers_again_under_its_number(registry: RunningRegistry) -> None:
     app = await registry.app()
     await registry.apply(*(register(app, f"t{index}") for index in range(20)))
     before = await registry.device(app.appkey, "t3")
@@ -81,7 +81,7 @@ async def test_a_removed_device_is_not_found_and_comes_back_under_its_number(reg
     assert (await registry.stub.GetTokens(tokens)).tokens == ["t3"]
 
 
-async def test_facts_name_the_command_they_follow_from(registry: Running) -> None:
+async def test_facts_name_the_command_that_caused_them(registry: RunningRegistry) -> None:
     app = await registry.app()
     first, second = register(app, "t"), command(app, "t", add_tags=AddTags(tags=[1]))
     second.meta.origin.request_id = "r-1"
@@ -94,7 +94,7 @@ async def test_facts_name_the_command_they_follow_from(registry: Running) -> Non
     assert (fact.meta.writer, fact.meta.time_ms, fact.meta.origin.request_id) == ("registry", NOON_MS, "r-1")
 
 
-async def test_a_command_written_twice_counts_once(registry: Running) -> None:
+async def test_a_command_written_twice_counts_once(registry: RunningRegistry) -> None:
     app = await registry.app()
     alice, bob = set_alias(app, "t", "alice"), set_alias(app, "t", "bob", NOON_MS + 1)
     await registry.apply(register(app, "t"), alice, bob, alice)
@@ -105,7 +105,7 @@ async def test_a_command_written_twice_counts_once(registry: Running) -> None:
     assert last.offset == 2
 
 
-async def test_commands_that_change_nothing_leave_no_fact(registry: Running) -> None:
+async def test_commands_that_change_nothing_leave_no_fact(registry: RunningRegistry) -> None:
     app = await registry.app()
     await registry.apply(register(app, "t"))
     await registry.apply(
@@ -117,7 +117,7 @@ async def test_commands_that_change_nothing_leave_no_fact(registry: Running) -> 
     assert [fact.device.token for fact in await device_facts(registry.log)] == ["t"]
 
 
-async def test_a_command_in_a_wrong_partition_and_one_that_is_none_are_parked(registry: Running) -> None:
+async def test_misplaced_and_undecodable_commands_are_dead_lettered(registry: RunningRegistry) -> None:
     app = await registry.app()
     good = command_record(register(app, "t"))
     await registry.log.append(
@@ -127,22 +127,22 @@ async def test_a_command_in_a_wrong_partition_and_one_that_is_none_are_parked(re
         ]
     )
     await registry.apply(register(app, "u"))
-    parked = Path(registry.settings.data_dir) / "dead-letters" / "registry.jsonl"
+    dead_letters = Path(registry.settings.data_dir) / "dead-letters" / "registry.jsonl"
     await registry.peers.wait_applied(await registry.write(*(register(app, f"u{index}") for index in range(20))))
-    assert len(parked.read_text().splitlines()) == 2
+    assert len(dead_letters.read_text().splitlines()) == 2
     assert await registry.numbers(app.appkey, ["t"]) == [-1]
 
 
-async def test_lists_are_answered_in_the_order_asked(registry: Running) -> None:
+async def test_lists_are_answered_in_request_order(registry: RunningRegistry) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(50)]
     await registry.apply(*(register(app, token) for token in tokens))
-    asked = ["none", *reversed(tokens), "t7", "none"]
-    numbers = await registry.numbers(app.appkey, asked)
-    found = (await registry.stub.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=asked))).devices
-    assert [device.token for device in found] == [token for token in asked if token != "none"]
+    tokens_requested = ["none", *reversed(tokens), "t7", "none"]
+    numbers = await registry.numbers(app.appkey, tokens_requested)
+    found = (await registry.stub.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=tokens_requested))).devices
+    assert [device.token for device in found] == [token for token in tokens_requested if token != "none"]
     assert [device.number for device in found] == [number for number in numbers if number >= 0]
-    assert [index for index, number in enumerate(numbers) if number < 0] == [0, len(asked) - 1]
+    assert [index for index, number in enumerate(numbers) if number < 0] == [0, len(tokens_requested) - 1]
     assert await registry.numbers("1999999999", tokens) == [-1] * len(tokens)
     for partition in range(PARTITIONS):
         mine = {device.number: device.token for device in found if device.partition == partition}
@@ -152,7 +152,7 @@ async def test_lists_are_answered_in_the_order_asked(registry: Running) -> None:
         assert answered == [mine.get(number, "") for number in numbers]
 
 
-async def test_look_ups_over_a_socket_are_the_same(registry: Running, tmp_path: Path) -> None:
+async def test_look_ups_are_the_same_over_a_socket(registry: RunningRegistry, tmp_path: Path) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(1000)]
     await registry.apply(*(register(app, token) for token in tokens[:500]))
@@ -177,7 +177,7 @@ async def test_look_ups_over_a_socket_are_the_same(registry: Running, tmp_path: 
         await server.stop(None)
 
 
-async def test_a_second_start_knows_everything(start: Start) -> None:
+async def test_a_second_start_restores_everything(start: Start) -> None:
     async with start() as first:
         app = await first.app()
         await first.apply(*(register(app, f"t{index}") for index in range(30)), set_alias(app, "t1", "alice"))
@@ -190,7 +190,7 @@ async def test_a_second_start_knows_everything(start: Start) -> None:
         assert len(await device_facts(second.log)) == 31
 
 
-async def test_the_latest_sign_of_life_counts(registry: Running) -> None:
+async def test_the_latest_activity_counts(registry: RunningRegistry) -> None:
     app = await registry.app()
     await registry.apply(register(app, "t"), set_alias(app, "t", "alice", NOON_MS + 1))
     device = await registry.device(app.appkey, "t")

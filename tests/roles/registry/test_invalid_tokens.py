@@ -1,4 +1,4 @@
-"""Tokens that Apple called invalid: which devices count, page by page, by an index."""
+"""Listing the iOS tokens that Apple rejected: which devices count, pages, and the index used."""
 
 import sqlite3
 from contextlib import closing
@@ -11,10 +11,10 @@ from protos.registry.v1.registry_pb2 import InvalidToken, ListInvalidTokensReque
 from services.registry.queries import INVALID_TOKENS
 from services.registry.store import DEVICES_FILE
 from services.runtime.errors import InputError
-from tests.roles.registry.conftest import NOON_MS, Running, Start, command
+from tests.roles.registry.conftest import NOON_MS, RunningRegistry, Start, command
 
 
-def enter(app: App, token: str) -> DeviceCommand:
+def register_device(app: App, token: str) -> DeviceCommand:
     return command(app, token, register=RegisterDevice(platform=app.platform))
 
 
@@ -22,19 +22,21 @@ def remove(app: App, token: str, reason: str, at_ms: int = NOON_MS) -> DeviceCom
     return command(app, token, at_ms=at_ms, remove=RemoveDevice(reason=reason))
 
 
-async def page(registry: Running, app: App, after: InvalidToken | None = None, limit: int = 5000) -> list[InvalidToken]:
+async def page(
+    registry: RunningRegistry, app: App, after: InvalidToken | None = None, limit: int = 5000
+) -> list[InvalidToken]:
     request = ListInvalidTokensRequest(appkey=app.appkey, after=after, limit=limit)
     return list((await registry.stub.ListInvalidTokens(request)).tokens)
 
 
-async def listed(registry: Running, app: App) -> list[str]:
+async def listed(registry: RunningRegistry, app: App) -> list[str]:
     return [invalid.token for invalid in await page(registry, app)]
 
 
-async def test_only_what_apple_said_of_ios_devices_counts(registry: Running, start: Start) -> None:
+async def test_only_tokens_rejected_by_apple_are_listed(registry: RunningRegistry, start: Start) -> None:
     app, other, android = await registry.app(PLATFORM_IOS), await registry.app(PLATFORM_IOS), await registry.app()
-    await registry.apply(*(enter(app, token) for token in ("bad", "gone", "left", "silent", "well")))
-    await registry.apply(enter(other, "bad"), enter(android, "bad"))
+    await registry.apply(*(register_device(app, token) for token in ("bad", "gone", "left", "silent", "well")))
+    await registry.apply(register_device(other, "bad"), register_device(android, "bad"))
     await registry.apply(
         remove(app, "bad", "BadDeviceToken"),
         remove(app, "gone", "Unregistered", NOON_MS + 1),
@@ -51,20 +53,20 @@ async def test_only_what_apple_said_of_ios_devices_counts(registry: Running, sta
     assert (await registry.verify()).equal
 
 
-async def test_a_token_that_registers_again_is_well(registry: Running) -> None:
+async def test_a_token_that_registers_again_is_not_listed(registry: RunningRegistry) -> None:
     app = await registry.app(PLATFORM_IOS)
-    await registry.apply(enter(app, "t"), remove(app, "t", "Unregistered"))
+    await registry.apply(register_device(app, "t"), remove(app, "t", "Unregistered"))
     assert await listed(registry, app) == ["t"]
-    await registry.apply(enter(app, "t"))
+    await registry.apply(register_device(app, "t"))
     assert await listed(registry, app) == []
     await registry.apply(remove(app, "t", "unregistered"))
     assert await listed(registry, app) == []
 
 
-async def test_pages_follow_each_other_also_inside_one_moment(registry: Running) -> None:
+async def test_pages_continue_also_among_equal_times(registry: RunningRegistry) -> None:
     app = await registry.app(PLATFORM_IOS)
     tokens = [f"t{number:02}" for number in range(20)]
-    await registry.apply(*(enter(app, token) for token in tokens))
+    await registry.apply(*(register_device(app, token) for token in tokens))
     await registry.apply(*(remove(app, token, "Unregistered", NOON_MS + n // 7) for n, token in enumerate(tokens)))
     wanted = tokens[14:] + tokens[7:14] + tokens[:7]
     for limit in (1, 3, 20):
@@ -75,13 +77,13 @@ async def test_pages_follow_each_other_also_inside_one_moment(registry: Running)
 
 
 @pytest.mark.parametrize("limit", [0, 5001])
-async def test_limits_of_a_page(registry: Running, limit: int) -> None:
+async def test_the_page_size_is_limited(registry: RunningRegistry, limit: int) -> None:
     app = await registry.app(PLATFORM_IOS)
     with pytest.raises(InputError, match="limit must be from 1 to 5000"):
         await page(registry, app, limit=limit)
 
 
-async def test_an_index_finds_them(registry: Running) -> None:
+async def test_the_query_uses_an_index(registry: RunningRegistry) -> None:
     path = registry.settings.state_dir("registry") / DEVICES_FILE
     with closing(sqlite3.connect(path)) as rows:
         plan = rows.execute(f"EXPLAIN QUERY PLAN {INVALID_TOKENS}", ("1", 2**63 - 1, "", 10)).fetchall()

@@ -1,4 +1,4 @@
-"""Random commands on the devices of one partition, held against a plain model of what each should leave."""
+"""Random commands on the devices of one partition, compared with a plain model."""
 
 import tempfile
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ STAGS = st.lists(st.sampled_from(["a", "b", "新"]), max_size=3)
 
 @dataclass
 class Model:
-    """One device in plain Python."""
+    """A device as the model stores it."""
 
     number: int
     model: str = ""
@@ -40,7 +40,7 @@ class Model:
     removed: bool = False
 
 
-WHAT = st.one_of(
+CHANGES = st.one_of(
     st.tuples(st.just("register"), st.sampled_from(["", "X1", "X2"])),
     st.tuples(st.just("set_alias"), NAMES),
     st.tuples(st.just("clear_alias"), st.none() | NAMES),
@@ -49,7 +49,7 @@ WHAT = st.one_of(
     st.tuples(st.just("remove"), st.sampled_from([0, 3, 30])),
 )
 COMMANDS = st.lists(
-    st.tuples(st.sampled_from([*APPS, UNKNOWN]), st.sampled_from(["t1", "t2", "t3", "t4"]), WHAT), max_size=40
+    st.tuples(st.sampled_from([*APPS, UNKNOWN]), st.sampled_from(["t1", "t2", "t3", "t4"]), CHANGES), max_size=40
 )
 
 
@@ -74,8 +74,10 @@ def as_command(appkey: str, token: str, kind: str, value: Any, at_ms: int) -> De
             return command(appkey, token, at_ms=at_ms, remove=RemoveDevice(registered_before_ms=before_ms))
 
 
-def follow(devices: dict[tuple[str, str], Model], appkey: str, token: str, kind: str, value: Any, at_ms: int) -> None:
-    """What the command should do."""
+def apply_to_model(
+    devices: dict[tuple[str, str], Model], appkey: str, token: str, kind: str, value: Any, at_ms: int
+) -> None:
+    """Apply the command to the model."""
     device = devices.get((appkey, token))
     if kind == "register" and appkey in APPS:
         if device is None:
@@ -112,7 +114,7 @@ def empty_rules() -> Iterator[tuple[DeviceRules, SqliteStore]]:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(COMMANDS)
-def test_devices_are_what_their_commands_make_them(drawn: list[tuple[str, str, tuple[str, Any]]]) -> None:
+def test_devices_are_as_in_the_model(drawn: list[tuple[str, str, tuple[str, Any]]]) -> None:
     model: dict[tuple[str, str], Model] = {}
     facts = []
     with empty_rules() as (rules, store), empty_rules() as (others, rebuilt):
@@ -122,15 +124,15 @@ def test_devices_are_what_their_commands_make_them(drawn: list[tuple[str, str, t
                 assert (fact.topic, fact.partition, fact.key) == (DEVICES, 0, device_key(appkey, token))
                 rules.apply(Record(DEVICES.name, 0, -1, b"", b""), fact.message)
                 facts.append(fact.message)
-            follow(model, appkey, token, kind, value, NOON_MS + offset)
-            assert found(store, model) == model
+            apply_to_model(model, appkey, token, kind, value, NOON_MS + offset)
+            assert stored(store) == model
         for message in facts:
             others.apply(Record(DEVICES.name, 0, -1, b"", b""), message)
         assert rebuilt.digest() == store.digest()
 
 
-def found(store: SqliteStore, model: dict[tuple[str, str], Model]) -> dict[tuple[str, str], Model]:
-    """The stored devices in the model's terms; a device the model does not know fails."""
+def stored(store: SqliteStore) -> dict[tuple[str, str], Model]:
+    """Return the stored devices as models."""
     devices = {}
     table = DeviceTable(store)
     for appkey, token in store.rows.execute("SELECT appkey, token FROM devices").fetchall():

@@ -1,4 +1,4 @@
-"""What `carillon replay registry` stands on: rebuilding the state, and comparing the live one while it runs."""
+"""Replays of the registry: rebuilding the state, and comparing it with the live one while it runs."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.projection import replay
 from tests.roles.registry.conftest import (
     NOON_MS,
-    Running,
+    RunningRegistry,
     Start,
     clear_alias,
     command,
@@ -23,8 +23,8 @@ from tests.roles.registry.conftest import (
 )
 
 
-def life(app: App) -> Iterator[DeviceCommand]:
-    """What a few devices do."""
+def history(app: App) -> Iterator[DeviceCommand]:
+    """Yield the commands of a few devices."""
     moments = itertools.count(NOON_MS)
     for index in range(40):
         yield register(app, f"t{index}", next(moments), model=f"X{index % 3}")
@@ -37,9 +37,9 @@ def life(app: App) -> Iterator[DeviceCommand]:
         yield register(app, f"t{index}", next(moments))
 
 
-async def lived(registry: Running) -> App:
+async def with_history(registry: RunningRegistry) -> App:
     app = await registry.app()
-    for what in life(app):
+    for what in history(app):
         await registry.apply(what)
     for index in range(0, 40, 3):
         device = await registry.device(app.appkey, f"t{index}")
@@ -49,15 +49,15 @@ async def lived(registry: Running) -> App:
     return app
 
 
-async def test_the_live_state_equals_one_rebuilt_from_the_log(registry: Running) -> None:
-    await lived(registry)
+async def test_the_live_state_equals_one_rebuilt_from_the_log(registry: RunningRegistry) -> None:
+    await with_history(registry)
     verdict = await registry.verify()
     assert verdict.equal
 
 
 async def test_a_difference_is_found(start: Start) -> None:
     async with start() as registry:
-        app = await lived(registry)
+        app = await with_history(registry)
         device = await registry.device(app.appkey, "t1")
         assert device is not None
     state = open_state(registry.settings, registry.settings.state_dir("registry"), registry.log)
@@ -66,8 +66,8 @@ async def test_a_difference_is_found(start: Start) -> None:
     assert not (await registry.verify()).equal
 
 
-async def test_a_state_that_is_written_meanwhile_can_be_copied(registry: Running) -> None:
-    app = await lived(registry)
+async def test_a_state_can_be_copied_while_it_is_written(registry: RunningRegistry) -> None:
+    app = await with_history(registry)
     copies = [registry.settings.data / f"copy{index}" for index in range(5)]
 
     async def write() -> None:
@@ -92,9 +92,9 @@ async def test_a_state_that_is_written_meanwhile_can_be_copied(registry: Running
         state.close()
 
 
-async def test_a_rebuilt_state_takes_the_place_of_a_broken_one(start: Start, log: SqliteLog) -> None:
+async def test_a_rebuilt_state_replaces_a_broken_one(start: Start, log: SqliteLog) -> None:
     async with start() as registry:
-        app = await lived(registry)
+        app = await with_history(registry)
         aliases = [await registry.alias(app.appkey, f"user{index}") for index in range(3)]
         device = await registry.device(app.appkey, "t2")
         settings = registry.settings

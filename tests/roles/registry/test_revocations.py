@@ -1,4 +1,4 @@
-"""Revoked keys: what is decided, what the doors are told, what becomes of the devices, and what a crash leaves."""
+"""Revoked device keys: decisions, published records, removal of the devices, and crashes in between."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.revocations import RevokedKeys
 from services.domain.topics import APPS, DEVICES, TOPICS, decode, device_key
-from services.registry import revocation_worker as revoking
+from services.registry import revocation_worker
 from services.registry.decide import FreeNumber, decide
 from services.registry.decide_revocations import removed, revoke_all, revoke_one
 from services.registry.settings import RegistrySettings
@@ -42,7 +42,7 @@ from tests.roles.registry.conftest import (
     BOUND_S,
     NOON_MS,
     PARTITIONS,
-    Running,
+    RunningRegistry,
     Start,
     command,
     device_facts,
@@ -54,7 +54,7 @@ APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
 ALICE = Origin(door="cli", address="alice@ops", request_id="r-1")
 
 
-def asked(**what: Any) -> DeviceCommand:
+def requested(**what: Any) -> DeviceCommand:
     made = command(APP, "t", **what)
     made.meta.origin.CopyFrom(ALICE)
     return made
@@ -71,8 +71,8 @@ def record(below: int = 0, numbers: Sequence[int] = ()) -> Revocations:
     )
 
 
-def test_a_revoked_device_joins_those_revoked_before() -> None:
-    revoke, device = asked(revoke_key=RevokeKey()), Device(appkey=APP.appkey, token="t", partition=3, number=9)
+def test_a_revoked_number_is_added_to_the_record() -> None:
+    revoke, device = requested(revoke_key=RevokeKey()), Device(appkey=APP.appkey, token="t", partition=3, number=9)
     assert revoke_one(revoke, device, RevokedKeys()) == record(numbers=[9])
     assert revoke_one(revoke, device, RevokedKeys(4, BitMap([7]))) == record(4, [7, 9])
     assert revoke_one(revoke, device, RevokedKeys(10)) is None
@@ -80,15 +80,15 @@ def test_a_revoked_device_joins_those_revoked_before() -> None:
     assert revoke_one(revoke, None, RevokedKeys()) is None
 
 
-def test_all_keys_are_those_of_every_number_given_out() -> None:
-    assert revoke_all(asked(), 3, RevokedKeys(), 12) == record(12)
-    assert revoke_all(asked(), 3, RevokedKeys(2, BitMap([7, 9])), 12) == record(12)
-    assert revoke_all(asked(), 3, RevokedKeys(12), 12) is None
-    assert revoke_all(asked(), 3, RevokedKeys(10, BitMap([10, 11])), 12) is None
-    assert revoke_all(asked(), 3, RevokedKeys(), 0) is None
+def test_revoking_all_keys_covers_every_assigned_number() -> None:
+    assert revoke_all(requested(), 3, RevokedKeys(), 12) == record(12)
+    assert revoke_all(requested(), 3, RevokedKeys(2, BitMap([7, 9])), 12) == record(12)
+    assert revoke_all(requested(), 3, RevokedKeys(12), 12) is None
+    assert revoke_all(requested(), 3, RevokedKeys(10, BitMap([10, 11])), 12) is None
+    assert revoke_all(requested(), 3, RevokedKeys(), 0) is None
 
 
-def test_only_registering_reaches_a_revoked_device_and_makes_it_anew() -> None:
+def test_registering_a_revoked_device_creates_a_new_one() -> None:
     device = Device(
         appkey=APP.appkey,
         token="t",
@@ -101,7 +101,7 @@ def test_only_registering_reaches_a_revoked_device_and_makes_it_anew() -> None:
         former_numbers=[2],
     )
     for known in (device, removed(device, record(numbers=[9]))):
-        assert decide(asked(add_tags=AddTags(tags=[2])), known, APP, FreeNumber(3, 12), is_revoked=True) is None
+        assert decide(requested(add_tags=AddTags(tags=[2])), known, APP, FreeNumber(3, 12), is_revoked=True) is None
         made = decide(register(APP, "t"), known, APP, FreeNumber(3, 12), is_revoked=True)
         assert made == Device(
             appkey=APP.appkey,
@@ -115,33 +115,33 @@ def test_only_registering_reaches_a_revoked_device_and_makes_it_anew() -> None:
         )
 
 
-async def revoke(registry: Running, app: App, token: str) -> None:
+async def revoke(registry: RunningRegistry, app: App, token: str) -> None:
     await registry.stub.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token=token, origin=ALICE))
     await registry.apps.refresh()
 
 
-async def revoke_every_key(registry: Running, app: App) -> None:
+async def revoke_every_key(registry: RunningRegistry, app: App) -> None:
     await registry.stub.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey, origin=ALICE))
     await registry.apps.refresh()
 
 
-async def known(registry: Running, app: App, token: str) -> Device:
+async def known(registry: RunningRegistry, app: App, token: str) -> Device:
     device = await registry.device(app.appkey, token)
     assert device is not None
     return device
 
 
-def is_refused(registry: Running, device: Device) -> bool:
+def is_refused(registry: RunningRegistry, device: Device) -> bool:
     return registry.apps.is_revoked(device.appkey, device.partition, device.number)
 
 
-async def until_none_is_left(registry: Running, app: App, tokens: Sequence[str]) -> None:
+async def until_all_are_removed(registry: RunningRegistry, app: App, tokens: Sequence[str]) -> None:
     async with asyncio.timeout(BOUND_S):
         while set(await registry.numbers(app.appkey, tokens)) != {-1}:
             await asyncio.sleep(0.01)
 
 
-async def test_a_revoked_device_is_removed_and_its_key_refused(registry: Running) -> None:
+async def test_a_revoked_device_is_removed_and_its_key_refused(registry: RunningRegistry) -> None:
     app = await registry.app()
     await registry.apply(register(app, "t"), register(app, "other"), set_alias(app, "t", "anna"))
     device, other = await known(registry, app, "t"), await known(registry, app, "other")
@@ -158,7 +158,7 @@ async def test_a_revoked_device_is_removed_and_its_key_refused(registry: Running
     assert (await registry.verify()).equal
 
 
-async def test_who_registers_again_gets_a_new_number_and_nothing_else_back(registry: Running) -> None:
+async def test_a_revoked_device_that_registers_again_starts_anew_under_a_new_number(registry: RunningRegistry) -> None:
     app = await registry.app(PLATFORM_IOS)
     again = command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS))
     await registry.apply(again, set_alias(app, "t", "anna"), command(app, "t", add_tags=AddTags(tags=[1])))
@@ -177,7 +177,7 @@ async def test_who_registers_again_gets_a_new_number_and_nothing_else_back(regis
     assert (await registry.verify()).equal
 
 
-async def test_a_revoked_token_is_not_one_that_apple_called_invalid(registry: Running) -> None:
+async def test_a_revoked_token_is_not_listed_as_rejected_by_apple(registry: RunningRegistry) -> None:
     app = await registry.app(PLATFORM_IOS)
     await registry.apply(command(app, "t", register=RegisterDevice(platform=PLATFORM_IOS)))
     await revoke(registry, app, "t")
@@ -185,7 +185,7 @@ async def test_a_revoked_token_is_not_one_that_apple_called_invalid(registry: Ru
     assert not answer.tokens
 
 
-async def test_the_key_of_a_removed_device_can_be_revoked_too(registry: Running) -> None:
+async def test_the_key_of_a_removed_device_can_be_revoked_too(registry: RunningRegistry) -> None:
     app = await registry.app()
     await registry.apply(register(app, "t"))
     device = await known(registry, app, "t")
@@ -196,7 +196,7 @@ async def test_the_key_of_a_removed_device_can_be_revoked_too(registry: Running)
     assert fact.device.removed_reason == "unregistered"
 
 
-async def test_what_does_not_exist_is_not_found(registry: Running) -> None:
+async def test_unknown_apps_and_devices_are_not_found(registry: RunningRegistry) -> None:
     app = await registry.app()
     with pytest.raises(NotFoundError, match="device"):
         await revoke(registry, app, "unknown")
@@ -206,8 +206,8 @@ async def test_what_does_not_exist_is_not_found(registry: Running) -> None:
         await revoke_every_key(registry, APP)
 
 
-async def test_all_keys_handed_out_so_far_and_no_later_ones(registry: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revoking, "BATCH", 3)
+async def test_revoking_all_keys_spares_later_ones(registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revocation_worker, "BATCH", 3)
     app, news = await registry.app(), await registry.app()
     tokens = [f"t{index}" for index in range(40)]
     await registry.apply(*(register(one, token) for token in tokens for one in (app, news)))
@@ -216,7 +216,7 @@ async def test_all_keys_handed_out_so_far_and_no_later_ones(registry: Running, m
     await revoke_every_key(registry, app)
     assert all(is_refused(registry, device) for device in before)
     assert not is_refused(registry, await known(registry, news, "t1"))
-    await until_none_is_left(registry, app, tokens)
+    await until_all_are_removed(registry, app, tokens)
     await registry.apply(*(register(app, token) for token in tokens))
     numbers = {(device.partition, device.number) for device in before}
     for token in tokens:
@@ -240,11 +240,11 @@ async def test_instances_write_their_own_partitions(start: Start, log: SqliteLog
         assert any(zero.apps.revoked(app.appkey, partition).others for partition in (1, 3))
         await revoke_every_key(zero, app)
         assert all(zero.apps.revoked(app.appkey, partition).below for partition in range(PARTITIONS))
-        await until_none_is_left(zero, app, tokens)
-        await until_none_is_left(one, app, tokens)
+        await until_all_are_removed(zero, app, tokens)
+        await until_all_are_removed(one, app, tokens)
 
 
-async def test_the_doors_records_are_whole_and_have_a_key_for_each_partition(registry: Running) -> None:
+async def test_published_records_are_complete_and_keyed_by_partition(registry: RunningRegistry) -> None:
     app = await registry.app()
     tokens = [f"t{index}" for index in range(6)]
     await registry.apply(*(register(app, token) for token in tokens))
@@ -260,11 +260,11 @@ async def test_the_doors_records_are_whole_and_have_a_key_for_each_partition(reg
 
 
 class PowerCutError(Exception):
-    """The process is gone."""
+    """The simulated end of the process."""
 
 
 class TornLog(SqliteLog):
-    """A log whose process dies when of what follows from a revocation only the first record is durable."""
+    """A log whose process dies when only the first record that follows from a revocation is durable."""
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         if not any(new_record.topic == DEVICES.name and b"/" not in new_record.key for new_record in new_records):
@@ -273,7 +273,7 @@ class TornLog(SqliteLog):
         raise PowerCutError
 
 
-async def test_a_crash_amid_a_revocation_is_made_good(
+async def test_an_interrupted_revocation_is_completed_at_the_next_start(
     start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock
 ) -> None:
     async with start() as registry:
@@ -284,7 +284,7 @@ async def test_a_crash_amid_a_revocation_is_made_good(
         await registry.write(command(app, "t", revoke_key=RevokeKey()))
     await log.close()
     torn = TornLog(Path(settings.data_dir) / "log.sqlite", TOPICS)
-    dying = Running(settings, torn, clock)
+    dying = RunningRegistry(settings, torn, clock)
     await dying.start()
     done, _ = await asyncio.wait(dying.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
     assert [type(task.exception()) for task in done] == [PowerCutError]
@@ -300,10 +300,10 @@ async def test_a_crash_amid_a_revocation_is_made_good(
     await reopened.close()
 
 
-async def test_a_restart_goes_on_removing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restart_continues_the_removals(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = [f"t{index}" for index in range(20)]
     with monkeypatch.context() as patched:
-        patched.setattr(revoking.RevocationWorker, "wake", lambda self: None)
+        patched.setattr(revocation_worker.RevocationWorker, "wake", lambda self: None)
         async with start() as registry:
             app = await registry.app()
             await registry.apply(*(register(app, token) for token in tokens))
@@ -312,6 +312,6 @@ async def test_a_restart_goes_on_removing(start: Start, monkeypatch: pytest.Monk
             await registry.apply(register(app, "t3"))
             assert not is_refused(registry, await known(registry, app, "t3"))
     async with start() as again:
-        await until_none_is_left(again, app, [token for token in tokens if token != "t3"])
+        await until_all_are_removed(again, app, [token for token in tokens if token != "t3"])
         assert await again.device(app.appkey, "t3") is not None
         assert (await again.verify()).equal

@@ -47,7 +47,7 @@ OTHER_APP = "1000000002"
 
 
 class ChosenLog(CrashingLog):
-    """A log whose process dies at the first append of a record that `when` picks: before it, or right after it."""
+    """A log whose process dies at the first append of a record for which `when` is true: before it, or right after."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
@@ -69,8 +69,8 @@ def _message(new_record: NewRecord) -> Any:
 
 
 @dataclass
-class House:
-    """A directory, a log and a clock; what runs on them comes and goes."""
+class Installation:
+    """A data directory, a log and a clock, on which the scheduling role can be started and stopped repeatedly."""
 
     directory: Path
     log: ChosenLog
@@ -81,7 +81,7 @@ class House:
 
     @contextlib.asynccontextmanager
     async def running(self, registries: int = 0, hidden: bool = False) -> AsyncIterator[None]:
-        """Scheduling, after so many registry instances; `hidden` ones do not answer until `show_registry`."""
+        """Run registry instances and then scheduling; `hidden` instances do not answer before `show_registry`."""
         server = LocalServer()
         registry_servers = [LocalServer() for _ in range(max(registries, 1))]
         channels = {"scheduling": [server.channel()], "registry": [one.channel() for one in registry_servers]}
@@ -106,8 +106,8 @@ class House:
         async with started([apps, *services]):
             yield
 
-    async def command(self, command: TaskCommand, settle: bool = True) -> bytes:
-        """Append as a door does and wait until it is decided; returns its event id."""
+    async def command(self, command: TaskCommand, wait: bool = True) -> bytes:
+        """Append the command as the edge does and wait until it is applied. Returns its event id."""
         key = command.task_key.encode()
         partition = partition_of(key, self.settings.partitions)
         command.meta.CopyFrom(
@@ -115,16 +115,16 @@ class House:
         )
         new_record = NewRecord(TASK_COMMANDS.name, partition, key, command.SerializeToString())
         (offset,) = await self.log.append([new_record])
-        if settle:
+        if wait:
             await self.peers.wait_applied([Position(topic=TASK_COMMANDS.name, partition=partition, offset=offset)])
         return command.meta.event_id
 
-    async def create(self, key: str, *pushes: SendPush, in_s: float = 60, settle: bool = True) -> None:
+    async def create(self, key: str, *pushes: SendPush, in_s: float = 60, wait: bool = True) -> None:
         create = CreateTask(pushes=pushes or [push(1)], due_ms=self.clock.now_ms() + int(in_s * 1000))
-        await self.command(TaskCommand(task_key=key, create=create), settle)
+        await self.command(TaskCommand(task_key=key, create=create), wait)
 
-    async def cancel(self, key: str, appkey: str = APP, settle: bool = True) -> bytes:
-        return await self.command(TaskCommand(task_key=key, cancel=CancelTask(appkeys=[appkey])), settle)
+    async def cancel(self, key: str, appkey: str = APP, wait: bool = True) -> bytes:
+        return await self.command(TaskCommand(task_key=key, cancel=CancelTask(appkeys=[appkey])), wait)
 
     @property
     def stub(self) -> Any:
@@ -141,7 +141,7 @@ class House:
         return [decode(record) for record in await self.records(Partition("push-commands", 0))]
 
     async def facts(self, kind: str) -> list[TaskFact]:
-        """The facts of that kind in `tasks`, partition by partition."""
+        """Return the facts of this kind in `tasks`, partition by partition."""
         partitions = [Partition("tasks", number) for number in range(self.settings.partitions)]
         facts = [decode(record) for partition in partitions for record in await self.records(partition)]
         return [fact for fact in facts if fact.WhichOneof("fact") == kind]
@@ -150,7 +150,7 @@ class House:
         return await records_of(self.log, partition)
 
     async def until_sent(self, count: int) -> None:
-        """Wait until that many tasks in all are known to be sent."""
+        """Wait until `count` TaskSent facts are in the log."""
         async with asyncio.timeout(10):
             reader = await self.log.open({Partition("tasks", n): 0 for n in range(self.settings.partitions)})
             while count > 0:
@@ -168,7 +168,7 @@ def push(msgid: int, appkey: str = APP, audience: Audience | None = None, id_cou
 
 @contextlib.asynccontextmanager
 async def started(services: Sequence[Any]) -> AsyncIterator[None]:
-    """Run services in order; at the end cancel them in reverse. A service may die of KilledError."""
+    """Start the services in order and cancel them in reverse order at the end. A service may end with KilledError."""
     tasks: list[asyncio.Task[None]] = []
     try:
         for service in services:
@@ -187,8 +187,8 @@ async def started(services: Sequence[Any]) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS)
-    yield House(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
+    yield Installation(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
     await log.close()

@@ -1,4 +1,4 @@
-"""Tokens and aliases become devices when the task is sent, by what two registry instances know then."""
+"""Tokens and aliases are resolved to devices when the task is sent, by two registry instances."""
 
 from typing import Any, NamedTuple
 
@@ -14,20 +14,20 @@ from services.domain.ids import event_id
 from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.runtime.log.port import NewRecord
 from services.runtime.log.topics import partition_of
-from tests.roles.scheduling.conftest import PARTITIONS, House, push
+from tests.roles.scheduling.conftest import PARTITIONS, Installation, push
 from tests.roles.scheduling.test_firing import assert_sent_once
 
 
-class Place(NamedTuple):
+class DeviceNumber(NamedTuple):
     partition: int
     number: int
 
 
-class Phones:
-    """The devices of one app, changed as the doors do it."""
+class AppDevices:
+    """The devices of one app, changed by commands as the gateway writes them."""
 
-    def __init__(self, house: House, appkey: str) -> None:
-        self._house = house
+    def __init__(self, installation: Installation, appkey: str) -> None:
+        self._installation = installation
         self.appkey = appkey
 
     async def register(self, *tokens: str, alias: str | None = None) -> None:
@@ -40,36 +40,38 @@ class Phones:
     async def remove(self, token: str) -> None:
         await self._command(token, remove=RemoveDevice(reason="unregistered"))
 
-    async def places(self, *tokens: str) -> list[Place]:
-        places = []
+    async def numbers(self, *tokens: str) -> list[DeviceNumber]:
+        found = []
         for token in tokens:
-            owner = self._house.peers.owner("registry", partition_of(device_key(self.appkey, token), PARTITIONS))
+            owner = self._installation.peers.owner("registry", partition_of(device_key(self.appkey, token), PARTITIONS))
             request = GetDevicesRequest(appkey=self.appkey, tokens=[token])
             (device,) = (await RegistryServiceStub(owner).GetDevices(request)).devices
-            places.append(Place(device.partition, device.number))
-        return places
+            found.append(DeviceNumber(device.partition, device.number))
+        return found
 
     def push(self, msgid: int, *, tokens: list[str] | None = None, aliases: Aliases | None = None) -> SendPush:
         audience = Audience(tokens=Tokens(tokens=tokens)) if tokens is not None else Audience(aliases=aliases)
         return push(msgid, self.appkey, audience, id_count=len(tokens) if tokens else 1)
 
-    async def _command(self, token: str, **what: Any) -> None:
+    async def _command(self, token: str, **command: Any) -> None:
         key = device_key(self.appkey, token)
         partition = partition_of(key, PARTITIONS)
-        meta = Meta(event_id=event_id(), time_ms=self._house.clock.now_ms(), writer="gateway")
-        command = DeviceCommand(meta=meta, appkey=self.appkey, token=token, **what)
-        new_record = NewRecord(DEVICE_COMMANDS.name, partition, key, command.SerializeToString())
-        (offset,) = await self._house.log.append([new_record])
-        await self._house.peers.wait_applied([Position(topic=DEVICE_COMMANDS.name, partition=partition, offset=offset)])
+        meta = Meta(event_id=event_id(), time_ms=self._installation.clock.now_ms(), writer="gateway")
+        device_command = DeviceCommand(meta=meta, appkey=self.appkey, token=token, **command)
+        new_record = NewRecord(DEVICE_COMMANDS.name, partition, key, device_command.SerializeToString())
+        (offset,) = await self._installation.log.append([new_record])
+        await self._installation.peers.wait_applied(
+            [Position(topic=DEVICE_COMMANDS.name, partition=partition, offset=offset)]
+        )
 
 
-async def new_app(house: House) -> Phones:
-    registry = RegistryServiceStub(house.peers.all("registry")[0])
+async def new_app(installation: Installation) -> AppDevices:
+    registry = RegistryServiceStub(installation.peers.all("registry")[0])
     answer = await registry.CreateApp(CreateAppRequest(platform=PLATFORM_ANDROID, name="A", package="org.example.a"))
-    return Phones(house, answer.app.appkey)
+    return AppDevices(installation, answer.app.appkey)
 
 
-def targets(command: PushCommand) -> list[tuple[Place, int]]:
+def targets(command: PushCommand) -> list[tuple[DeviceNumber, int]]:
     devices = command.send.audience.devices
     columns = (
         np.frombuffer(devices.partitions, "<u2"),
@@ -77,87 +79,89 @@ def targets(command: PushCommand) -> list[tuple[Place, int]]:
         np.frombuffer(devices.id_offsets, "<u4"),
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [(Place(partition, number), offset) for partition, number, offset in rows]
+    return [(DeviceNumber(partition, number), offset) for partition, number, offset in rows]
 
 
-async def test_each_token_has_its_own_id_and_unknown_ones_are_left_out(house: House) -> None:
+async def test_each_token_has_its_own_id_and_unknown_ones_are_left_out(installation: Installation) -> None:
     tokens = [f"token-{n}" for n in range(12)]
-    async with house.running(registries=2):
-        phones = await new_app(house)
-        await phones.register(*tokens)
-        await phones.remove("token-3")
+    async with installation.running(registries=2):
+        devices = await new_app(installation)
+        await devices.register(*tokens)
+        await devices.remove("token-3")
         wanted = ["nobody", *reversed(tokens), "token-5"]
-        await house.create("t", phones.push(100, tokens=wanted), in_s=0)
-        await house.until_sent(1)
+        await installation.create("t", devices.push(100, tokens=wanted), in_s=0)
+        await installation.until_sent(1)
 
-        (command,) = await house.sent_pushes()
+        (command,) = await installation.sent_pushes()
         known = [token for token in tokens if token != "token-3"]
-        places = dict(zip(known, await phones.places(*known), strict=True))
-        assert {place.partition % 2 for place in places.values()} == {0, 1}, "both instances were asked"
-        assert targets(command) == [(places[token], n) for n, token in enumerate(wanted) if token in places]
+        numbers = dict(zip(known, await devices.numbers(*known), strict=True))
+        assert {number.partition % 2 for number in numbers.values()} == {0, 1}, "both instances were called"
+        assert targets(command) == [(numbers[token], n) for n, token in enumerate(wanted) if token in numbers]
         assert (command.send.msgid, command.send.id_count) == (100, len(wanted))
 
 
-async def test_more_tokens_than_one_call_takes(house: House) -> None:
-    async with house.running(registries=1):
-        phones = await new_app(house)
-        await phones.register("first", "last")
+async def test_more_tokens_than_one_call_accepts(installation: Installation) -> None:
+    async with installation.running(registries=1):
+        devices = await new_app(installation)
+        await devices.register("first", "last")
         wanted = ["first", *(f"nobody-{n}" for n in range(2500)), "last"]
-        await house.create("t", phones.push(1, tokens=wanted), in_s=0)
-        await house.until_sent(1)
-        (command,) = await house.sent_pushes()
-        first, last = await phones.places("first", "last")
+        await installation.create("t", devices.push(1, tokens=wanted), in_s=0)
+        await installation.until_sent(1)
+        (command,) = await installation.sent_pushes()
+        first, last = await devices.numbers("first", "last")
         assert targets(command) == [(first, 0), (last, 2501)]
 
 
-async def test_an_alias_means_all_its_devices_or_the_one_active_last(house: House) -> None:
-    async with house.running(registries=2):
-        phones = await new_app(house)
+async def test_an_alias_resolves_to_all_its_devices_or_the_latest_active_one(installation: Installation) -> None:
+    async with installation.running(registries=2):
+        devices = await new_app(installation)
         for token, alias in (("a1", "ann"), ("a2", "ann"), ("b1", "bob")):
-            await phones.register(token, alias=alias)
-            house.clock.move(1)
+            await devices.register(token, alias=alias)
+            installation.clock.move(1)
         names = ["ann", "bob", "nobody", "ann"]
-        everyone = phones.push(1, aliases=Aliases(aliases=names, all_devices=True))
-        await house.create("all", everyone, phones.push(2, aliases=Aliases(aliases=names)), in_s=0)
-        await house.until_sent(1)
+        everyone = devices.push(1, aliases=Aliases(aliases=names, all_devices=True))
+        await installation.create("all", everyone, devices.push(2, aliases=Aliases(aliases=names)), in_s=0)
+        await installation.until_sent(1)
 
-        to_all, to_latest = await house.sent_pushes()
-        a1, a2, b1 = await phones.places("a1", "a2", "b1")
-        assert sorted(targets(to_all)) == sorted((place, 0) for place in (a1, a2, b1))
-        assert sorted(targets(to_latest)) == sorted((place, 0) for place in (a2, b1))
-
-
-async def test_targets_are_those_of_the_moment_of_sending(house: House) -> None:
-    async with house.running(registries=1):
-        phones = await new_app(house)
-        await phones.register("old", alias="ann")
-        await house.create("t", phones.push(1, aliases=Aliases(aliases=["ann"], all_devices=True)))
-        await phones.register("new", alias="ann")
-        await phones.remove("old")
-        house.clock.move(60)
-        await house.until_sent(1)
-        (command,) = await house.sent_pushes()
-        assert targets(command) == [(place, 0) for place in await phones.places("new")]
+        to_all, to_latest = await installation.sent_pushes()
+        a1, a2, b1 = await devices.numbers("a1", "a2", "b1")
+        assert sorted(targets(to_all)) == sorted((number, 0) for number in (a1, a2, b1))
+        assert sorted(targets(to_latest)) == sorted((number, 0) for number in (a2, b1))
 
 
-async def test_a_task_whose_targets_are_all_unknown_is_sent_to_nobody(house: House) -> None:
-    async with house.running(registries=1):
-        phones = await new_app(house)
-        await house.create("t", phones.push(1, tokens=["x"]), phones.push(2, aliases=Aliases(aliases=["y"])), in_s=0)
-        await house.until_sent(1)
-        assert [(one.send.msgid, targets(one)) for one in await house.sent_pushes()] == [(1, []), (2, [])]
-        assert await house.status("t", phones.appkey) == "SENT"
+async def test_targets_are_resolved_when_the_task_is_sent(installation: Installation) -> None:
+    async with installation.running(registries=1):
+        devices = await new_app(installation)
+        await devices.register("old", alias="ann")
+        await installation.create("t", devices.push(1, aliases=Aliases(aliases=["ann"], all_devices=True)))
+        await devices.register("new", alias="ann")
+        await devices.remove("old")
+        installation.clock.move(60)
+        await installation.until_sent(1)
+        (command,) = await installation.sent_pushes()
+        assert targets(command) == [(number, 0) for number in await devices.numbers("new")]
 
 
-async def test_a_task_waits_for_a_registry_that_does_not_answer_and_holds_up_no_other(house: House) -> None:
-    async with house.running(registries=2, hidden=True):
-        phones = Phones(house, "1000000001")
-        await house.create("needs it", phones.push(1, tokens=["x"]), in_s=0)
-        await house.create("does not", push(2), in_s=0)
-        await house.until_sent(1)
-        assert [command.send.msgid for command in await house.sent_pushes()] == [2]
+async def test_a_task_without_known_targets_is_sent_with_an_empty_audience(installation: Installation) -> None:
+    async with installation.running(registries=1):
+        devices = await new_app(installation)
+        await installation.create(
+            "t", devices.push(1, tokens=["x"]), devices.push(2, aliases=Aliases(aliases=["y"])), in_s=0
+        )
+        await installation.until_sent(1)
+        assert [(one.send.msgid, targets(one)) for one in await installation.sent_pushes()] == [(1, []), (2, [])]
+        assert await installation.status("t", devices.appkey) == "SENT"
 
-        house.show_registry()
-        house.clock.move(1)
-        await house.until_sent(2)
-        await assert_sent_once(house, "needs it", 1)
+
+async def test_an_unavailable_registry_delays_only_the_tasks_that_need_it(installation: Installation) -> None:
+    async with installation.running(registries=2, hidden=True):
+        devices = AppDevices(installation, "1000000001")
+        await installation.create("needs it", devices.push(1, tokens=["x"]), in_s=0)
+        await installation.create("does not", push(2), in_s=0)
+        await installation.until_sent(1)
+        assert [command.send.msgid for command in await installation.sent_pushes()] == [2]
+
+        installation.show_registry()
+        installation.clock.move(1)
+        await installation.until_sent(2)
+        await assert_sent_once(installation, "needs it", 1)

@@ -1,4 +1,4 @@
-"""Given facts, when a command, then facts."""
+"""Decisions about tasks: given facts, when a command, then facts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def cancel(appkey: str) -> TaskCommand:
     ],
     ids=[
         "create", "create again", "cancel", "cancel nothing", "cancel another app's", "cancel twice",
-        "cancel what fell due", "cancel what was sent", "a newer writer's command",
+        "cancel after falling due", "cancel after sending", "a newer writer's command",
     ],
 )  # fmt: skip
 def test_commands(tmp_path: Path, given: Sequence[TaskFact], when: TaskCommand, then: TaskFact | None) -> None:
@@ -62,7 +62,7 @@ def test_commands(tmp_path: Path, given: Sequence[TaskFact], when: TaskCommand, 
 
 
 @pytest.mark.parametrize("pushes", [[], [SendPush(msgid=1, appkey=APP)]], ids=["no push", "no audience"])
-def test_a_create_command_that_makes_no_task_is_an_error(pushes: list[SendPush]) -> None:
+def test_an_incomplete_create_command_is_an_error(pushes: list[SendPush]) -> None:
     with pytest.raises(ValueError, match=r"at least one push|has no audience"):
         decide(TaskCommand(task_key="t", create=CreateTask(pushes=pushes)), None)
 

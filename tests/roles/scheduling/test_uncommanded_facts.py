@@ -1,4 +1,4 @@
-"""Facts that the role decides by itself keep the order and the durability of those that follow from commands."""
+"""Facts without a command, written by `Follower.write`: their order among commands, and their durability."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from services.runtime.projection.decider import Fact
 from services.scheduling import decide
 from services.scheduling.projection import SchedulingProjection
 from testkit.faults.crashing_log import KilledError
-from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, House, started
+from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, Installation, started
 
 
 class SlowLog(ChosenLog):
-    """Holds appends to `tasks` back until it is opened."""
+    """Blocks appends to `tasks` until `opened` is set."""
 
     def __init__(self, log: ChosenLog) -> None:
         super().__init__(log)
@@ -31,11 +31,11 @@ class SlowLog(ChosenLog):
         return await super().append(new_records)
 
 
-async def test_a_note_whose_caller_went_away_is_still_concluded_before_the_next_command(house: House) -> None:
-    async with house.running():
-        await house.create("t")
-    slow = SlowLog(house.log)
-    state = SchedulingProjection(house.settings, house.settings.state_dir("scheduling"), slow)
+async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_command(installation: Installation) -> None:
+    async with installation.running():
+        await installation.create("t")
+    slow = SlowLog(installation.log)
+    state = SchedulingProjection(installation.settings, installation.settings.state_dir("scheduling"), slow)
     async with started([state]):
         partition = partition_of(b"t", PARTITIONS)
         fact = Fact(TASKS, partition, b"t", decide.fell_due("t", 5))
@@ -44,20 +44,20 @@ async def test_a_note_whose_caller_went_away_is_still_concluded_before_the_next_
         caller.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await caller
-        await house.cancel("t", settle=False)
+        await installation.cancel("t", wait=False)
         slow.opened.set()
         async with asyncio.timeout(5):
             await state.follower.applied.wait([(Partition(TASK_COMMANDS.name, partition), 1)])
 
-        assert [fact.task_key for fact in await house.facts("fell_due")] == ["t"]
-        assert await house.facts("cancelled") == []
+        assert [fact.task_key for fact in await installation.facts("fell_due")] == ["t"]
+        assert await installation.facts("cancelled") == []
 
 
-async def test_a_note_that_cannot_be_appended_leaves_the_state_as_it_was(house: House) -> None:
-    async with house.running():
-        await house.create("t")
-    house.log.when = lambda message: True
-    state = SchedulingProjection(house.settings, house.settings.state_dir("scheduling"), house.log)
+async def test_a_write_that_cannot_be_appended_leaves_the_state_unchanged(installation: Installation) -> None:
+    async with installation.running():
+        await installation.create("t")
+    installation.log.when = lambda message: True
+    state = SchedulingProjection(installation.settings, installation.settings.state_dir("scheduling"), installation.log)
     async with started([state]):
         before = await state.follower.query(state.digest)
         fact = Fact(TASKS, partition_of(b"t", PARTITIONS), b"t", decide.fell_due("t", 5))
