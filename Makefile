@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BUF_VERSION := 1.75.0
-PYTEST := $(BIN)/pytest -n 3 --dist loadscope
+PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: run install test test-long lint buf bench soak clean
 

@@ -15,6 +15,8 @@ from testkit.kafka.broker import KafkaBroker, kafka
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FREE_BYTES = 4 << 30
+_JOURNEY_S = 300
+"""The bound of a journey, which starts several processes, on a machine that is busy with other work."""
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 for _profile in ("quick", "full"):
@@ -32,6 +34,35 @@ def pytest_configure() -> None:
     """Put temporary folders in memory where there is room: the logs and stores of many small tests wait for fsync."""
     if _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free >= _LEAST_FREE_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_SHARED_MEMORY))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each worker whole groups, those that take longest first: an installation or a broker is started once."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if item.path.parent.name == "journeys" and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_JOURNEY_S))
+    items.sort(key=_order)
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the kind of installation that the test shares with others, else its module."""
+    callspec = getattr(item, "callspec", None)
+    installation = callspec.params.get("carillon") if callspec else None
+    if installation:
+        return str(installation)
+    if item.get_closest_marker("long"):
+        return item.nodeid
+    if "service" in getattr(item, "fixturenames", ()):
+        return "service"
+    shares_broker = item.get_closest_marker("kafka") and item.path.parent.name != "journeys"
+    return "kafka" if shares_broker else str(item.path)
+
+
+def _order(item: pytest.Item) -> tuple[bool, bool, str]:
+    is_journey = item.path.parent.name == "journeys"
+    return (not is_journey, "analytics" not in item.path.parts, _group(item))
 
 
 @pytest.fixture(autouse=True)

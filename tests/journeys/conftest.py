@@ -13,18 +13,6 @@ from testkit.kafka.broker import kafka
 KINDS = ["embedded", pytest.param("shards", marks=pytest.mark.kafka)]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each module's tests of one kind of installation after the other, so that each is started once."""
-    modules = {path: place for place, path in reversed(list(enumerate(item.path for item in items)))}
-    items.sort(key=lambda item: (modules[item.path], _kind(item)))
-
-
-def _kind(item: pytest.Item) -> str:
-    callspec = getattr(item, "callspec", None)
-    return str(callspec.params.get("carillon", "")) if callspec else ""
-
-
 @pytest.fixture(scope="session", params=KINDS)
 def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A running service, shared by the journeys; each makes apps of its own."""
