@@ -1,4 +1,4 @@
-"""Pushes of every kind while processes are killed, stopped and restarted: nothing is lost, nothing is shown twice."""
+"""The ledger test, for half a minute: pushes of every kind under faults; none is lost, none is shown twice."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.soak.run import Plan, Soak
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
-    _nothing_is_found(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
+    _assert_no_violations(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
 
 
 @pytest.mark.long
@@ -20,10 +20,10 @@ def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:
     with kafka(tmp_path / "kafka") as broker:
-        _nothing_is_found(Soak(Plan(seconds=15, devices=10, rate=10, seed=7), tmp_path, broker))
+        _assert_no_violations(Soak(Plan(seconds=15, devices=10, rate=10, seed=7), tmp_path, broker))
 
 
-def _nothing_is_found(soak: Soak) -> None:
+def _assert_no_violations(soak: Soak) -> None:
     verdict = asyncio.run(soak.run())
-    assert not verdict.findings, "\n".join([*map(str, verdict.findings), *verdict.timelines])
-    assert all(verdict.counts[name] for name in ("misfortunes", "accepted", "shown"))
+    assert not verdict.violations, "\n".join([*map(str, verdict.violations), *verdict.timelines])
+    assert all(verdict.counts[name] for name in ("faults", "accepted", "shown"))

@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: send, kill, stop and restart for minutes, then prove that nothing was lost or shown twice."""
+"""`python -m tests.soak`: the ledger test. Sends pushes while processes are killed, then checks every push."""
 
 import asyncio
 import json
@@ -26,21 +26,21 @@ _REFRESH_S = 0.5
 @click.option("--kafka", is_flag=True, help="A process a role on a real Kafka broker; default: `carillon up`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
-    "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data stay; default: nowhere."
+    "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data are kept; default: not at all."
 )
 def main(
     minutes: float, devices: int, rate: float, seed: int, kafka: bool, as_json: bool, directory: Path | None
 ) -> None:
-    """Exit code 1: there are findings."""
+    """Send pushes under faults, then check that none was lost or shown twice. Exit code 1: there are violations."""
     plan = Plan(minutes * 60, devices, rate, seed)
     with tempfile.TemporaryDirectory() as temporary:
         verdict = asyncio.run(_run(plan, directory or Path(temporary), kafka))
     if as_json:
-        found = [finding._asdict() for finding in verdict.findings]
-        click.echo(json.dumps({"findings": found, "timelines": verdict.timelines, **verdict.counts}))
+        found = [violation._asdict() for violation in verdict.violations]
+        click.echo(json.dumps({"violations": found, "timelines": verdict.timelines, **verdict.counts}))
     else:
         _show(verdict)
-    sys.exit(1 if verdict.findings else 0)
+    sys.exit(1 if verdict.violations else 0)
 
 
 async def _run(plan: Plan, directory: Path, kafka: bool) -> Verdict:
@@ -61,7 +61,7 @@ async def _run(plan: Plan, directory: Path, kafka: bool) -> Verdict:
 
 
 async def _progress(soak: Soak) -> None:
-    """One line on standard error, when a person looks."""
+    """Show one line of progress on standard error when that is a terminal."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -69,7 +69,7 @@ async def _progress(soak: Soak) -> None:
         while True:
             ledger = soak.ledger
             counted = ", ".join(f"{ledger.count(outcome)} {outcome.value}" for outcome in Outcome)
-            bar.update(task, description=f"{soak.step}: {counted}; {soak.chaos.done.total()} misfortunes")
+            bar.update(task, description=f"{soak.step}: {counted}; {soak.faults.done.total()} faults")
             await asyncio.sleep(_REFRESH_S)
 
 
@@ -80,11 +80,11 @@ def _show(verdict: Verdict) -> None:
         text = ", ".join(f"{key}: {count}" for key, count in value.items()) if isinstance(value, dict) else str(value)
         table.add_row(name, text)
     console.print(table)
-    for finding in verdict.findings:
-        console.print(f"[bold red]{finding.rule}[/] {finding.text} {list(finding.msgids)}", highlight=False)
+    for violation in verdict.violations:
+        console.print(f"[bold red]{violation.rule}[/] {violation.text} {list(violation.msgids)}", highlight=False)
     for timeline in verdict.timelines:
         console.print(timeline, highlight=False, markup=False)
-    console.print("[bold green]nothing found[/]" if not verdict.findings else f"{len(verdict.findings)} findings")
+    console.print("[bold green]no violations[/]" if not verdict.violations else f"{len(verdict.violations)} violations")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the event log says: pushes, their audiences, what became of them, and what devices are like."""
+"""The event log, folded: pushes, their audiences and outcomes, and the states of devices."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -21,15 +21,15 @@ READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
 
 
-class Place(NamedTuple):
-    """A device as the log names it."""
+class DeviceNumber(NamedTuple):
+    """The partition and number by which the log identifies a device."""
 
     partition: int
     number: int
 
 
 class Sent(NamedTuple):
-    """A push as its command has it, and the command's place."""
+    """The command of a push, its offset in the log and its time."""
 
     send: SendPush
     order: int
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
 
 class History:
-    """Read again and again, each time to where the log ends by then."""
+    """A fold of the log that `read` brings up to the current end of the log."""
 
     def __init__(self, log: Log, partitions: int) -> None:
         self.sent: dict[int, Sent] = {}
@@ -54,10 +54,10 @@ class History:
         self.started: dict[int, dict[int, BitMap]] = defaultdict(dict)
         self.started_ms: dict[int, int] = {}
         self.ended: dict[int, set[int]] = defaultdict(set)
-        self.outcomes: dict[str, dict[int, set[Place]]] = defaultdict(lambda: defaultdict(set))
-        self.devices: dict[tuple[str, Place], Device] = {}
+        self.outcomes: dict[str, dict[int, set[DeviceNumber]]] = defaultdict(lambda: defaultdict(set))
+        self.devices: dict[tuple[str, DeviceNumber], Device] = {}
         self.partitions = partitions
-        self.faults: list[str] = []
+        self.errors: list[str] = []
         self._log = log
         self._next = {
             Partition(topic.name, number): 0 for topic in READ for number in range(topic.partitions(partitions))
@@ -75,34 +75,34 @@ class History:
         for topic in READ:
             await self._read(topic)
 
-    def audience(self, msgid: int) -> set[tuple[int, Place]]:
-        """(message id, device) of everyone that the push is for; in a token list each entry has an id of its own."""
+    def audience(self, msgid: int) -> set[tuple[int, DeviceNumber]]:
+        """Return (message id, device) for the whole audience; in a token list each entry has its own message id."""
         sent = self.sent[msgid]
         if sent.is_listed:
             targets = listed_targets(sent.send)
             return {
-                (each, Place(partition, number))
+                (each, DeviceNumber(partition, number))
                 for partition, of_partition in targets.items()
                 for number, ids in of_partition.items()
                 for each in ids
             }
         bitmaps = self.started.get(msgid, {})
-        return {(msgid, Place(partition, number)) for partition, bitmap in bitmaps.items() for number in bitmap}
+        return {(msgid, DeviceNumber(partition, number)) for partition, bitmap in bitmaps.items() for number in bitmap}
 
     def is_started(self, msgid: int) -> bool:
-        """Everywhere it must: for a list where its devices are."""
+        """Return whether the push has started in all its partitions: for a list in those of its devices."""
         sent = self.sent[msgid]
         wanted = listed_targets(sent.send).keys() if sent.is_listed else range(self.partitions)
         return set(wanted) <= self.started.get(msgid, {}).keys()
 
-    def outcome(self, kind: str, msgid: int, place: Place) -> bool:
-        return place in self.outcomes[kind].get(msgid, ())
+    def outcome(self, kind: str, msgid: int, device_number: DeviceNumber) -> bool:
+        return device_number in self.outcomes[kind].get(msgid, ())
 
-    def is_settled(self, first: int, msgid: int, place: Place, is_ios: bool) -> bool:
-        """Whether nothing more will happen to this message, one of the push `first`, on this device."""
-        if place.partition in self.ended.get(first, ()):
+    def is_settled(self, first: int, msgid: int, device_number: DeviceNumber, is_ios: bool) -> bool:
+        """Return whether a message of the push `first` has its final outcome on this device."""
+        if device_number.partition in self.ended.get(first, ()):
             return True
-        return any(self.outcome(kind, msgid, place) for kind in (*SETTLED, *(["sent"] if is_ios else [])))
+        return any(self.outcome(kind, msgid, device_number) for kind in (*SETTLED, *(["sent"] if is_ios else [])))
 
     async def _read(self, topic: Topic) -> None:
         mine = [partition for partition in self._next if partition.topic == topic.name]
@@ -123,13 +123,13 @@ class History:
                 self._command(record, message)
             case DEVICES.name if message.HasField("device"):
                 device = message.device
-                self.devices[device.appkey, Place(device.partition, device.number)] = device
+                self.devices[device.appkey, DeviceNumber(device.partition, device.number)] = device
             case PUSHES.name:
                 self._push_fact(message)
             case DELIVERIES.name:
                 for outcomes in message.outcomes.apps:
-                    for kind, msgid, place in _rows(record.partition, outcomes):
-                        self.outcomes[kind][msgid].add(place)
+                    for kind, msgid, device_number in _rows(record.partition, outcomes):
+                        self.outcomes[kind][msgid].add(device_number)
 
     def _command(self, record: Record, command: PushCommand) -> None:
         if command.HasField("cancel"):
@@ -140,7 +140,7 @@ class History:
         if first is not sent:
             self.repeated_commands += 1
             if first.send != sent.send:
-                self.faults.append(f"two pushes have the message id {command.send.msgid}")
+                self.errors.append(f"two pushes have the message id {command.send.msgid}")
 
     def _push_fact(self, fact: PushFact) -> None:
         if not fact.HasField("started"):
@@ -150,12 +150,12 @@ class History:
         before = self.started[fact.msgid].setdefault(fact.partition, audience)
         self.started_ms[fact.msgid] = max(self.started_ms.get(fact.msgid, 0), fact.meta.time_ms)
         if before != audience:
-            self.faults.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")
+            self.errors.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")
 
 
-def _rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, Place]]:
+def _rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, DeviceNumber]]:
     msgids = numpy.frombuffer(outcomes.msgids, "<u8").tolist()
     numbers = numpy.frombuffer(outcomes.numbers, "<u4").tolist()
     for kind, msgid, number in zip(outcomes.kinds, msgids, numbers, strict=True):
         name = OutcomeKind.Name(OutcomeKind.ValueType(kind)).removeprefix("OUTCOME_KIND_").lower()
-        yield name, msgid, Place(partition, number)
+        yield name, msgid, DeviceNumber(partition, number)

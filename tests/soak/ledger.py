@@ -1,4 +1,4 @@
-"""What the clients did and saw: in memory for the checks, and a line each in a file for people."""
+"""The ledger: everything the clients did and saw, in memory for the checks and as lines of a file for people."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Outcome(Enum):
-    """What a request came to: result 0, a refusal, or nobody knows."""
+    """The outcome of a request: result 0, refused, or unknown because there was no answer."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -18,7 +18,7 @@ class Outcome(Enum):
 
 
 class State(NamedTuple):
-    """What a device is like, as far as pushes select by it."""
+    """The properties of a device that pushes select by."""
 
     token: str
     alias: str | None = None
@@ -28,7 +28,7 @@ class State(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A state that a device asked for at `asked_ms` and that every later request sees from `seen_ms` on."""
+    """A state that a device requested at `asked_ms`; requests from `seen_ms` on see it."""
 
     asked_ms: int
     seen_ms: int
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """When a device showed a message."""
+    """A message that a device showed, and when."""
 
     msgid: int
     content: str
@@ -44,17 +44,17 @@ class Shown(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One push as it came over the wire, a repeated one too; `connected_ms`: when that connection was begun."""
+    """A push frame received, repeated ones too; `connected_ms`: when its connection was begun."""
 
     msgid: int
     connection: int
     connected_ms: int
-    is_calm: bool
+    is_fault_free: bool
 
 
 @dataclass
 class Push:
-    """One request to send, and what became of it. `ids`: the first message id by appkey."""
+    """A push request and its outcome. `ids`: the first message id by appkey."""
 
     serial: int
     kind: str
@@ -78,13 +78,13 @@ class Push:
 
 
 class Ledger:
-    """`faults`: what a client noticed by itself and must never happen."""
+    """The requests and events of all clients. `errors`: what a client saw that must never happen."""
 
     def __init__(self, path: Path) -> None:
         self.pushes: list[Push] = []
-        self.faults: list[str] = []
-        self.is_calm = True
-        """Nothing is killed or stopped, and nothing was since everything was last seen to be well."""
+        self.errors: list[str] = []
+        self.is_fault_free = True
+        """No fault has been injected since nothing was pending any more."""
         self._file = path.open("w", encoding="utf-8")
 
     def write(self, what: str, **fields: Any) -> None:
@@ -99,7 +99,7 @@ class Ledger:
 
 
 def certain_state(history: list[Change], since_ms: int, until_ms: int) -> State | None:
-    """The state a device certainly had all that time. None: it changed meanwhile, or did not exist yet."""
+    """Return the state that a device certainly had all that time; None when it changed or did not exist yet."""
     for index, change in enumerate(history):
         later = history[index + 1].asked_ms if index + 1 < len(history) else until_ms + 1
         if change.seen_ms < since_ms and until_ms < later:

@@ -1,16 +1,16 @@
-"""Requests to send, of every kind that the doors take, and whom each is meant for."""
+"""Push requests of every kind that the HTTP interfaces accept, each with its expected audience."""
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from testkit.installation.app_server import AppCredentials
+from tests.soak.android_device import CHANNELS, STAGS, TAGS
 from tests.soak.ledger import Push, State
-from tests.soak.phones import CHANNELS, STAGS, TAGS
 
 LONG_S = 86_400
 SHORT_S = (1, 3)
-"""Shorter than the legacy doors take."""
+"""Seconds; shorter than the legacy interfaces accept."""
 
 _TIMED_S = (1, 6)
 _REFUSED = 0.05
@@ -19,9 +19,9 @@ Body = dict[str, Any]
 
 
 class Request(NamedTuple):
-    """What goes to a door: the base URL's name, the path, the body without a sign, and whose secrets sign it."""
+    """A request: the HTTP interface, the path, the body without a sign, and the apps whose secrets sign it."""
 
-    door: str
+    interface: str
     path: str
     body: Body
     apps: Sequence[AppCredentials]
@@ -29,7 +29,7 @@ class Request(NamedTuple):
 
 
 class PushVariant(NamedTuple):
-    """A kind of push: its target in the request, whom the client expects, and which apps it goes to."""
+    """A kind of push: its target in the request, the expected audience, and its apps."""
 
     kind: str
     target: Body
@@ -40,15 +40,15 @@ class PushVariant(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Whom pushes can name at the moment."""
+    """The tokens and aliases that pushes can name at the moment."""
 
     tokens: Sequence[str]
     aliases: Sequence[str]
     ios_tokens: Sequence[str]
 
 
-class Pushes:
-    """Makes one after the other; which, the seed decides."""
+class PushGenerator:
+    """Makes push requests, chosen by the seed."""
 
     def __init__(self, android: AppCredentials, ios: AppCredentials, random: Random) -> None:
         self._apps = {"android": (android,), "ios": (ios,), "both": (android, ios)}
@@ -61,7 +61,7 @@ class Pushes:
         return make(targets)
 
     def broadcast(self) -> Request:
-        """To everyone on Android, for a day, as fast as can be."""
+        """Return a broadcast to all Android devices that lives for a day, without a rate limit."""
         self._serial += 1
         variant = PushVariant("v2 broadcast", {"userScope": 1}, _everyone)
         return self._v2_request(variant, {"period": LONG_S}, is_notif=1)
@@ -84,7 +84,7 @@ class Pushes:
         return Request("v2", "/v2/push", body, self._apps[variant.apps], push)
 
     def _android(self, targets: Targets) -> Request:
-        variant = _android_draft(self._random, targets)
+        variant = _android_variant(self._random, targets)
         period_s, qps = self._legacy_period_s(), self._random.choice((0, 0, 0, 50))
         is_broadcast = variant.kind == "android broadcast"
         push = self._push(variant, period_s, qps if is_broadcast else 0)
@@ -99,7 +99,7 @@ class Pushes:
         return Request("android", "/push", body, self._apps["android"], push)
 
     def _ios(self, targets: Targets) -> Request:
-        variant = _ios_draft(self._random, targets)
+        variant = _ios_variant(self._random, targets)
         push = self._push(variant, self._legacy_period_s(), 0)
         transparent = {"transparent": self._random.randint(0, 1)} if variant.kind == "ios broadcast" else {}
         message = self._random.choice((push.content, {"title": "Soak", "body": push.content}))
@@ -204,7 +204,7 @@ def _v2_named(random: Random, targets: Targets) -> PushVariant:
     )
 
 
-def _android_draft(random: Random, targets: Targets) -> PushVariant:
+def _android_variant(random: Random, targets: Targets) -> PushVariant:
     one, two = random.sample(list(TAGS), 2)
     channel, alias = random.choice(CHANNELS), random.choice(targets.aliases)
     token, listed = random.choice(targets.tokens), _listed(random, targets.tokens)
@@ -231,7 +231,7 @@ def _android_draft(random: Random, targets: Targets) -> PushVariant:
     )
 
 
-def _ios_draft(random: Random, targets: Targets) -> PushVariant:
+def _ios_variant(random: Random, targets: Targets) -> PushVariant:
     token, listed = random.choice(targets.ios_tokens), _listed(random, targets.ios_tokens)
     return random.choice(
         (
@@ -243,7 +243,7 @@ def _ios_draft(random: Random, targets: Targets) -> PushVariant:
 
 
 def _listed(random: Random, tokens: Sequence[str]) -> list[str]:
-    """Some of the tokens, and now and then one that nobody has, or one twice."""
+    """Return some of the tokens, at times with an unknown one or one twice."""
     some = random.sample(list(tokens), min(len(tokens), random.randint(1, 4)))
     if random.random() < 0.2:
         some.append("f" * 32)
@@ -253,7 +253,7 @@ def _listed(random: Random, tokens: Sequence[str]) -> list[str]:
 
 
 def ids_in(answer: Mapping[str, Any], push: Push) -> dict[str, int]:
-    """The first message id by appkey; an app whose part was refused has none."""
+    """Return the first message id by appkey; an app whose part was refused has none."""
     if "android" in answer and "ios" in answer and len(push.appkeys) == 2:
         parts = zip(push.appkeys, (answer["android"], answer["ios"]), strict=True)
         return {appkey: part["id"] for appkey, part in parts if part["result"] == 0}

@@ -1,4 +1,4 @@
-"""One run: load and misfortunes for a while, then quiet, then every check."""
+"""One run of the ledger test: load with faults, then settling, then all checks."""
 
 import asyncio
 import time
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import KafkaBroker
-from tests.soak.apple import ApplePhones
-from tests.soak.chaos import Chaos
-from tests.soak.checks import Case, Client, Finding, findings
-from tests.soak.counts import received_findings, statistics_findings, store_findings
-from tests.soak.fleet import Fleet
+from tests.soak.analytics_checks import received_violations, statistics_violations, store_violations
+from tests.soak.android_device import STAGS
+from tests.soak.android_devices import AndroidDevices
+from tests.soak.checks import Client, Observations, Violation, violations
+from tests.soak.faults import FaultInjector
 from tests.soak.history import History
+from tests.soak.ios_devices import IosDevices
 from tests.soak.ledger import Ledger, Outcome
-from tests.soak.phones import STAGS
-from tests.soak.pushes import Pushes
-from tests.soak.quiet import QUIET_S, Quiet, verified
+from tests.soak.pushes import PushGenerator
 from tests.soak.senders import Senders
+from tests.soak.settled_checks import SETTLE_S, SettledChecks, verified
 
 _CALM_S = 3.0
 _IOS_DEVICES = 4
@@ -35,7 +35,7 @@ _AUDITED = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """Seconds of load, devices, requests a second; one seed makes the same choices."""
+    """The size of a run: seconds of load, devices, requests a second; the seed fixes the random choices."""
 
     seconds: float
     devices: int
@@ -44,9 +44,9 @@ class Plan:
 
 
 class Verdict(NamedTuple):
-    """What a run came to. `counts` are for people; `timelines` explain the messages of the findings."""
+    """The result of a run. `counts` are for people; `timelines` explain the messages of the violations."""
 
-    findings: Sequence[Finding]
+    violations: Sequence[Violation]
     timelines: Sequence[str]
     counts: dict[str, Any]
 
@@ -62,52 +62,57 @@ class Soak:
         self.times: dict[str, float] = {}
         self._directory = directory
         self._installation = Installation(directory / "data", broker.bootstrap if broker else None)
-        self.chaos = Chaos(self._installation, broker, self.ledger, Random(f"{plan.seed}/chaos"))
+        self.faults = FaultInjector(self._installation, broker, self.ledger, Random(f"{plan.seed}/faults"))
 
     async def run(self) -> Verdict:
-        """Raises nothing for what it finds; whatever it started has ended when it returns."""
+        """Run and return the verdict; violations raise nothing. All processes have ended on return."""
         try:
-            async with self._apple() as apple, self._clients(apple) as (fleet, senders, pushes):
-                await self._load(fleet, senders, apple)
-                clients = {**fleet.clients(), **_iphones(apple)}
+            async with self._apple() as apple, self._clients(apple) as (android_devices, senders, pushes):
+                await self._load(android_devices, senders, apple)
+                clients = {**android_devices.clients(), **_iphones(apple)}
                 async with self._history() as history:
-                    case = Case(self.ledger, history, clients)
-                    found = await self._checked(case, fleet, senders, pushes, apple)
+                    observed = Observations(self.ledger, history, clients)
+                    found = await self._checked(observed, android_devices, senders, pushes, apple)
                     timelines = await asyncio.to_thread(self._timelines, found)
-                    await fleet.close()
-                    found += await self._stopped(case)
-                    return Verdict(found, timelines, self._counts(case, apple))
+                    await android_devices.close()
+                    found += await self._stopped(observed)
+                    return Verdict(found, timelines, self._counts(observed, apple))
         finally:
             self.ledger.close()
             await asyncio.to_thread(self._installation.close)
 
     async def _checked(
-        self, case: Case, fleet: Fleet, senders: Senders, pushes: Pushes, apple: ApplePhones
-    ) -> list[Finding]:
-        quiet = Quiet(case, fleet, senders, pushes, self._installation)
+        self,
+        observed: Observations,
+        android_devices: AndroidDevices,
+        senders: Senders,
+        pushes: PushGenerator,
+        apple: IosDevices,
+    ) -> list[Violation]:
+        checks = SettledChecks(observed, android_devices, senders, pushes, self._installation)
         self._at("settling")
-        found = await quiet.settle()
+        found = await checks.settle()
         self._at("reconnecting")
-        found += await quiet.reconnect()
+        found += await checks.reconnect()
         self._at("replaying")
-        found += await quiet.replay(apple)
+        found += await checks.replay(apple)
         self._at("comparing")
-        found += [*findings(case), *received_findings(case), *await quiet.compare()]
+        found += [*violations(observed), *received_violations(observed), *await checks.compare()]
         for app in self._apps:
             body = {"appkey": app.appkey, "type": 1, "param": {"msgid": -1}}
             answer = await senders.call("v2", "POST", "/v2/statistics", body, app.secret_key)
-            found += statistics_findings(case, app.appkey, answer["data"])
+            found += statistics_violations(observed, app.appkey, answer["data"])
         return found
 
     # --- load
 
     @asynccontextmanager
-    async def _apple(self) -> AsyncIterator[ApplePhones]:
-        """Apple's service lives here, so that it is there whatever is killed."""
-        apple = ApplePhones(self.ledger)
+    async def _apple(self) -> AsyncIterator[IosDevices]:
+        """Run the APNs simulator in this process, so that it outlives the faults."""
+        apple = IosDevices(self.ledger)
         serving = asyncio.create_task(apple.run(ready := asyncio.Event()))
         await ready.wait()
-        authority = self._directory / "apple.pem"
+        authority = self._directory / "apns.pem"
         authority.write_text(apple.authority)
         self._installation.env |= {
             "CARILLON_APNS_URL": apple.url,
@@ -121,8 +126,8 @@ class Soak:
             await asyncio.wait([serving])
 
     @asynccontextmanager
-    async def _clients(self, apple: ApplePhones) -> AsyncIterator[tuple[Fleet, Senders, Pushes]]:
-        """Starts the service, and registers the devices."""
+    async def _clients(self, apple: IosDevices) -> AsyncIterator[tuple[AndroidDevices, Senders, PushGenerator]]:
+        """Start the service and register the devices."""
         self._at("starting")
         await asyncio.to_thread(self._installation.start)
         android, ios = [
@@ -130,19 +135,19 @@ class Soak:
         ]
         await asyncio.to_thread(self._installation.give_key, ios)
         self._apps: tuple[AppCredentials, AppCredentials] = (android, ios)
-        pushes = Pushes(android, ios, Random(f"{self.plan.seed}/pushes"))
+        pushes = PushGenerator(android, ios, Random(f"{self.plan.seed}/pushes"))
         senders = Senders(self._installation, pushes, self.ledger, Random(f"{self.plan.seed}/senders"))
-        fleet = Fleet(self._installation.gateway_url, android.appkey, self.ledger, self.plan.seed)
+        android_devices = AndroidDevices(self._installation.gateway_url, android.appkey, self.ledger, self.plan.seed)
         try:
             await self._register_ios(apple, ios)
-            async with asyncio.timeout(QUIET_S):
-                await fleet.begin(self.plan.devices)
-            yield fleet, senders, pushes
+            async with asyncio.timeout(SETTLE_S):
+                await android_devices.begin(self.plan.devices)
+            yield android_devices, senders, pushes
         finally:
-            await fleet.close()
+            await android_devices.close()
             await senders.close()
 
-    async def _register_ios(self, apple: ApplePhones, app: AppCredentials) -> None:
+    async def _register_ios(self, apple: IosDevices, app: AppCredentials) -> None:
         apple.appkey = app.appkey
         server = AppServer(self._installation.v2_url)
         for index in range(_IOS_DEVICES):
@@ -150,36 +155,36 @@ class Soak:
         await apple.register(server, _DEAD, frozenset())
         await server.close()
 
-    async def _load(self, fleet: Fleet, senders: Senders, apple: ApplePhones) -> None:
+    async def _load(self, android_devices: AndroidDevices, senders: Senders, apple: IosDevices) -> None:
         self._at("calm")
         sending = asyncio.create_task(
-            senders.send_on_and_on(self.plan.rate, partial(fleet.targets, list(apple.histories)))
+            senders.send_continuously(self.plan.rate, partial(android_devices.targets, list(apple.histories)))
         )
         await asyncio.sleep(_CALM_S)
-        self._at("chaos")
-        anew = asyncio.create_task(fleet.register_anew())
-        await self.chaos.rage(self.plan.seconds - _CALM_S)
+        self._at("faults")
+        anew = asyncio.create_task(android_devices.reinstall())
+        await self.faults.inject(self.plan.seconds - _CALM_S)
         self._at("finishing")
         for task in (sending, anew):
             task.cancel()
         await asyncio.wait([sending, anew])
-        async with asyncio.timeout(QUIET_S):
-            await fleet.leave()
+        async with asyncio.timeout(SETTLE_S):
+            await android_devices.leave()
             await senders.finish()
 
-    def _timelines(self, found: Sequence[Finding]) -> list[str]:
-        msgids = dict.fromkeys(msgid for finding in found for msgid in finding.msgids)
+    def _timelines(self, found: Sequence[Violation]) -> list[str]:
+        msgids = dict.fromkeys(msgid for violation in found for msgid in violation.msgids)
         return [
             self._installation.carillon("audit", "push", str(msgid), check=False) for msgid in list(msgids)[:_AUDITED]
         ]
 
-    async def _stopped(self, case: Case) -> list[Finding]:
-        """The analytics store belongs to one process, so it is looked into last."""
+    async def _stopped(self, observed: Observations) -> list[Violation]:
+        """Stop the service and check the analytics store, which one process at a time can open."""
         self._at("analytics")
         await asyncio.to_thread(self._installation.stop)
-        await case.history.read()
+        await observed.history.read()
         found = await asyncio.to_thread(verified, self._installation, "analytics")
-        return found + await store_findings(case, self._installation.env)
+        return found + await store_violations(observed, self._installation.env)
 
     @asynccontextmanager
     async def _history(self) -> AsyncIterator[History]:
@@ -189,23 +194,23 @@ class Soak:
         finally:
             await history.close()
 
-    def _counts(self, case: Case, apple: ApplePhones) -> dict[str, Any]:
+    def _counts(self, observed: Observations, apple: IosDevices) -> dict[str, Any]:
         self._at("done")
-        clients = case.clients.values()
+        clients = observed.clients.values()
         kinds = Counter(push.kind for push in self.ledger.pushes)
         return {
             "requests": len(self.ledger.pushes),
             **{outcome.value: self.ledger.count(outcome) for outcome in Outcome},
             "cancelled": sum(push.cancel is Outcome.ACCEPTED for push in self.ledger.pushes),
             "kinds": len(kinds),
-            "pushes in the log": len(case.history.sent),
-            "commands repeated in the log": case.history.repeated_commands,
+            "pushes in the log": len(observed.history.sent),
+            "commands repeated in the log": observed.history.repeated_commands,
             "devices": len(clients),
-            "devices that never heard of it": len(case.history.devices) - len(clients) - 1,
+            "devices without a received registration": len(observed.history.devices) - len(clients) - 1,
             "shown": sum(len(client.shown) for client in clients),
             "frames": sum(len(client.frames) for client in clients) + apple.frames.total(),
-            "misfortunes": dict(self.chaos.done),
-            "ended by themselves": dict(self.chaos.ended),
+            "faults": dict(self.faults.done),
+            "ended by themselves": dict(self.faults.ended),
             "seconds": self._lasted(),
         }
 
@@ -218,7 +223,7 @@ class Soak:
         return {one: round(self.times[two] - self.times[one], 1) for one, two in pairwise(steps)}
 
 
-def _iphones(apple: ApplePhones) -> dict[tuple[str, str], Client]:
+def _iphones(apple: IosDevices) -> dict[tuple[str, str], Client]:
     return {
         (apple.appkey, token): Client(f"iOS {token[:4]}", history, apple.shown[token])
         for token, history in apple.histories.items()

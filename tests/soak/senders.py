@@ -1,4 +1,4 @@
-"""App servers: they sign and send, ask again where they may, and write down what they were told."""
+"""App servers: they sign and send push requests, retry where that is allowed, and record the answers."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,10 +10,10 @@ import httpx
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import Installation
 from tests.soak.ledger import Ledger, Outcome, Push, now_ms
-from tests.soak.pushes import Pushes, Request, Targets, ids_in
+from tests.soak.pushes import PushGenerator, Request, Targets, ids_in
 
 _IN_FLIGHT = 24
-_AGAIN_S = 0.3
+_RETRY_S = 0.3
 _WITH_KEY = 0.75
 _CANCELLED = 0.25
 _TWICE = 0.1
@@ -22,10 +22,10 @@ Answer = Mapping[str, Any]
 
 
 class Senders:
-    """Sends at a rate until told to stop; every request has a definite outcome, or counts as unknown."""
+    """Sends requests at a rate; each gets a definite outcome, or counts as unknown."""
 
-    def __init__(self, installation: Installation, pushes: Pushes, ledger: Ledger, random: Random) -> None:
-        self._doors = {
+    def __init__(self, installation: Installation, pushes: PushGenerator, ledger: Ledger, random: Random) -> None:
+        self._interfaces = {
             "v2": AppServer(installation.v2_url),
             "android": AppServer(installation.android_url),
             "ios": AppServer(installation.ios_url),
@@ -36,31 +36,31 @@ class Senders:
         self._in_flight: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def send_on_and_on(self, rate: float, targets: Callable[[], Targets]) -> None:
-        """`targets` says whom pushes can name by now. Cancel to stop; `finish` waits for what is under way then."""
+    async def send_continuously(self, rate: float, targets: Callable[[], Targets]) -> None:
+        """Send until cancelled, to `targets()`; `finish` waits for the requests in flight."""
         while True:
             await self._slots.acquire()
             self._start(self._pushes.next(targets()))
             await asyncio.sleep(self._random.expovariate(rate))
 
     async def finish(self) -> None:
-        """Return once every request has its outcome; nothing is killed any more."""
+        """Return once every request has its outcome; no faults may be injected meanwhile."""
         while self._in_flight:
             await asyncio.wait(self._in_flight)
 
     async def close(self) -> None:
         for task in self._in_flight:
             task.cancel()
-        for door in self._doors.values():
-            await door.close()
+        for interface in self._interfaces.values():
+            await interface.close()
 
     async def send(self, request: Request) -> Push:
-        """Send one push under a key, and do not give up."""
+        """Send a push with an idempotency key, and retry until it is answered."""
         await self._send(request, f"soak-{request.push.serial}")
         return request.push
 
-    async def call(self, door: str, method: str, path: str, body: Mapping[str, Any], *secrets: str) -> Answer:
-        return await self._doors[door].call(method, path, body, *secrets)
+    async def call(self, interface: str, method: str, path: str, body: Mapping[str, Any], *secrets: str) -> Answer:
+        return await self._interfaces[interface].call(method, path, body, *secrets)
 
     def _start(self, request: Request) -> None:
         task = asyncio.create_task(self._one(request))
@@ -71,7 +71,7 @@ class Senders:
         self._in_flight.discard(task)
         self._slots.release()
         if not task.cancelled() and (error := task.exception()):
-            self._ledger.faults.append(f"a request failed: {error!r}")
+            self._ledger.errors.append(f"a request failed: {error!r}")
 
     async def _one(self, request: Request) -> None:
         key = f"soak-{request.push.serial}" if self._random.random() < _WITH_KEY else None
@@ -81,7 +81,7 @@ class Senders:
         if key is not None and twice and first is not None and first["result"] == 0:
             again = await self._ask("POST", request, request.body, key)
             if again is not None and again["result"] in (0, 400, 401) and again != first:
-                self._ledger.faults.append(f"{key} was answered {first}, then {again}")
+                self._ledger.errors.append(f"{key} was answered {first}, then {again}")
         if cancels and request.push.outcome is Outcome.ACCEPTED:
             await asyncio.sleep(wait_s)
             await self._cancel(request)
@@ -93,7 +93,7 @@ class Senders:
         self._ledger.write("sent", serial=push.serial, kind=push.kind, key=key, body=request.body)
         answer = await self._ask("POST", request, request.body, key)
         while key is not None and _outcome(answer) is Outcome.UNKNOWN:
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
             answer = await self._ask("POST", request, request.body, key)
         self._ledger.write("answered", serial=push.serial, answer=answer)
         push.outcome = _outcome(answer)
@@ -103,7 +103,7 @@ class Senders:
         return answer
 
     async def _cancel(self, request: Request) -> None:
-        """A broadcast, by its id; a timed push, by its task. A cancel that is asked for again answers the same."""
+        """Cancel a broadcast by its id, a timed push by its task; a repeated cancel gets the same answer."""
         push = request.push
         if push.is_timed:
             appkeys = request.body["sendTo"]["appkey"]
@@ -111,7 +111,7 @@ class Senders:
             asked = request._replace(path="/v2/timed", body=body)
         elif push.may_be_cancelled:
             body = {"appkey": push.appkeys[0], "msgid": push.ids[push.appkeys[0]]}
-            asked = request._replace(door="android", path="/push", body=body)
+            asked = request._replace(interface="android", path="/push", body=body)
         else:
             return
         push.cancel = Outcome.UNKNOWN
@@ -119,7 +119,7 @@ class Senders:
         asked_again = False
         while _outcome(answer) is Outcome.UNKNOWN:
             asked_again = True
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
             answer = await self._ask("DELETE", asked, body, None)
         push.cancel, push.cancelled_ms = _outcome(answer), now_ms()
         if push.is_timed and asked_again and push.cancel is Outcome.REFUSED:
@@ -127,18 +127,18 @@ class Senders:
         self._ledger.write("cancelled", serial=push.serial, answer=answer)
 
     async def _ask(self, method: str, request: Request, body: Mapping[str, Any], key: str | None) -> Answer | None:
-        """The answer; None when there was none."""
+        """Return the answer; None when there was none."""
         secrets = [app.secret_key for app in request.apps]
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
-            return await self._doors[request.door].call(method, request.path, body, *secrets, headers=headers)
+            return await self._interfaces[request.interface].call(method, request.path, body, *secrets, headers=headers)
         except httpx.TransportError as error:
             self._ledger.write("no answer", serial=request.push.serial, error=repr(error))
             return None
 
 
 def _outcome(answer: Answer | None) -> Outcome:
-    """A refusal says what is wrong with the request; everything else may have gone out."""
+    """Classify an answer; a push is refused only with 400 or 401, otherwise it may have been sent."""
     if answer is None or answer["result"] not in (0, 400, 401):
         return Outcome.UNKNOWN
     return Outcome.ACCEPTED if answer["result"] == 0 else Outcome.REFUSED

@@ -1,4 +1,4 @@
-"""iOS devices, behind a stand-in for Apple's service that lives with the clients."""
+"""The iOS devices of a run, behind an APNs simulator in the process of the clients."""
 
 import asyncio
 from collections import Counter
@@ -12,12 +12,12 @@ from services.apns_simulator.requests import Request
 from services.apns_simulator.server import ApnsSimulator
 from services.runtime.process.clock import SystemClock
 from testkit.installation.app_server import AppServer
+from tests.soak.android_device import RETRY_S, SERVER_ERROR
 from tests.soak.ledger import Change, Ledger, Shown, State, now_ms
-from tests.soak.phones import AGAIN_S, OWN_TROUBLE
 
 
-class ApplePhones(ApnsSimulator):
-    """Every iOS device of the run: tokens of one app, and what Apple's service was given for each."""
+class IosDevices(ApnsSimulator):
+    """An APNs simulator that records the pushes to each token of one app."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(SystemClock())
@@ -36,27 +36,27 @@ class ApplePhones(ApnsSimulator):
             self.frames[received.token, msgid] += 1
             shown = Shown(msgid, _text(msgspec.json.decode(received.payload)), now_ms())
             self.shown[received.token].setdefault(msgid, shown)
-            self._ledger.write("given to Apple", token=received.token, msgid=msgid)
+            self._ledger.write("sent to APNs", token=received.token, msgid=msgid)
         return answer
 
     async def register(self, server: AppServer, token: str, stags: frozenset[str]) -> None:
-        """Over HTTP, asked again until it is answered."""
+        """Register a token over HTTP, and repeat the request until it is answered."""
         self.shown[token] = {}
         asked_ms = now_ms()
-        welcome = await _insist(server, {"type": "hello", "appkey": self.appkey, "token": token})
+        welcome = await _request_until_answered(server, {"type": "hello", "appkey": self.appkey, "token": token})
         if stags:
             who = {"appkey": self.appkey, "token": token, "key": welcome["key"]}
-            await _insist(server, {"type": "add_stags", "stags": sorted(stags), **who})
+            await _request_until_answered(server, {"type": "add_stags", "stags": sorted(stags), **who})
         self.histories[token] = [Change(asked_ms, now_ms(), State(token, stags=stags))]
 
 
-async def _insist(server: AppServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _request_until_answered(server: AppServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:
     while True:
         answer = await server.device_request(frame)
         if answer["type"] != "error":
             return answer
-        assert answer["code"] >= OWN_TROUBLE, answer
-        await asyncio.sleep(AGAIN_S)
+        assert answer["code"] >= SERVER_ERROR, answer
+        await asyncio.sleep(RETRY_S)
 
 
 def _text(payload: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Android devices that come and go, over the real gateway."""
+"""An Android device that connects, changes and disconnects at random, over the real gateway."""
 
 import asyncio
 import contextlib
@@ -15,32 +15,32 @@ TAGS = range(1, 6)
 STAGS = ("news", "sport", "weather")
 CHANNELS = ("store", "web")
 SHARING = 5
-"""Devices that may take the same aliases: fewer than an alias can have, so none is pushed out."""
+"""Devices that share aliases: fewer than an alias can have, so none is displaced."""
 
 _ANSWER_S = 5.0
 _CONNECT_S = 5.0
-AGAIN_S = 0.2
-OWN_TROUBLE = 500
-"""Codes from here on are the service's trouble: the request may be repeated."""
+RETRY_S = 0.2
+SERVER_ERROR = 500
+"""Error codes from here on are faults of the service: the request may be repeated."""
 
 
 class _Wire(Device):
-    """Tells its phone of every connection and every frame, of repeated ones too."""
+    """The SDK's device; reports every connection and every push frame, repeated ones too."""
 
-    phone: "Phone"
+    device: "AndroidDevice"
 
     async def _run_connection(self, connection: GatewayConnection) -> Wire:
-        self.phone.connecting()
+        self.device.connecting()
         return await super()._run_connection(connection)
 
     def _dispatch(self, connection: GatewayConnection, frame: Wire) -> None:
         if frame["type"] == "push":
-            self.phone.came(frame["msgid"])
+            self.device.received(frame["msgid"])
         super()._dispatch(connection, frame)
 
 
-class Phone:
-    """One device with a life: it knows what it is like, and what it showed."""
+class AndroidDevice:
+    """One device, with the history of its state and the messages it has shown."""
 
     def __init__(self, index: int, url: str, appkey: str, ledger: Ledger, random: Random) -> None:
         self.index = index
@@ -65,13 +65,13 @@ class Phone:
 
     @property
     def aliases(self) -> list[str]:
-        """Those that it takes. Every fourth device has one for itself and keeps it."""
+        """The aliases that the device uses. Every fourth device has one of its own and keeps it."""
         if self.index % 4 == 0:
             return [f"own-{self.index}"]
         return [f"shared-{self.index // SHARING}-{letter}" for letter in "ab"]
 
     async def live(self) -> None:
-        """Do this and that, and disconnect once told to leave."""
+        """Connect, act at random, and disconnect once `is_leaving` is set."""
         await self.connect()
         await self.change(alias=self.aliases[0], channel=CHANNELS[self.index % 2])
         await self.change(tags=frozenset(self._some(TAGS)), stags=frozenset(self._some(STAGS)))
@@ -81,18 +81,18 @@ class Phone:
         await self.disconnect()
 
     async def connect(self) -> None:
-        """Connect, and again until it is welcomed."""
+        """Connect, and retry until the gateway has sent its welcome."""
         asked_ms = now_ms()
         while True:
             await self.disconnect()
             self._wire = _Wire(
                 self._url, self._appkey, storage=self._storage, on_push=self._show, random=self._random.random
             )
-            self._wire.phone = self
+            self._wire.device = self
             try:
                 await self._wire.connect(_CONNECT_S)
             except DeviceEndedError as ended:
-                self._ledger.faults.append(f"device {self.index} was sent away: {ended.reason}")
+                self._ledger.errors.append(f"device {self.index} was disconnected for good: {ended.reason}")
                 raise
             except DeviceError as error:
                 self._ledger.write("not connected", device=self.index, reason=str(error))
@@ -106,7 +106,7 @@ class Phone:
         self._wire = None
 
     async def change(self, **fields: Any) -> None:
-        """Become another; asked again until it is answered."""
+        """Change the state of the device; each request is repeated until it is answered."""
         new = self.state._replace(**fields)
         asked_ms = now_ms()
         for frame in _requests(self.state, new):
@@ -115,26 +115,26 @@ class Phone:
         self._ledger.write("changed", device=self.index, state=new._asdict(), asked_ms=asked_ms)
 
     async def known(self) -> Mapping[str, Any]:
-        """What the service says this device is like."""
+        """Return the service's record of this device."""
         return await self._request({"type": "get_device"})
 
     def wake(self) -> None:
-        """Show and acknowledge what waits, and from now on at once."""
+        """Show and acknowledge waiting pushes, and from now on each at once."""
         self._is_awake.set()
 
     def connecting(self) -> None:
         self._connections += 1
         self._connected_ms = now_ms()
 
-    def came(self, msgid: int) -> None:
-        self.frames.append(Frame(msgid, self._connections, self._connected_ms, self._ledger.is_calm))
+    def received(self, msgid: int) -> None:
+        self.frames.append(Frame(msgid, self._connections, self._connected_ms, self._ledger.is_fault_free))
 
     async def _show(self, push: Push) -> None:
-        """Acknowledged when this returns; while the device sleeps it does not, and the push comes again later."""
+        """Show a push; the SDK acknowledges it on return. A sleeping device does not return: the push is resent."""
         await self._is_awake.wait()
         msgid = push["msgid"]
         if msgid in self.shown:
-            self._ledger.faults.append(f"device {self.index} was given {msgid} twice")
+            self._ledger.errors.append(f"device {self.index} received {msgid} twice")
         self.shown[msgid] = Shown(msgid, push["content"], now_ms())
         self._ledger.write("shown", device=self.index, msgid=msgid, content=push["content"])
         if push["is_notif"] and self._wire is not None:
@@ -173,10 +173,10 @@ class Phone:
                 if self._wire is not None:
                     return await self._wire.request(frame, _ANSWER_S)
             except RefusedError as error:
-                if error.code < OWN_TROUBLE:
-                    self._ledger.faults.append(f"device {self.index}: {frame} was refused: {error}")
+                if error.code < SERVER_ERROR:
+                    self._ledger.errors.append(f"device {self.index}: {frame} was refused: {error}")
                     raise
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
                 continue
             except DeviceError as error:
                 self._ledger.write("not answered", device=self.index, frame=frame, reason=str(error))
@@ -187,7 +187,7 @@ class Phone:
 
 
 def _requests(old: State, new: State) -> list[dict[str, Any]]:
-    """The frames that make one out of the other."""
+    """Return the requests that change the old state into the new one."""
     frames: list[dict[str, Any]] = []
     if new.alias != old.alias:
         frames.append({"type": "set_alias", "alias": new.alias} if new.alias else {"type": "clear_alias"})

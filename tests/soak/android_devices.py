@@ -1,0 +1,92 @@
+"""The Android devices of a run, as a group."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from tests.soak.android_device import AndroidDevice
+from tests.soak.checks import Client, Violation
+from tests.soak.ledger import Ledger, Push
+from tests.soak.pushes import Targets
+
+_ANEW_S = (3.0, 8.0)
+
+
+class AndroidDevices:
+    """Starts the devices, each acting on its own, and connects or disconnects all before and after the load."""
+
+    def __init__(self, url: str, appkey: str, ledger: Ledger, seed: int) -> None:
+        self.devices: list[AndroidDevice] = []
+        self.appkey = appkey
+        self._url = url
+        self._ledger = ledger
+        self._seed = seed
+        self._random = Random(f"{seed}/android_devices")
+        self._lives: list[asyncio.Task[None]] = []
+
+    async def begin(self, count: int) -> None:
+        """Start so many devices; return once all are registered."""
+        for _ in range(count):
+            self._add()
+        while not all(device.history for device in self.devices):
+            await asyncio.sleep(0.05)
+
+    async def reinstall(self) -> None:
+        """Replace a random device by a new one every few seconds, as when an app is installed again."""
+        while True:
+            await asyncio.sleep(self._random.uniform(*_ANEW_S))
+            self._random.choice([device for device in self.devices if not device.is_leaving]).is_leaving = True
+            self._add()
+
+    async def leave(self) -> None:
+        """Disconnect all devices, each after its current action."""
+        for device in self.devices:
+            device.is_leaving = True
+        for ended in await asyncio.gather(*self._lives, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                self._ledger.errors.append(f"a device failed: {ended!r}")
+
+    async def reconnect_all(self, absent: int = 0) -> None:
+        """Connect all devices but the first `absent`, replaced ones too; they acknowledge everything."""
+        await asyncio.gather(*(device.connect() for device in self.devices[absent:]))
+        for device in self.devices:
+            device.wake()
+
+    async def close(self) -> None:
+        for life in self._lives:
+            life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
+        await asyncio.gather(*(device.disconnect() for device in self.devices))
+
+    def targets(self, ios_tokens: Sequence[str]) -> Targets:
+        """Return the tokens and aliases that pushes can name by now."""
+        known = [device for device in self.devices if device.history]
+        aliases = sorted({alias for device in known for alias in device.aliases})
+        return Targets([device.state.token for device in known], aliases, ios_tokens)
+
+    def clients(self) -> dict[tuple[str, str], Client]:
+        return {
+            (self.appkey, device.state.token): Client(
+                f"device {device.index}", device.history, device.shown, device.frames
+            )
+            for device in self.devices
+        }
+
+    def frames(self) -> list[int]:
+        """Return the number of push frames that each device has received, repeated ones too."""
+        return [len(device.frames) for device in self.devices]
+
+    def unexpected_frames(self, before: Sequence[int], but: Push, during: str) -> list[Violation]:
+        """Return a violation for each frame received since, except those of the push `but`."""
+        return [
+            Violation(during, f"device {device.index} was sent this message", (frame.msgid,))
+            for device, count in zip(self.devices, before, strict=True)
+            for frame in device.frames[count:]
+            if frame.msgid != but.ids[self.appkey]
+        ]
+
+    def _add(self) -> None:
+        index = len(self.devices)
+        device = AndroidDevice(index, self._url, self.appkey, self._ledger, Random(f"{self._seed}/{index}"))
+        self.devices.append(device)
+        self._lives.append(asyncio.create_task(device.live()))

@@ -1,0 +1,143 @@
+"""Checks after the load: all pending pushes arrive, and then only new pushes are sent."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from testkit.installation.processes import Installation
+from tests.soak.android_devices import AndroidDevices
+from tests.soak.checks import Observations, Violation, differs
+from tests.soak.ios_devices import IosDevices
+from tests.soak.ledger import Outcome, Push
+from tests.soak.pushes import PushGenerator
+from tests.soak.senders import Senders
+
+SETTLE_S = 180.0
+"""The time limit of any step without faults."""
+
+LIVE_REPLAYS = ("registry", "targeting", "scheduling", "delivery")
+_REPLAY_S = 1800.0
+_REPLAY_TRIES = 3
+_POLL_S = 0.3
+_CALM_PUSHES = 3
+
+
+class SettledChecks:
+    """Each step returns the violations that it detects."""
+
+    def __init__(
+        self,
+        observed: Observations,
+        android_devices: AndroidDevices,
+        senders: Senders,
+        pushes: PushGenerator,
+        installation: Installation,
+    ) -> None:
+        self._observed = observed
+        self._android_devices = android_devices
+        self._senders = senders
+        self._pushes = pushes
+        self._installation = installation
+
+    async def settle(self) -> list[Violation]:
+        """Connect all devices and wait until nothing is pending."""
+        async with asyncio.timeout(SETTLE_S):
+            await self._android_devices.reconnect_all()
+        found = await self._settled()
+        self._observed.ledger.is_fault_free = True
+        return found
+
+    async def reconnect(self) -> list[Violation]:
+        """A device that has all its pushes is sent none when it reconnects; one device misses some pushes at first."""
+        absent = self._android_devices.devices[0]
+        await absent.disconnect()
+        for _ in range(_CALM_PUSHES):
+            await self._senders.send(self._pushes.broadcast())
+        found = await self._settled(absent.state.token)
+        before = self._android_devices.frames()
+        await self._android_devices.reconnect_all(absent=1)
+        found += self._android_devices.unexpected_frames(before, await self._marker(absent.state.token), "reconnect")
+        await absent.connect()
+        return found + await self._settled()
+
+    async def replay(self, apple: IosDevices) -> list[Violation]:
+        """Rebuilt states equal the live ones, and a replay sends nothing to devices."""
+        before, ios_before = self._android_devices.frames(), apple.frames.total()
+        found = [each for role in LIVE_REPLAYS for each in await asyncio.to_thread(verified, self._installation, role)]
+        if apple.frames.total() > ios_before:
+            found.append(Violation("replay", f"APNs was sent {apple.frames.total() - ios_before} pushes"))
+        return (
+            found
+            + self._android_devices.unexpected_frames(before, await self._marker(), "replay")
+            + await self._settled()
+        )
+
+    async def compare(self) -> list[Violation]:
+        """The service and the log have the same state of a device as the device itself."""
+        devices = {device.token: device for device in self._observed.history.devices.values()}
+        return [
+            Violation("registry", f"device {device.index} {difference}")
+            for device in self._android_devices.devices
+            if (difference := differs(device.state, await device.known(), devices.get(device.state.token)))
+        ]
+
+    async def _marker(self, absent: str | None = None) -> Push:
+        """Push to all devices: once they have it, everything sent before has arrived too."""
+        push = await self._senders.send(self._pushes.broadcast())
+        await self._settled(absent)
+        return push
+
+    async def _settled(self, absent: str | None = None) -> list[Violation]:
+        """Wait until nothing is pending, the absent token aside; what is pending after the limit is a violation."""
+        pending: list[Violation] = []
+
+        async def is_settled() -> bool:
+            await self._observed.history.read()
+            pending[:] = [*_not_started(self._observed), *_not_done(self._observed, absent)]
+            return not pending
+
+        return [] if await _within(SETTLE_S, is_settled) else pending
+
+
+def verified(installation: Installation, role: str) -> list[Violation]:
+    """Compare the live state with a replay; again when Kafka compacted a topic between the two reads."""
+    last = ""
+    for _ in range(_REPLAY_TRIES):
+        last = installation.carillon("replay", role, "--verify", "--json", check=False, seconds=_REPLAY_S)
+        with contextlib.suppress(ValueError):
+            if json.loads(last)["equal"]:
+                return []
+    return [Violation("replay", f"{role}: {last.strip() or 'the replay failed'}")]
+
+
+def _not_started(observed: Observations) -> Iterator[Violation]:
+    for push in observed.ledger.pushes:
+        if push.cancel in (None, Outcome.REFUSED) and not set(push.ids.values()) <= observed.history.sent.keys():
+            yield Violation("pending", f"{push.kind} is not in push-commands", tuple(push.ids.values()))
+    for msgid in observed.history.sent:
+        if not observed.history.is_started(msgid):
+            yield Violation("pending", "it has not started", (msgid,))
+
+
+def _not_done(observed: Observations, absent: str | None) -> Iterator[Violation]:
+    history = observed.history
+    for first, sent in history.sent.items():
+        is_ios = sent.send.platform == PLATFORM_IOS
+        for msgid, device_number in history.audience(first):
+            client = observed.client(sent.send.appkey, device_number)
+            if client is None or client.history[0].state.token == absent:
+                continue
+            if not history.is_settled(first, msgid, device_number, is_ios):
+                yield Violation("pending", f"{client.name} is not done with it", (msgid,))
+
+
+async def _within(seconds: float, condition: Callable[[], Awaitable[bool]]) -> bool:
+    end = time.monotonic() + seconds
+    while not await condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True
