@@ -16,9 +16,9 @@ def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
         ROLE_NAME,
         [
             _WorkerNumber(interfaces),
-            HttpListener("the legacy Android door", interfaces.android, settings.host, settings.android_port),
-            HttpListener("the legacy iOS door", interfaces.ios, settings.host, settings.ios_port),
-            HttpListener("the v2 door", interfaces.v2, settings.host, settings.v2_port),
+            HttpListener("legacy Android interface", interfaces.android, settings.host, settings.android_port),
+            HttpListener("legacy iOS interface", interfaces.ios, settings.host, settings.ios_port),
+            HttpListener("v2 interface", interfaces.v2, settings.host, settings.v2_port),
         ],
     )
 

@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 
 from carillon.commands.send import send
 from carillon.commands.sign import sign
+from testkit.edge.role import EdgeInstallation
+from testkit.edge.v2_bodies import broadcast
 from testkit.signing import reference_sign
-from tests.roles.edge.conftest import Installation, broadcast
 
 BODY = b'{ "b": 1.50, "a": {"z": "\xe4\xb8\x96", "y": [1e3]}, "sign": "stale" }'
 
@@ -35,7 +36,7 @@ async def run_send(body: bytes, *arguments: str) -> Result:
     return await asyncio.to_thread(lambda: CliRunner().invoke(send, [*arguments, "-"], input=body))
 
 
-async def test_send_signs_sends_and_prints_the_answer(installation: Installation) -> None:
+async def test_send_signs_sends_and_prints_the_answer(installation: EdgeInstallation) -> None:
     app = await installation.app()
     url = f"{str(installation.http.base_url).rstrip('/')}/v2/push"
     body: dict[str, Any] = broadcast(app)

@@ -15,10 +15,11 @@ import analytics.settings
 import services.delivery.main
 import services.delivery.settings
 from edge.core.parsing.body import MAX_BODY_BYTES
+from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
+from testkit.edge.v2_bodies import broadcast
+from testkit.edge.valid_requests import Valid, valid_requests
 from testkit.examples import examples
 from testkit.signing import reference_sign, signed
-from tests.roles.edge.conftest import BACKENDS, Installation, broadcast, opened
-from tests.roles.edge.valid import Valid, valid_requests
 
 JSON = "application/json;charset=utf-8"
 EVERY_ROLE = {
@@ -99,8 +100,8 @@ spoilings = st.lists(
 
 
 @pytest.fixture
-async def everything(tmp_path: Path) -> AsyncIterator[tuple[Installation, list[Valid]]]:
-    async with opened(tmp_path, EVERY_ROLE) as installation:
+async def everything(tmp_path: Path) -> AsyncIterator[tuple[EdgeInstallation, list[Valid]]]:
+    async with edge_installation(tmp_path, EVERY_ROLE) as installation:
         yield installation, await valid_requests(installation)
 
 
@@ -108,7 +109,7 @@ def test_texts_are_written_as_they_are() -> None:
     assert written({"a": [Text("NaN"), 1]}) == '{"a":[NaN,1]}'
 
 
-async def test_every_valid_request_is_answered(everything: tuple[Installation, list[Valid]]) -> None:
+async def test_every_valid_request_is_answered(everything: tuple[EdgeInstallation, list[Valid]]) -> None:
     installation, requests = everything
     assert len(requests) == REQUESTS
     cancelled = 0
@@ -127,7 +128,7 @@ async def test_every_valid_request_is_answered(everything: tuple[Installation, l
 )
 @given(index=st.integers(0, REQUESTS - 1), spoiled=spoilings)
 async def test_a_spoiled_request_is_its_senders_fault(
-    everything: tuple[Installation, list[Valid]], index: int, spoiled: list[tuple[int, str, Any]]
+    everything: tuple[EdgeInstallation, list[Valid]], index: int, spoiled: list[tuple[int, str, Any]]
 ) -> None:
     installation, requests = everything
     valid = requests[index]
@@ -151,7 +152,7 @@ async def test_a_spoiled_request_is_its_senders_fault(
     index=st.integers(0, REQUESTS - 1), place=st.integers(0, 10**6), cut=st.integers(0, 50), noise=st.binary(max_size=8)
 )
 async def test_spoiled_bytes_are_their_senders_fault(
-    everything: tuple[Installation, list[Valid]], index: int, place: int, cut: int, noise: bytes
+    everything: tuple[EdgeInstallation, list[Valid]], index: int, place: int, cut: int, noise: bytes
 ) -> None:
     installation, requests = everything
     valid = requests[index]
@@ -161,7 +162,7 @@ async def test_spoiled_bytes_are_their_senders_fault(
     assert answer["result"] in (400, 401) or not (cut or noise)
 
 
-async def test_transport_of_every_endpoint(everything: tuple[Installation, list[Valid]]) -> None:
+async def test_transport_of_every_endpoint(everything: tuple[EdgeInstallation, list[Valid]]) -> None:
     installation, requests = everything
     for valid in {(valid.door, valid.method, valid.path): valid for valid in requests}.values():
         http = valid.client(installation)
@@ -181,7 +182,7 @@ async def test_transport_of_every_endpoint(everything: tuple[Installation, list[
             assert (answer.status_code, answer.json()["result"]) == (405, 405)
 
 
-async def test_pipelined_requests_are_answered_in_order(installation: Installation) -> None:
+async def test_pipelined_requests_are_answered_in_order(installation: EdgeInstallation) -> None:
     app = await installation.app()
     good = signed(broadcast(app), installation.secrets[app.appkey])
     url = installation.http.base_url
@@ -198,7 +199,7 @@ async def test_pipelined_requests_are_answered_in_order(installation: Installati
     assert results == [0, 400, 0, 400, 0]
 
 
-async def test_slow_senders_keep_nobody_waiting(installation: Installation) -> None:
+async def test_slow_senders_keep_nobody_waiting(installation: EdgeInstallation) -> None:
     app = await installation.app()
     good = signed(broadcast(app), installation.secrets[app.appkey])
     url = installation.http.base_url
@@ -216,7 +217,7 @@ async def test_slow_senders_keep_nobody_waiting(installation: Installation) -> N
         writer.close()
 
 
-async def send(installation: Installation, valid: Valid, content: bytes) -> dict[str, Any]:
+async def send(installation: EdgeInstallation, valid: Valid, content: bytes) -> dict[str, Any]:
     """The answer, and a look that another sender is served meanwhile."""
     http = valid.client(installation)
     answer, health = await asyncio.gather(

@@ -17,16 +17,16 @@ from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
+from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation, running
+from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.signing import signed
-from tests.roles.edge.conftest import PARTITIONS, ZONE, Installation, broadcast, running
-from tests.roles.edge.v2.test_push import to
 
 USED = f"input error: {HEADER} was used with another request less than 10 minutes ago"
 WINDOW_S = 600
 
 
 async def push(
-    installation: Installation,
+    installation: EdgeInstallation,
     body: dict[str, Any],
     *appkeys: str,
     key: str = "k",
@@ -40,19 +40,19 @@ async def push(
 
 
 @asynccontextmanager
-async def another_edge(installation: Installation, directory: str) -> AsyncIterator[httpx.AsyncClient]:
+async def another_edge(installation: EdgeInstallation, directory: str) -> AsyncIterator[httpx.AsyncClient]:
     """A second process of the edge, so far as anything is shared."""
     settings = edge.settings.EdgeSettings(
         data_dir=directory, partitions=PARTITIONS, timezone=ZONE, v2_port=0, android_port=0, ios_port=0
     )
     services = edge.main.build(settings, installation.context).services
     async with running(services):
-        (door,) = [door for door in services if isinstance(door, HttpListener) and door.name == "the v2 door"]
+        (door,) = [door for door in services if isinstance(door, HttpListener) and door.name == "v2 interface"]
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20) as http:
             yield http
 
 
-async def test_a_repeat_gets_the_first_answer_and_sends_nothing(installation: Installation) -> None:
+async def test_a_repeat_gets_the_first_answer_and_sends_nothing(installation: EdgeInstallation) -> None:
     app = await installation.app()
     first = await push(installation, broadcast(app), app.appkey)
     assert first == {"result": 0, "desc": "send ok", "id": first["id"]}
@@ -70,7 +70,7 @@ async def test_a_repeat_gets_the_first_answer_and_sends_nothing(installation: In
     assert (await installation.call("POST", "/v2/timedtasklist", listed, app.appkey))["data"] == []
 
 
-async def test_without_the_header_nothing_changes(installation: Installation) -> None:
+async def test_without_the_header_nothing_changes(installation: EdgeInstallation) -> None:
     app = await installation.app()
     answers = [await installation.push(broadcast(app), app.appkey) for _ in range(2)]
     assert answers[0]["id"] < answers[1]["id"]
@@ -78,7 +78,7 @@ async def test_without_the_header_nothing_changes(installation: Installation) ->
     assert not await installation.tasks()
 
 
-async def test_another_body_under_the_same_key_is_refused(installation: Installation) -> None:
+async def test_another_body_under_the_same_key_is_refused(installation: EdgeInstallation) -> None:
     app = await installation.app()
     first = await push(installation, broadcast(app), app.appkey)
     assert await push(installation, broadcast(app, extra="x"), app.appkey) == {"result": 400, "desc": USED}
@@ -87,7 +87,7 @@ async def test_another_body_under_the_same_key_is_refused(installation: Installa
     assert len(await installation.sent()) == 1
 
 
-async def test_each_key_and_each_app_is_its_own(installation: Installation) -> None:
+async def test_each_key_and_each_app_is_its_own(installation: EdgeInstallation) -> None:
     app, other = await installation.app(), await installation.app()
     ids = [
         (await push(installation, broadcast(app), app.appkey, key="a"))["id"],
@@ -98,10 +98,10 @@ async def test_each_key_and_each_app_is_its_own(installation: Installation) -> N
     assert len(set(ids)) == 3
 
 
-async def test_the_answer_is_the_first_also_where_the_world_changed(installation: Installation) -> None:
+async def test_the_answer_is_the_first_also_where_the_world_changed(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     await installation.device(app, "known")
-    body = to(app, 5, ios=ios.appkey, token={"android": ["known", "later", "known"], "ios": "later"})
+    body = push_to(app, 5, ios=ios.appkey, token={"android": ["known", "later", "known"], "ios": "later"})
     first = await push(installation, body, app.appkey, ios.appkey)
     assert [entry["token"] for entry in first["android"]["details"]] == ["later"]
     assert first["ios"] == {"result": 401, "desc": "token not found"}
@@ -111,15 +111,15 @@ async def test_the_answer_is_the_first_also_where_the_world_changed(installation
     assert len(await installation.sent()) == 1
 
 
-async def test_a_request_that_found_nobody_takes_no_key(installation: Installation) -> None:
+async def test_a_request_that_found_nobody_takes_no_key(installation: EdgeInstallation) -> None:
     ios = await installation.app(PLATFORM_IOS)
-    body = to(None, 5, ios=ios.appkey, token={"ios": "later"})
+    body = push_to(None, 5, ios=ios.appkey, token={"ios": "later"})
     assert await push(installation, body, ios.appkey) == {"result": 401, "desc": "token not found"}
     await installation.device(ios, "later")
     assert (await push(installation, body, ios.appkey))["result"] == 0
 
 
-async def test_a_refused_request_takes_no_key(installation: Installation) -> None:
+async def test_a_refused_request_takes_no_key(installation: EdgeInstallation) -> None:
     app = await installation.app()
     wrong = broadcast(app, option={"qps": -1})
     assert (await push(installation, wrong, app.appkey))["result"] == 400
@@ -128,7 +128,7 @@ async def test_a_refused_request_takes_no_key(installation: Installation) -> Non
     assert unsigned == {"result": 401, "desc": "sign not correct"}, "only who can sign learns of a key"
 
 
-async def test_a_timed_push_is_made_once_also_when_its_moment_is_over(installation: Installation) -> None:
+async def test_a_timed_push_is_made_once_also_when_its_moment_is_over(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = broadcast(app, option={"timed": 1, "send_time": "2026-09-21 22:15"})
     first = await push(installation, body, app.appkey)
@@ -143,7 +143,7 @@ async def test_a_timed_push_is_made_once_also_when_its_moment_is_over(installati
     assert [record["TaskKey"] for record in answer["data"]] == [first["task_key"]]
 
 
-async def test_twins_in_two_processes_send_once(installation: Installation, tmp_path: Any) -> None:
+async def test_twins_in_two_processes_send_once(installation: EdgeInstallation, tmp_path: Any) -> None:
     app = await installation.app()
     async with another_edge(installation, str(tmp_path)) as http:
         doors = [installation.http, http] * 8
@@ -153,7 +153,7 @@ async def test_twins_in_two_processes_send_once(installation: Installation, tmp_
     assert sent.msgid == answers[0]["id"]
 
 
-async def test_twins_with_different_bodies_one_wins(installation: Installation) -> None:
+async def test_twins_with_different_bodies_one_wins(installation: EdgeInstallation) -> None:
     app = await installation.app()
     bodies = [broadcast(app, extra=str(number)) for number in range(6)]
     answers = await asyncio.gather(*(push(installation, body, app.appkey) for body in bodies))
@@ -164,7 +164,7 @@ async def test_twins_with_different_bodies_one_wins(installation: Installation) 
 
 @pytest.mark.parametrize("is_written", [False, True])
 async def test_who_got_no_answer_asks_again(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch, is_written: bool
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
     """The process ends, or loses the log, around the one append that matters."""
     app = await installation.app()
@@ -199,7 +199,7 @@ async def test_who_got_no_answer_asks_again(
         ("a\tb", False),
     ],
 )
-async def test_the_key(installation: Installation, key: str, fits: bool) -> None:
+async def test_the_key(installation: EdgeInstallation, key: str, fits: bool) -> None:
     app = await installation.app()
     content = signed(broadcast(app), installation.secrets[app.appkey])
     headers = [(HEADER.encode(), key.encode("latin-1"))]
@@ -211,7 +211,7 @@ async def test_the_key(installation: Installation, key: str, fits: bool) -> None
         assert answer == {"result": 400, "desc": desc}
 
 
-async def test_a_request_too_large_for_a_record_is_the_senders_fault(installation: Installation) -> None:
+async def test_a_request_too_large_for_a_record_is_the_senders_fault(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = broadcast(app)
     body["msgStyle"]["basic"]["content"] = "x" * 800_000
@@ -221,7 +221,7 @@ async def test_a_request_too_large_for_a_record_is_the_senders_fault(installatio
     assert (await push(installation, body, app.appkey))["result"] == 0
 
 
-async def test_a_legacy_push_has_it_too(installation: Installation) -> None:
+async def test_a_legacy_push_has_it_too(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     await legacy(installation, installation.android, app, "/push", {})
     await legacy(installation, installation.android, app, "/timed_msg", {"send_time": "2026-09-22 12:00"})
@@ -229,7 +229,7 @@ async def test_a_legacy_push_has_it_too(installation: Installation) -> None:
 
 
 async def legacy(
-    installation: Installation, http: httpx.AsyncClient, app: App, path: str, more: dict[str, Any]
+    installation: EdgeInstallation, http: httpx.AsyncClient, app: App, path: str, more: dict[str, Any]
 ) -> None:
     body = {"appkey": app.appkey, "message": "hello", "is_notif": 1, **more}
     answers = []

@@ -22,8 +22,8 @@ from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import Settings, SettingsError
+from testkit.edge.v2_bodies import broadcast
 from testkit.signing import signed
-from tests.roles.edge.conftest import broadcast
 
 SECRET = "s" * 64
 

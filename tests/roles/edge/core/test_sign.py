@@ -8,8 +8,9 @@ import pytest
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RotateSecretRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from testkit.edge.role import EdgeInstallation
+from testkit.edge.v2_bodies import broadcast
 from testkit.signing import reference_sign, signed
-from tests.roles.edge.conftest import Installation, broadcast
 
 REFUSED = {"result": 401, "desc": "sign not correct"}
 
@@ -22,7 +23,7 @@ def to_both(android: App, *ios: App, scope: int = 0, listed: bool = False) -> di
     }
 
 
-async def test_two_platforms_sign_with_android_first(installation: Installation) -> None:
+async def test_two_platforms_sign_with_android_first(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     body = to_both(android, ios)
     assert (await installation.push(body, android.appkey, ios.appkey))["result"] == 0
@@ -31,7 +32,7 @@ async def test_two_platforms_sign_with_android_first(installation: Installation)
     assert await installation.push(body, ios.appkey) == REFUSED
 
 
-async def test_several_ios_apps_sign_in_the_order_of_the_list(installation: Installation) -> None:
+async def test_several_ios_apps_sign_in_the_order_of_the_list(installation: EdgeInstallation) -> None:
     android = await installation.app()
     first, second = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
     body = to_both(android, first, second, listed=True)
@@ -43,7 +44,7 @@ async def test_several_ios_apps_sign_in_the_order_of_the_list(installation: Inst
 
 
 @pytest.mark.parametrize("scope", [1, 2])
-async def test_one_platform_of_two_signs_alone_or_with_both(installation: Installation, scope: int) -> None:
+async def test_one_platform_of_two_signs_alone_or_with_both(installation: EdgeInstallation, scope: int) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     used, other = (android, ios) if scope == 1 else (ios, android)
     body = to_both(android, ios, scope=scope)
@@ -53,7 +54,7 @@ async def test_one_platform_of_two_signs_alone_or_with_both(installation: Instal
     assert {push.appkey for push in await installation.sent()} == {used.appkey}
 
 
-async def test_the_appkey_of_a_platform_left_out_may_be_anything(installation: Installation) -> None:
+async def test_the_appkey_of_a_platform_left_out_may_be_anything(installation: EdgeInstallation) -> None:
     app = await installation.app()
     others: list[Any] = ["no such app", 7, [], {}, False]
     for other in others:
@@ -62,14 +63,14 @@ async def test_the_appkey_of_a_platform_left_out_may_be_anything(installation: I
         assert (await installation.push(body, app.appkey))["result"] == 0
 
 
-async def test_an_appkey_may_be_a_number(installation: Installation) -> None:
+async def test_an_appkey_may_be_a_number(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     body = to_both(android, ios, listed=True)
     body["sendTo"]["appkey"] = {"android": int(android.appkey), "ios": [int(ios.appkey)]}
     assert (await installation.push(body, android.appkey, ios.appkey))["result"] == 0
 
 
-async def test_whoever_is_refused_is_told_the_same(installation: Installation) -> None:
+async def test_whoever_is_refused_is_told_the_same(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     unknown = broadcast(app)
     unknown["sendTo"]["appkey"]["android"] = "1000000000"
@@ -92,7 +93,7 @@ async def test_whoever_is_refused_is_told_the_same(installation: Installation) -
     assert not await installation.sent()
 
 
-async def test_a_new_app_and_a_new_secret_count_at_once(installation: Installation) -> None:
+async def test_a_new_app_and_a_new_secret_count_at_once(installation: EdgeInstallation) -> None:
     app = await installation.app()
     assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
@@ -102,7 +103,7 @@ async def test_a_new_app_and_a_new_secret_count_at_once(installation: Installati
     assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
 
 
-async def test_numbers_are_signed_as_they_were_written(installation: Installation) -> None:
+async def test_numbers_are_signed_as_they_were_written(installation: EdgeInstallation) -> None:
     app = await installation.app()
     raw = json.dumps(broadcast(app)).replace('"is_notif": 1', '"is_notif": 1, "unknown": 1.50e+3')
     sign = reference_sign(raw.encode(), installation.secrets[app.appkey])

@@ -15,9 +15,10 @@ from edge.v2.apps import push_apps
 from edge.v2.push.requests import push_order
 from services.runtime.errors import InputError
 from services.runtime.http.listener import HttpListener
+from testkit.edge.role import NOW_MS, EdgeInstallation, running
+from testkit.edge.v2_bodies import broadcast
 from testkit.examples import examples
 from testkit.signing import signed
-from tests.roles.edge.conftest import NOW_MS, Installation, broadcast, running
 
 JSON = "application/json;charset=utf-8"
 
@@ -35,7 +36,7 @@ JSON = "application/json;charset=utf-8"
         ("PUT", "/device/v1", 405),
     ],
 )
-async def test_paths_and_methods(installation: Installation, method: str, path: str, status: int) -> None:
+async def test_paths_and_methods(installation: EdgeInstallation, method: str, path: str, status: int) -> None:
     for accept in ("*/*", "application/xml", "text/html"):
         answer = await installation.http.request(method, path, headers={"Accept": accept}, content=b"{}")
         assert answer.status_code == status
@@ -49,7 +50,7 @@ async def chunks(size: int) -> Any:
     yield b" " * (size % 65536)
 
 
-async def test_a_body_of_one_mebibyte_is_read_and_a_larger_one_not(installation: Installation) -> None:
+async def test_a_body_of_one_mebibyte_is_read_and_a_larger_one_not(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = signed(broadcast(app), installation.secrets[app.appkey])
     for exact in (body + b" " * (MAX_BODY_BYTES - len(body)), chunks(MAX_BODY_BYTES)):
@@ -63,7 +64,7 @@ async def test_a_body_of_one_mebibyte_is_read_and_a_larger_one_not(installation:
     assert len(await installation.sent()) == 1
 
 
-async def test_the_media_type_a_client_names_does_not_matter(installation: Installation) -> None:
+async def test_the_media_type_a_client_names_does_not_matter(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = signed(broadcast(app), installation.secrets[app.appkey])
     for media_type in ("application/x-www-form-urlencoded", "text/plain; charset=GBK", "multipart/form-data"):
@@ -71,7 +72,7 @@ async def test_the_media_type_a_client_names_does_not_matter(installation: Insta
         assert answer.json()["result"] == 0
 
 
-async def test_a_client_that_goes_away_in_mid_body_leaves_nothing(installation: Installation) -> None:
+async def test_a_client_that_goes_away_in_mid_body_leaves_nothing(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = signed(broadcast(app), installation.secrets[app.appkey])
     url = installation.http.base_url
@@ -99,7 +100,7 @@ async def test_a_body_that_does_not_come_is_answered_408() -> None:
     assert answer.endswith(b'{"result":408,"desc":"no body within 0.05 s"}')
 
 
-async def test_nonsense_is_the_senders_fault(installation: Installation) -> None:
+async def test_nonsense_is_the_senders_fault(installation: EdgeInstallation) -> None:
     app = await installation.app()
     good = signed(broadcast(app), installation.secrets[app.appkey])
     bodies = [
@@ -123,7 +124,7 @@ async def test_nonsense_is_the_senders_fault(installation: Installation) -> None
     assert not await installation.sent()
 
 
-async def test_what_the_service_cannot_do_is_500_without_its_reasons(installation: Installation) -> None:
+async def test_what_the_service_cannot_do_is_500_without_its_reasons(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.log.close()
     answer = await installation.http.post("/v2/push", content=signed(broadcast(app), installation.secrets[app.appkey]))

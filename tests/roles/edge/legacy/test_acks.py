@@ -15,42 +15,43 @@ from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import AppDirectory
-from tests.roles.edge.conftest import BACKENDS, Installation, opened
-from tests.roles.edge.legacy.conftest import Doors, SlowLog
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
+from testkit.faults.slow_log import SlowLog
 from tests.roles.edge.legacy.test_android_rules import Row, check
 
 CLOSED = {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+async def installation(tmp_path: Path) -> AsyncIterator[EdgeInstallation]:
     settings = functools.partial(analytics.settings.AnalyticsSettings, ack_delay_s=0)
-    async with opened(tmp_path, {**BACKENDS, "analytics": (settings, analytics.main.build)}) as installation:
+    async with edge_installation(tmp_path, {**BACKENDS, "analytics": (settings, analytics.main.build)}) as installation:
         yield installation
 
 
-async def enable(installation: Installation, app: App, is_enabled: bool) -> None:
+async def enable(installation: EdgeInstallation, app: App, is_enabled: bool) -> None:
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=is_enabled))
 
 
 async def test_it_is_closed_until_the_operator_opens_it(
-    doors: Doors, installation: Installation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     empty = {"result": 0, "desc": "ok", "ack_info_list": [], "has_more": False}
-    assert await doors.android(android_app, "/getAckInfo", pos="0") == CLOSED
-    assert await doors.android(android_app, "/getAckInfo") == CLOSED
+    assert await legacy.android(android_app, "/getAckInfo", pos="0") == CLOSED
+    assert await legacy.android(android_app, "/getAckInfo") == CLOSED
     await enable(installation, android_app, True)
-    answer = await doors.android(android_app, "/getAckInfo", pos="0")
+    answer = await legacy.android(android_app, "/getAckInfo", pos="0")
     assert answer == {**empty, "pos": answer["pos"]}
-    assert await doors.android(android_app, "/getAckInfo", pos=answer["pos"]) == answer
+    assert await legacy.android(android_app, "/getAckInfo", pos=answer["pos"]) == answer
     await enable(installation, android_app, False)
-    while (answer := await doors.android(android_app, "/getAckInfo", pos="0")) != CLOSED:
+    while (answer := await legacy.android(android_app, "/getAckInfo", pos="0")) != CLOSED:
         assert answer["result"] == 0
 
 
 async def test_before_it_refuses_it_looks_whether_the_operator_has_just_opened_it(
-    doors: Doors, installation: Installation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     """`android_app` is what a process knows that has not read the change."""
     await enable(installation, android_app, True)
@@ -59,13 +60,13 @@ async def test_before_it_refuses_it_looks_whether_the_operator_has_just_opened_i
     reading = asyncio.create_task(behind.run(asyncio.Event()))
     await log.asked.wait()
     checking = asyncio.create_task(Acks(behind, installation.context.peers).check_enabled(android_app))
-    await doors.android(android_app, message="another request, so that the check is on its way")
+    await legacy.android(android_app, message="another request, so that the check is on its way")
     log.shown.set()
     await checking
     reading.cancel()
 
 
-async def test_every_rule(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_every_rule(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     await enable(installation, android_app, True)
     base: dict[str, Any] = {"pos": "0"}
     rows: list[Row] = [
@@ -94,4 +95,4 @@ async def test_every_rule(doors: Doors, installation: Installation, android_app:
         ({**base, "reqno": [1]}, "reqno must be an integer or a string"),
     ]
     for fields, problem in rows:
-        check(await doors.android(android_app, "/getAckInfo", **fields), problem, fields)
+        check(await legacy.android(android_app, "/getAckInfo", **fields), problem, fields)

@@ -20,18 +20,20 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, GetTaskRequest, Task
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from tests.roles.edge.conftest import NOW_MS, Installation
-from tests.roles.edge.legacy.conftest import Doors
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import NOW_MS, EdgeInstallation
+from testkit.edge.sent_pushes import device_places, only_push, targets
 from tests.roles.edge.legacy.test_android_rules import minutes_from_now
-from tests.roles.edge.v2.test_push import expected, only, targets
 
 
-async def test_a_broadcast_with_everything_in_it(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_a_broadcast_with_everything_in_it(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
     style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "click_action": "open_url"}
     body = {"is_notif": "1", "message": "世", "period": "3600", "qps": "50", "extra": "free", "open_url": 'http://u/"'}
-    answer = await doors.android(android_app, **body, **style)
+    answer = await legacy.android(android_app, **body, **style)
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.msgid, push.id_count) == (answer["msgid"], 1)
     assert (push.appkey, push.platform, push.kind) == (android_app.appkey, PLATFORM_ANDROID, KIND_BROADCAST)
     assert push.audience.WhichOneof("audience") == "everyone"
@@ -45,9 +47,11 @@ async def test_a_broadcast_with_everything_in_it(doors: Doors, installation: Ins
     )
 
 
-async def test_what_is_not_said_has_its_default(doors: Doors, installation: Installation, android_app: App) -> None:
-    await doors.android(android_app, message="m")
-    await doors.android(android_app, message="m", is_notif=1)
+async def test_what_is_not_said_has_its_default(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
+    await legacy.android(android_app, message="m")
+    await legacy.android(android_app, message="m", is_notif=1)
     silent, shown = await installation.sent()
     assert (silent.period_s, silent.qps) == (android_app.default_period_s, 0)
     assert (silent.message.is_notif, silent.message.HasField("extra")) == (False, False)
@@ -72,18 +76,23 @@ async def test_what_is_not_said_has_its_default(doors: Doors, installation: Inst
     ],
 )
 async def test_clicks(
-    doors: Doors, installation: Installation, android_app: App, fields: dict[str, Any], action: int, param: str
+    legacy: LegacyClient,
+    installation: EdgeInstallation,
+    android_app: App,
+    fields: dict[str, Any],
+    action: int,
+    param: str,
 ) -> None:
-    await doors.android(android_app, message="m", is_notif=1, **fields)
-    style = (await only(installation)).message.android
+    await legacy.android(android_app, message="m", is_notif=1, **fields)
+    style = (await only_push(installation)).message.android
     assert (style.click_action, style.click_param_json) == (action, param)
 
 
 async def test_of_a_pass_through_message_only_extra_is_kept(
-    doors: Doors, installation: Installation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
-    await doors.android(android_app, message="m", extra="e", title="t", sound=True, is_upgrade_download=1)
-    message = (await only(installation)).message
+    await legacy.android(android_app, message="m", extra="e", title="t", sound=True, is_upgrade_download=1)
+    message = (await only_push(installation)).message
     assert (message.is_notif, message.extra, message.android) == (False, "e", AndroidStyle())
 
 
@@ -103,19 +112,19 @@ async def test_of_a_pass_through_message_only_extra_is_kept(
     ],
 )
 async def test_multicasts(
-    doors: Doors, installation: Installation, android_app: App, fields: dict[str, Any], filtered: Filter
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App, fields: dict[str, Any], filtered: Filter
 ) -> None:
-    answer = await doors.android(android_app, message="m", qps=9, **fields)
+    answer = await legacy.android(android_app, message="m", qps=9, **fields)
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.msgid, push.kind, push.qps) == (answer["msgid"], KIND_MULTICAST, 0)
     assert push.audience.filter == filtered
 
 
-async def test_a_list_of_tokens(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     for token in ("a", "b"):
         await installation.device(android_app, token)
-    answer = await doors.android(android_app, message="m", qps=1, token=["a", "nobody", "b", "a"])
+    answer = await legacy.android(android_app, message="m", qps=1, token=["a", "nobody", "b", "a"])
     first = answer["details"][0]["msgid"]
     sent = {"result": 0, "desc": "send ok"}
     assert answer == {
@@ -128,37 +137,41 @@ async def test_a_list_of_tokens(doors: Doors, installation: Installation, androi
             {"pos": 3, "token": "a", "msgid": first + 3, **sent},
         ],
     }
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.kind, push.msgid, push.id_count, push.qps) == (KIND_UNICAST, first, 4, 0)
-    a, b = await expected(installation, android_app, "a", "b")
+    a, b = await device_places(installation, android_app, "a", "b")
     assert targets(push.audience.devices) == [(*a, 0), (*b, 2), (*a, 3)]
 
 
-async def test_one_token_that_is_no_list(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_one_token_that_is_no_list(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
     await installation.device(android_app, "a")
-    answer = await doors.android(android_app, message="m", token="a")
+    answer = await legacy.android(android_app, message="m", token="a")
     entry = {"pos": 0, "token": "a", "msgid": answer["msgid"], "result": 0, "desc": "send ok"}
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"], "details": [entry]}
-    unknown = await doors.android(android_app, message="m", token="nobody")
+    unknown = await legacy.android(android_app, message="m", token="nobody")
     (entry,) = unknown.pop("details")
     assert unknown == {"result": 0, "desc": "send ok"}
     assert (entry["pos"], entry["token"], entry["result"], entry["desc"]) == (0, "nobody", 401, "token not found")
 
 
-async def test_a_token_of_another_app_is_unknown(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_a_token_of_another_app_is_unknown(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
     other = await installation.app()
     await installation.device(other, "theirs")
-    answer = await doors.android(android_app, message="m", token=["theirs"])
+    answer = await legacy.android(android_app, message="m", token=["theirs"])
     assert [entry["result"] for entry in answer["details"]] == [401]
 
 
-async def test_aliases(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_aliases(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     for token in ("old", "new"):
         await installation.device(android_app, token, "alice")
     await installation.device(android_app, "b", "bob")
     body = {"message": "m", "alias": ["alice", "nobody", "bob", "alice"]}
-    answer = await doors.android(android_app, **body)
-    everywhere = await doors.android(android_app, **body, alias_send_all="1")
+    answer = await legacy.android(android_app, **body)
+    everywhere = await legacy.android(android_app, **body, alias_send_all="1")
     assert answer == {
         "result": 0,
         "desc": "send ok",
@@ -175,21 +188,25 @@ async def test_aliases(doors: Doors, installation: Installation, android_app: Ap
         ("bob", 1),
     ]
     one, all_of_them = await installation.sent()
-    old, new, bob = await expected(installation, android_app, "old", "new", "b")
+    old, new, bob = await device_places(installation, android_app, "old", "new", "b")
     assert (one.kind, one.msgid, one.id_count) == (KIND_UNICAST, answer["msgid"], 1)
     assert set(targets(one.audience.devices)) == {(*new, 0), (*bob, 0)}
     assert set(targets(all_of_them.audience.devices)) == {(*old, 0), (*new, 0), (*bob, 0)}
 
 
-async def test_one_alias_that_is_no_list(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_one_alias_that_is_no_list(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
     await installation.device(android_app, "a", "alice")
-    answer = await doors.android(android_app, message="m", alias="alice")
+    answer = await legacy.android(android_app, message="m", alias="alice")
     assert answer["details"] == [{"alias": "alice", "succ_num": 1, "fail_num": 0}]
 
 
-async def test_tokens_and_aliases_in_one_request(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_tokens_and_aliases_in_one_request(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
     await installation.device(android_app, "a", "alice")
-    answer = await doors.android(android_app, message="m", alias=["alice"], token=["nobody", "a"])
+    answer = await legacy.android(android_app, message="m", alias=["alice"], token=["nobody", "a"])
     by_token, by_alias = await installation.sent()
     assert answer == {
         "result": 0,
@@ -205,15 +222,19 @@ async def test_tokens_and_aliases_in_one_request(doors: Doors, installation: Ins
     assert [bool(push.request_json) for push in (by_token, by_alias)] == [True, False]
 
 
-async def test_an_appkey_may_be_a_number(doors: Doors, installation: Installation, android_app: App) -> None:
-    answer = await doors.android(android_app, message="m", appkey=int(android_app.appkey))
+async def test_an_appkey_may_be_a_number(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
+    answer = await legacy.android(android_app, message="m", appkey=int(android_app.appkey))
     assert answer["result"] == 0
-    assert (await only(installation)).appkey == android_app.appkey
+    assert (await only_push(installation)).appkey == android_app.appkey
 
 
-async def test_a_timed_message_and_its_cancel(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_a_timed_message_and_its_cancel(
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+) -> None:
     fields = {"message": "later", "alias": ["alice"], "token": "t", "send_time": minutes_from_now(10)}
-    answer = await doors.android(android_app, "/timed_msg", **fields)
+    answer = await legacy.android(android_app, "/timed_msg", **fields)
     key = answer["task_key"]
     assert answer == {"result": 0, "desc": "ok", "task_key": key}
     assert not await installation.sent()
@@ -222,30 +243,30 @@ async def test_a_timed_message_and_its_cancel(doors: Doors, installation: Instal
     by_token, by_alias = scheduled.pushes
     assert (list(by_token.audience.tokens.tokens), list(by_alias.audience.aliases.aliases)) == (["t"], ["alice"])
     cancelled = {"result": 0, "desc": "cancel succ"}
-    assert await doors.android(android_app, "/timed_msg", "DELETE", task_key=key) == cancelled
+    assert await legacy.android(android_app, "/timed_msg", "DELETE", task_key=key) == cancelled
     assert (await task(installation, key, android_app)).status == TASK_STATUS_CANCELLED
-    again = await doors.android(android_app, "/timed_msg", "DELETE", task_key=key)
+    again = await legacy.android(android_app, "/timed_msg", "DELETE", task_key=key)
     assert (again["result"], again["desc"][:13]) == (400, "input error: ")
 
 
 async def test_a_timed_message_cannot_be_cancelled_by_another_app_or_when_it_was_sent(
-    doors: Doors, installation: Installation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     other = await installation.app()
-    answer = await doors.android(android_app, "/timed_msg", message="m", send_time=minutes_from_now(10))
-    stranger = await doors.android(other, "/timed_msg", "DELETE", task_key=answer["task_key"])
-    unknown = await doors.android(other, "/timed_msg", "DELETE", task_key="0" * 32)
+    answer = await legacy.android(android_app, "/timed_msg", message="m", send_time=minutes_from_now(10))
+    stranger = await legacy.android(other, "/timed_msg", "DELETE", task_key=answer["task_key"])
+    unknown = await legacy.android(other, "/timed_msg", "DELETE", task_key="0" * 32)
     assert stranger == unknown
     assert stranger["result"] == 400
     installation.clock.move(600)
     async with asyncio.timeout(20):
         while not await installation.sent():
             await asyncio.sleep(0.01)
-    late = await doors.android(android_app, "/timed_msg", "DELETE", task_key=answer["task_key"])
+    late = await legacy.android(android_app, "/timed_msg", "DELETE", task_key=answer["task_key"])
     assert late["result"] == 400
 
 
-async def task(installation: Installation, key: str, app: App) -> Task:
+async def task(installation: EdgeInstallation, key: str, app: App) -> Task:
     scheduling = SchedulingServiceStub(installation.context.peers.all("scheduling")[0])
     found: Task = (await scheduling.GetTask(GetTaskRequest(task_key=key, appkeys=[app.appkey]))).task
     return found

@@ -12,8 +12,8 @@ import pytest
 
 from edge.core.parsing.regions import REGIONS
 from protos.registry.v1.apps_pb2 import App
-from tests.roles.edge.conftest import NOW_MS, ZONE, Installation
-from tests.roles.edge.legacy.conftest import Doors
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
 
 GONE = object()
 NAME_40 = "世" * 13 + "a"
@@ -235,23 +235,23 @@ TIMED: list[Row] = [
 @pytest.mark.parametrize(
     "rows", [MESSAGE, TARGETS, OPTFILTER, NOTIFICATION], ids=["message", "targets", "optfilter", "notification"]
 )
-async def test_push(doors: Doors, installation: Installation, android_app: App, rows: list[Row]) -> None:
+async def test_push(legacy: LegacyClient, installation: EdgeInstallation, android_app: App, rows: list[Row]) -> None:
     """A refused request leaves nothing in the log."""
     for fields, problem in rows:
         before = len(await installation.sent())
         body = {name: value for name, value in {"message": "m", **fields}.items() if value is not GONE}
-        answer = await doors.android(android_app, **body)
+        answer = await legacy.android(android_app, **body)
         check(answer, problem, fields)
         assert (len(await installation.sent()) > before) is (problem is None), fields
 
 
-async def test_timed_msg(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_timed_msg(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     send_time = minutes_from_now(15)
     rows = [*TIMED, *(({**fields, "send_time": send_time}, problem) for fields, problem in MESSAGE + TARGETS)]
     accepted = 0
     for fields, problem in rows:
         body = {name: value for name, value in {"message": "m", **fields}.items() if value is not GONE}
-        answer = await doors.android(android_app, "/timed_msg", **body)
+        answer = await legacy.android(android_app, "/timed_msg", **body)
         check(answer, problem, fields)
         accepted += problem is None
     assert len(await installation.tasks()) == accepted
@@ -291,9 +291,9 @@ async def test_timed_msg(doors: Doors, installation: Installation, android_app: 
         ),
     ],
 )
-async def test_refused_cancels(doors: Doors, android_app: App, method: str, path: str, rows: list[Row]) -> None:
+async def test_refused_cancels(legacy: LegacyClient, android_app: App, method: str, path: str, rows: list[Row]) -> None:
     for fields, problem in rows:
-        check(await doors.android(android_app, path, method, **fields), problem, fields)
+        check(await legacy.android(android_app, path, method, **fields), problem, fields)
 
 
 def check(answer: dict[str, Any], problem: str | None, fields: dict[str, Any]) -> None:

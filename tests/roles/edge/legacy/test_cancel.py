@@ -15,19 +15,20 @@ from protos.registry.v1.apps_pb2 import App
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.log.port import Partition
-from tests.roles.edge.conftest import BACKENDS, PARTITIONS, Installation, opened
-from tests.roles.edge.legacy.conftest import Doors, SlowLog
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import BACKENDS, PARTITIONS, EdgeInstallation, edge_installation
+from testkit.faults.slow_log import SlowLog
 
 DONE = {"result": 0, "desc": "cancel succ"}
 REFUSED = {"result": 400, "desc": "input error: msgid names no broadcast of this app that can be cancelled"}
 
 
-async def commands(installation: Installation) -> list[PushCommand]:
+async def commands(installation: EdgeInstallation) -> list[PushCommand]:
     page = await installation.log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10_000)
     return [decode(record) for record in page.records]
 
 
-async def facts(installation: Installation, kind: str) -> list[PushFact]:
+async def facts(installation: EdgeInstallation, kind: str) -> list[PushFact]:
     page = await installation.log.select({Partition(PUSHES.name, number): 0 for number in range(PARTITIONS)}, 10_000)
     decoded: list[PushFact] = [decode(record) for record in page.records]
     return [fact for fact in decoded if fact.WhichOneof("fact") == kind]
@@ -36,12 +37,12 @@ async def facts(installation: Installation, kind: str) -> list[PushFact]:
 @pytest.mark.parametrize("target", [{}, {"filter": [5]}], ids=["broadcast", "multicast"])
 @pytest.mark.parametrize("as_text", [False, True])
 async def test_a_cancel_is_a_command_and_done_when_it_is_answered(
-    doors: Doors, installation: Installation, android_app: App, target: dict[str, Any], as_text: bool
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App, target: dict[str, Any], as_text: bool
 ) -> None:
     await installation.device(android_app, "t")
-    sent = await doors.android(android_app, message="m")
+    sent = await legacy.android(android_app, message="m")
     msgid = sent["msgid"]
-    answer = await doors.android(android_app, "/push", "DELETE", msgid=str(msgid) if as_text else msgid)
+    answer = await legacy.android(android_app, "/push", "DELETE", msgid=str(msgid) if as_text else msgid)
     assert answer == DONE
     *_, command = await commands(installation)
     assert (command.cancel.msgid, command.cancel.appkey) == (msgid, android_app.appkey)
@@ -50,42 +51,42 @@ async def test_a_cancel_is_a_command_and_done_when_it_is_answered(
 
 
 async def test_a_second_cancel_is_answered_0_and_writes_nothing(
-    doors: Doors, installation: Installation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
-    msgid = (await doors.android(android_app, message="m"))["msgid"]
-    assert await doors.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
+    msgid = (await legacy.android(android_app, message="m"))["msgid"]
+    assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
     written = len(await commands(installation))
-    assert await doors.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
+    assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
     assert len(await commands(installation)) == written
 
 
-async def test_what_cannot_be_cancelled(doors: Doors, installation: Installation, android_app: App) -> None:
+async def test_what_cannot_be_cancelled(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     """Unknown, another app's, a unicast, expired: all are answered alike, and leave nothing in the log."""
     other = await installation.app()
     await installation.device(android_app, "t", "alice")
-    theirs = (await doors.android(other, message="m"))["msgid"]
-    by_token = (await doors.android(android_app, message="m", token="t"))["msgid"]
-    by_alias = (await doors.android(android_app, message="m", alias="alice"))["msgid"]
-    expired = (await doors.android(android_app, message="m", period=60))["msgid"]
+    theirs = (await legacy.android(other, message="m"))["msgid"]
+    by_token = (await legacy.android(android_app, message="m", token="t"))["msgid"]
+    by_alias = (await legacy.android(android_app, message="m", alias="alice"))["msgid"]
+    expired = (await legacy.android(android_app, message="m", period=60))["msgid"]
     installation.clock.move(60)
     written = len(await commands(installation))
     for msgid in (12345, theirs, by_token, by_alias, expired):
-        assert await doors.android(android_app, "/push", "DELETE", msgid=msgid) == REFUSED, msgid
+        assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == REFUSED, msgid
     assert len(await commands(installation)) == written
 
 
 async def test_until_its_last_moment_a_broadcast_can_be_cancelled(
-    doors: Doors, installation: Installation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
-    msgid = (await doors.android(android_app, message="m", period=60))["msgid"]
+    msgid = (await legacy.android(android_app, message="m", period=60))["msgid"]
     installation.clock.move(59.999)
-    assert await doors.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
+    assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
 
 
-async def test_a_broadcast_that_nobody_waits_for_can_be_cancelled(doors: Doors, android_app: App) -> None:
+async def test_a_broadcast_that_nobody_waits_for_can_be_cancelled(legacy: LegacyClient, android_app: App) -> None:
     """An app without devices: the broadcast ends as it starts, and is known all the same."""
-    msgid = (await doors.android(android_app, message="m"))["msgid"]
-    assert await doors.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
+    msgid = (await legacy.android(android_app, message="m"))["msgid"]
+    assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
 
 
 async def test_a_cancel_waits_for_a_delivery_that_is_behind(tmp_path: Path) -> None:
@@ -97,12 +98,12 @@ async def test_a_cancel_waits_for_a_delivery_that_is_behind(tmp_path: Path) -> N
         return services.delivery.main.build(settings, dataclasses.replace(context, log=logs[0]))
 
     delivery = (services.delivery.settings.DeliverySettings, build)
-    async with opened(tmp_path, {**BACKENDS, "delivery": delivery}) as installation:
-        doors, app = Doors(installation), await installation.app()
+    async with edge_installation(tmp_path, {**BACKENDS, "delivery": delivery}) as installation:
+        legacy, app = LegacyClient(installation), await installation.app()
         await logs[0].asked.wait()
-        msgid = (await doors.android(app, message="m"))["msgid"]
-        cancelling = asyncio.create_task(doors.android(app, "/push", "DELETE", msgid=msgid))
-        await doors.android(app, message="another request, so that the first is on its way")
+        msgid = (await legacy.android(app, message="m"))["msgid"]
+        cancelling = asyncio.create_task(legacy.android(app, "/push", "DELETE", msgid=msgid))
+        await legacy.android(app, message="another request, so that the first is on its way")
         assert not cancelling.done()
         logs[0].shown.set()
         assert await cancelling == DONE

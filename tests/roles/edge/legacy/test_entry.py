@@ -1,5 +1,4 @@
-"""What both legacy doors do before anything else: paths, bodies, JSON, appkeys, signs; and nothing that is sent to them
-is answered with 500."""
+"""Checks before every legacy request: path, body, JSON, appkey and sign. No input causes a 500."""
 
 import itertools
 import json
@@ -10,9 +9,9 @@ import pytest
 
 from edge.core.parsing.body import MAX_BODY_BYTES
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import EdgeInstallation
 from testkit.signing import reference_sign, signed
-from tests.roles.edge.conftest import Installation
-from tests.roles.edge.legacy.conftest import Doors
 
 ENDPOINTS = {
     "android": [
@@ -51,23 +50,23 @@ NONSENSE: list[Any] = [
 ]
 
 
-def client(installation: Installation, door: str) -> httpx.AsyncClient:
+def client(installation: EdgeInstallation, door: str) -> httpx.AsyncClient:
     return installation.android if door == "android" else installation.ios
 
 
-async def app_of(installation: Installation, door: str) -> App:
+async def app_of(installation: EdgeInstallation, door: str) -> App:
     return await installation.app(PLATFORM_ANDROID if door == "android" else PLATFORM_IOS)
 
 
 @pytest.mark.parametrize(("door", "method", "path"), EVERY)
-async def test_signs(installation: Installation, doors: Doors, door: str, method: str, path: str) -> None:
+async def test_signs(installation: EdgeInstallation, legacy: LegacyClient, door: str, method: str, path: str) -> None:
     http, app = client(installation, door), await app_of(installation, door)
     elsewhere = await app_of(installation, "ios" if door == "android" else "android")
     secret = installation.secrets[app.appkey]
     body = {"appkey": app.appkey, "message": "世", "n": [1.50, {"b": 1, "a": 2}]}
 
     async def told(content: dict[str, Any], *secrets: str) -> dict[str, Any]:
-        return await doors.raw(http, method, path, signed(content, *secrets))
+        return await legacy.raw(http, method, path, signed(content, *secrets))
 
     assert (await told(body, secret))["result"] != 401
     assert await told(body, "wrong") == WRONG_SIGN
@@ -76,13 +75,15 @@ async def test_signs(installation: Installation, doors: Doors, door: str, method
     assert await told({**body, "appkey": 1999999999}, secret) == WRONG_SIGN
     assert await told({**body, "appkey": elsewhere.appkey}, installation.secrets[elsewhere.appkey]) == WRONG_SIGN
     raw = json.dumps({**body, "sign": reference_sign(json.dumps(body).encode(), secret).upper()}).encode()
-    assert await doors.raw(http, method, path, raw) == WRONG_SIGN
+    assert await legacy.raw(http, method, path, raw) == WRONG_SIGN
     changed = signed(body, secret).replace(b"1.5", b"1.6")
-    assert await doors.raw(http, method, path, changed) == WRONG_SIGN
+    assert await legacy.raw(http, method, path, changed) == WRONG_SIGN
 
 
 @pytest.mark.parametrize(("door", "method", "path"), EVERY)
-async def test_order_of_checks(installation: Installation, doors: Doors, door: str, method: str, path: str) -> None:
+async def test_order_of_checks(
+    installation: EdgeInstallation, legacy: LegacyClient, door: str, method: str, path: str
+) -> None:
     """Body, JSON, sign and appkey present, sign, then the rest."""
     http, app = client(installation, door), await app_of(installation, door)
     rows: list[tuple[bytes, str]] = [
@@ -101,11 +102,11 @@ async def test_order_of_checks(installation: Installation, doors: Doors, door: s
         (b'{"sign":"x","appkey":[]}', "appkey must be a string"),
     ]
     for content, problem in rows:
-        answer = await doors.raw(http, method, path, content)
+        answer = await legacy.raw(http, method, path, content)
         assert answer["result"] == 400, content[:50]
         assert answer["desc"].startswith(f"input error: {problem}"), content[:50]
     unsigned = json.dumps({"appkey": app.appkey, "sign": "x", "message": 5, "token": 5, "pos": 5}).encode()
-    assert await doors.raw(http, method, path, unsigned) == WRONG_SIGN
+    assert await legacy.raw(http, method, path, unsigned) == WRONG_SIGN
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,9 @@ async def test_order_of_checks(installation: Installation, doors: Doors, door: s
         ("ios", "DELETE", "/push", 405),
     ],
 )
-async def test_paths_and_methods(installation: Installation, door: str, method: str, path: str, status: int) -> None:
+async def test_paths_and_methods(
+    installation: EdgeInstallation, door: str, method: str, path: str, status: int
+) -> None:
     answer = await client(installation, door).request(method, path, content=b"{}")
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/json;charset=utf-8"
@@ -130,20 +133,20 @@ async def test_paths_and_methods(installation: Installation, door: str, method: 
 
 
 @pytest.mark.parametrize(("door", "method", "path"), EVERY)
-async def test_a_body_that_is_too_large(installation: Installation, door: str, method: str, path: str) -> None:
+async def test_a_body_that_is_too_large(installation: EdgeInstallation, door: str, method: str, path: str) -> None:
     answer = await client(installation, door).request(method, path, content=b" " * (MAX_BODY_BYTES + 1))
     assert (answer.status_code, answer.json()["result"]) == (413, 413)
 
 
 @pytest.mark.parametrize(("door", "method", "path"), EVERY)
 async def test_nonsense_in_any_field_is_never_500(
-    installation: Installation, doors: Doors, door: str, method: str, path: str
+    installation: EdgeInstallation, legacy: LegacyClient, door: str, method: str, path: str
 ) -> None:
     """One field at a time, everything else right; for /getAckInfo the app lacks the permission."""
     http, app = client(installation, door), await app_of(installation, door)
     right = {"appkey": app.appkey, "message": "m", "is_notif": 1, "send_time": "2026-09-22 10:00"}
     for field, value in itertools.product(FIELDS[door], NONSENSE):
         content = signed({**right, field: value}, installation.secrets[app.appkey])
-        answer = await doors.raw(http, method, path, content)
+        answer = await legacy.raw(http, method, path, content)
         assert answer["result"] in (0, 400, 401), (field, value, answer)
         assert answer != WRONG_SIGN, (field, value)

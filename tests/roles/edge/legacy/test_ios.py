@@ -12,10 +12,10 @@ from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesReques
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.topics import DEVICE_COMMANDS, decode
 from services.runtime.log.port import Partition
-from tests.roles.edge.conftest import PARTITIONS, Installation
-from tests.roles.edge.legacy.conftest import Doors
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import PARTITIONS, EdgeInstallation
+from testkit.edge.sent_pushes import device_places, only_push, targets
 from tests.roles.edge.legacy.test_android_rules import GONE, Row, check
-from tests.roles.edge.v2.test_push import expected, only, targets
 
 TOKEN = "ab" * 32
 ROWS: list[Row] = [
@@ -66,17 +66,17 @@ ROWS: list[Row] = [
 ]
 
 
-async def test_every_rule_of_push(doors: Doors, installation: Installation, ios_app: App) -> None:
+async def test_every_rule_of_push(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
     """A refused request leaves nothing in the log."""
     for fields, problem in ROWS:
         before = len(await installation.sent())
         body = {name: value for name, value in {"message": "m", **fields}.items() if value is not GONE}
-        check(await doors.ios(ios_app, **body), problem, fields)
+        check(await legacy.ios(ios_app, **body), problem, fields)
         assert (len(await installation.sent()) > before) is (problem is None), fields
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_every_rule_of_register(doors: Doors, ios_app: App, method: str) -> None:
+async def test_every_rule_of_register(legacy: LegacyClient, ios_app: App, method: str) -> None:
     rows: list[Row] = [
         ({"token": "t" * 200}, None),
         ({"token": "t" * 201}, "token must have at most 200 characters"),
@@ -87,33 +87,33 @@ async def test_every_rule_of_register(doors: Doors, ios_app: App, method: str) -
         ({"token": [TOKEN]}, "token must be a string"),
     ]
     for fields, problem in rows:
-        check(await doors.ios(ios_app, "/register", method, **fields), problem, fields)
+        check(await legacy.ios(ios_app, "/register", method, **fields), problem, fields)
 
 
 async def test_a_registered_token_can_be_reached_at_once_and_a_deleted_one_not(
-    doors: Doors, installation: Installation, ios_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     registered, deleted = {"result": 0, "desc": "add token done"}, {"result": 0, "desc": "delete token done"}
     unknown = {"result": 401, "desc": "token not found"}
-    assert await doors.ios(ios_app, message="m", token=TOKEN) == unknown
-    assert await doors.ios(ios_app, "/register", token=TOKEN) == registered
-    assert (await doors.ios(ios_app, message="m", token=TOKEN))["result"] == 0
-    assert await doors.ios(ios_app, "/register", token=TOKEN) == registered
-    assert await doors.ios(ios_app, "/register", "DELETE", token=TOKEN) == deleted
-    assert await doors.ios(ios_app, message="m", token=TOKEN) == unknown
-    assert await doors.ios(ios_app, "/register", "DELETE", token=TOKEN) == deleted
-    assert await doors.ios(ios_app, "/register", token=TOKEN) == registered
-    assert (await doors.ios(ios_app, message="m", token=TOKEN))["result"] == 0
+    assert await legacy.ios(ios_app, message="m", token=TOKEN) == unknown
+    assert await legacy.ios(ios_app, "/register", token=TOKEN) == registered
+    assert (await legacy.ios(ios_app, message="m", token=TOKEN))["result"] == 0
+    assert await legacy.ios(ios_app, "/register", token=TOKEN) == registered
+    assert await legacy.ios(ios_app, "/register", "DELETE", token=TOKEN) == deleted
+    assert await legacy.ios(ios_app, message="m", token=TOKEN) == unknown
+    assert await legacy.ios(ios_app, "/register", "DELETE", token=TOKEN) == deleted
+    assert await legacy.ios(ios_app, "/register", token=TOKEN) == registered
+    assert (await legacy.ios(ios_app, message="m", token=TOKEN))["result"] == 0
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     (device,) = (await registry.GetDevices(GetDevicesRequest(appkey=ios_app.appkey, tokens=[TOKEN]))).devices
     assert (device.platform, device.token, device.removed_ms) == (PLATFORM_IOS, TOKEN, 0)
 
 
 async def test_a_deleted_token_is_remembered_as_unregistered(
-    doors: Doors, installation: Installation, ios_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
-    await doors.ios(ios_app, "/register", token=TOKEN)
-    await doors.ios(ios_app, "/register", "DELETE", token=TOKEN)
+    await legacy.ios(ios_app, "/register", token=TOKEN)
+    await legacy.ios(ios_app, "/register", "DELETE", token=TOKEN)
     starts = {Partition(DEVICE_COMMANDS.name, number): 0 for number in range(PARTITIONS)}
     commands: list[DeviceCommand] = [decode(record) for record in (await installation.log.select(starts, 10)).records]
     assert [command.WhichOneof("command") for command in commands] == ["register", "remove"]
@@ -121,22 +121,24 @@ async def test_a_deleted_token_is_remembered_as_unregistered(
     assert {command.meta.origin.door for command in commands} == {"ios"}
 
 
-async def test_one_apps_token_is_not_anothers(doors: Doors, installation: Installation, ios_app: App) -> None:
+async def test_one_apps_token_is_not_anothers(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
     other = await installation.app(PLATFORM_IOS)
-    await doors.ios(other, "/register", token=TOKEN)
-    assert (await doors.ios(ios_app, message="m", token=TOKEN))["result"] == 401
-    await doors.ios(ios_app, "/register", "DELETE", token=TOKEN)
+    await legacy.ios(other, "/register", token=TOKEN)
+    assert (await legacy.ios(ios_app, message="m", token=TOKEN))["result"] == 401
+    await legacy.ios(ios_app, "/register", "DELETE", token=TOKEN)
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     found = await registry.FindDevices(FindDevicesRequest(appkey=other.appkey, tokens=[TOKEN]))
     assert found.numbers_plus_one[0] > 0
 
 
-async def test_a_broadcast(doors: Doors, installation: Installation, ios_app: App) -> None:
-    answer = await doors.ios(
+async def test_a_broadcast(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
+    answer = await legacy.ios(
         ios_app, message="世", period="60", badge="3", extra="e", category="c", **{"content-available": 1}
     )
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.msgid, push.kind, push.platform) == (answer["msgid"], KIND_BROADCAST, PLATFORM_IOS)
     assert push.audience.WhichOneof("audience") == "everyone"
     assert (push.period_s, push.qps) == (60, 0)
@@ -145,61 +147,67 @@ async def test_a_broadcast(doors: Doors, installation: Installation, ios_app: Ap
     assert message.ios == IosStyle(badge=3, sound="default", content_available=True, category="c")
 
 
-async def test_what_is_not_said_has_its_default(doors: Doors, installation: Installation, ios_app: App) -> None:
-    await doors.ios(ios_app, message="m")
-    push = await only(installation)
+async def test_what_is_not_said_has_its_default(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
+    await legacy.ios(ios_app, message="m")
+    push = await only_push(installation)
     assert push.period_s == ios_app.default_period_s
     assert (push.message.is_notif, push.message.HasField("extra")) == (True, False)
     assert push.message.ios == IosStyle(sound="default")
 
 
-async def test_a_transparent_broadcast_shows_nothing(doors: Doors, installation: Installation, ios_app: App) -> None:
-    await doors.ios(ios_app, message="m", transparent=1, **{"content-available": 0})
-    message = (await only(installation)).message
+async def test_a_transparent_broadcast_shows_nothing(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
+    await legacy.ios(ios_app, message="m", transparent=1, **{"content-available": 0})
+    message = (await only_push(installation)).message
     assert not message.is_notif
     assert message.ios == IosStyle(content_available=False)
 
 
-async def test_a_dictionary_is_kept_as_one(doors: Doors, installation: Installation, ios_app: App) -> None:
+async def test_a_dictionary_is_kept_as_one(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
     dictionary = {"title": "世", "loc-args": ["a", 1, 10**25], "nested": {"x": None}}
-    await doors.ios(ios_app, message=dictionary)
-    message = (await only(installation)).message
+    await legacy.ios(ios_app, message=dictionary)
+    message = (await only_push(installation)).message
     assert message.ios.content_is_json
     assert json.loads(message.content) == dictionary
     assert "世" in message.content
 
 
-async def test_a_single_token(doors: Doors, installation: Installation, ios_app: App) -> None:
+async def test_a_single_token(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
     """`extra`, `transparent` and `content-available` are for several devices only."""
     await installation.device(ios_app, TOKEN)
     only_for_many = {"extra": "e", "transparent": 1, "content-available": 1}
-    answer = await doors.ios(ios_app, message="m", token=TOKEN, badge=1, category="c", **only_for_many)
+    answer = await legacy.ios(ios_app, message="m", token=TOKEN, badge=1, category="c", **only_for_many)
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
-    push = await only(installation)
-    (place,) = await expected(installation, ios_app, TOKEN)
+    push = await only_push(installation)
+    (place,) = await device_places(installation, ios_app, TOKEN)
     assert (push.kind, push.id_count, targets(push.audience.devices)) == (KIND_UNICAST, 1, [(*place, 0)])
     assert (push.message.is_notif, push.message.HasField("extra")) == (True, False)
     assert push.message.ios == IosStyle(badge=1, sound="default", category="c")
 
 
-async def test_a_list_of_tokens(doors: Doors, installation: Installation, ios_app: App) -> None:
+async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
     """Unknown ones are passed over; a repeated one gets the message again."""
     await installation.device(ios_app, TOKEN)
-    answer = await doors.ios(
+    answer = await legacy.ios(
         ios_app, message="m", token=["unknown", TOKEN, TOKEN], extra="e", transparent="1", **{"content-available": "1"}
     )
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
-    push = await only(installation)
-    (place,) = await expected(installation, ios_app, TOKEN)
+    push = await only_push(installation)
+    (place,) = await device_places(installation, ios_app, TOKEN)
     assert (push.kind, push.msgid, push.id_count) == (KIND_UNICAST, answer["msgid"], 3)
     assert targets(push.audience.devices) == [(*place, 1), (*place, 2)]
     assert (push.message.is_notif, push.message.extra) == (False, "e")
     assert push.message.ios.content_available
 
 
-async def test_an_unknown_token_alone_leaves_nothing(doors: Doors, installation: Installation, ios_app: App) -> None:
+async def test_an_unknown_token_alone_leaves_nothing(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
     for fields in ({}, {"message": {"body": "b"}}):
         body: dict[str, Any] = {"message": "m", "token": "unknown", **fields}
-        assert await doors.ios(ios_app, **body) == {"result": 401, "desc": "token not found"}
+        assert await legacy.ios(ios_app, **body) == {"result": 401, "desc": "token not found"}
     assert not await installation.sent()
-    assert (await doors.ios(ios_app, message="m", token=["unknown"]))["result"] == 0
+    assert (await legacy.ios(ios_app, message="m", token=["unknown"]))["result"] == 0

@@ -1,4 +1,4 @@
-"""What iOS devices get: the same through both doors, and never more than Apple takes."""
+"""Payloads for iOS devices: the same through the legacy and the v2 interface, and never larger than APNs accepts."""
 
 import json
 from typing import Any
@@ -8,12 +8,12 @@ import pytest
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.domain.apns.payload import MAX_PAYLOAD_BYTES, max_size_bytes, payload
-from tests.roles.edge.conftest import Installation
-from tests.roles.edge.legacy.conftest import Doors
+from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.role import EdgeInstallation
 
 TOKEN = "ab" * 32
 EMPTY_BYTES = len(b'{"aps":{"alert":"","sound":"default"}}')
-ROOM_BYTES = MAX_PAYLOAD_BYTES - EMPTY_BYTES
+CAPACITY_BYTES = MAX_PAYLOAD_BYTES - EMPTY_BYTES
 NOTIFICATION = {"aps": {"alert": "hi", "sound": "default"}}
 
 
@@ -31,7 +31,7 @@ def notified(**aps: Any) -> dict[str, Any]:
     return {"aps": {**NOTIFICATION["aps"], **aps}}
 
 
-async def last(installation: Installation) -> Message:
+async def last(installation: EdgeInstallation) -> Message:
     return (await installation.sent())[-1].message
 
 
@@ -56,17 +56,17 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("legacy", "style", "more", "expected"), SAME)
-async def test_both_doors_make_the_same_of_what_both_can_say(
-    doors: Doors,
-    installation: Installation,
+@pytest.mark.parametrize(("legacy_fields", "style", "more", "expected"), SAME)
+async def test_equal_pushes_through_legacy_and_v2_make_the_same_payload(
+    legacy: LegacyClient,
+    installation: EdgeInstallation,
     ios_app: App,
-    legacy: dict[str, Any],
+    legacy_fields: dict[str, Any],
     style: dict[str, Any],
     more: dict[str, Any],
     expected: dict[str, Any],
 ) -> None:
-    assert (await doors.ios(ios_app, message="hi", **legacy))["result"] == 0
+    assert (await legacy.ios(ios_app, message="hi", **legacy_fields))["result"] == 0
     of_legacy = await last(installation)
     body = v2(ios_app, "hi", more.get("is_notif", 1), style, **{k: v for k, v in more.items() if k != "is_notif"})
     assert (await installation.push(body, ios_app.appkey))["result"] == 0
@@ -75,47 +75,47 @@ async def test_both_doors_make_the_same_of_what_both_can_say(
     assert payload(await last(installation)) == payload(of_legacy)
 
 
-async def test_a_dictionary_is_the_alert(doors: Doors, installation: Installation, ios_app: App) -> None:
-    """Only the legacy door can say it. In v2 a content is text, whatever it looks like."""
-    await doors.ios(ios_app, message={"title": "T", "body": "B"}, transparent=0)
+async def test_a_dictionary_is_the_alert(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
+    """Only the legacy interface has dictionaries; in v2 the content is always text."""
+    await legacy.ios(ios_app, message={"title": "T", "body": "B"}, transparent=0)
     assert json.loads(payload(await last(installation))) == notified(alert={"title": "T", "body": "B"})
-    await doors.ios(ios_app, message={"a": [1]}, transparent=1)
+    await legacy.ios(ios_app, message={"a": [1]}, transparent=1)
     assert json.loads(payload(await last(installation))) == {"aps": {"content-available": 1}, "content": {"a": [1]}}
     await installation.push(v2(ios_app, '{"title":"T"}', 1, {}), ios_app.appkey)
     assert json.loads(payload(await last(installation))) == notified(alert='{"title":"T"}')
 
 
 @pytest.mark.parametrize("style", [{"sound": "bell.caf"}, {"sound": ""}])
-async def test_v2_alone_names_the_sound(installation: Installation, ios_app: App, style: dict[str, str]) -> None:
+async def test_v2_alone_names_the_sound(installation: EdgeInstallation, ios_app: App, style: dict[str, str]) -> None:
     await installation.push(v2(ios_app, "hi", 1, style), ios_app.appkey)
     assert json.loads(payload(await last(installation)))["aps"].get("sound", "") == style["sound"]
 
 
-async def test_one_token_takes_only_what_the_legacy_door_says(
-    doors: Doors, installation: Installation, ios_app: App
+async def test_a_push_to_one_token_has_only_badge_and_category(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
-    await doors.ios(ios_app, "/register", token=TOKEN)
+    await legacy.ios(ios_app, "/register", token=TOKEN)
     more = {"transparent": 1, "content-available": 1, "extra": "x" * 5000, "badge": 2, "category": "c"}
-    assert (await doors.ios(ios_app, message="hi", token=TOKEN, **more))["result"] == 0
+    assert (await legacy.ios(ios_app, message="hi", token=TOKEN, **more))["result"] == 0
     assert json.loads(payload(await last(installation))) == notified(badge=2, category="c")
 
 
 @pytest.mark.parametrize(
-    ("field", "room", "legacy"),
+    ("field", "capacity", "fields_of"),
     [
-        ("message", ROOM_BYTES, lambda text: {"message": text}),
-        ("message", ROOM_BYTES - len('{"body":""}') + len('""'), lambda text: {"message": {"body": text}}),
-        ("extra", ROOM_BYTES - len('m,"extra":""'), lambda text: {"message": "m", "extra": text}),
-        ("category", ROOM_BYTES - len('m,"category":""'), lambda text: {"message": "m", "category": text}),
-        ("message", ROOM_BYTES - len(',"badge":2147483647'), lambda text: {"message": text, "badge": -1}),
+        ("message", CAPACITY_BYTES, lambda text: {"message": text}),
+        ("message", CAPACITY_BYTES - len('{"body":""}') + len('""'), lambda text: {"message": {"body": text}}),
+        ("extra", CAPACITY_BYTES - len('m,"extra":""'), lambda text: {"message": "m", "extra": text}),
+        ("category", CAPACITY_BYTES - len('m,"category":""'), lambda text: {"message": "m", "category": text}),
+        ("message", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: {"message": text, "badge": -1}),
     ],
 )
-async def test_the_legacy_door_takes_what_apple_takes_and_no_byte_more(
-    doors: Doors, installation: Installation, ios_app: App, field: str, room: int, legacy: Any
+async def test_the_legacy_interface_accepts_the_largest_payload_that_apple_accepts(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App, field: str, capacity: int, fields_of: Any
 ) -> None:
-    assert (await doors.ios(ios_app, **legacy("x" * room)))["result"] == 0
+    assert (await legacy.ios(ios_app, **fields_of("x" * capacity)))["result"] == 0
     assert max_size_bytes(await last(installation)) == MAX_PAYLOAD_BYTES
-    refused = await doors.ios(ios_app, **legacy("x" * (room + 1)))
+    refused = await legacy.ios(ios_app, **fields_of("x" * (capacity + 1)))
     assert refused == {"result": 400, "desc": too_long(field)}
     assert len(await installation.sent()) == 1
 
@@ -129,33 +129,39 @@ def too_long(field: str, size: int = MAX_PAYLOAD_BYTES + 1) -> str:
 
 @pytest.mark.parametrize("option", [{}, {"timed": 2, "send_time_interval": 60}])
 @pytest.mark.parametrize(
-    ("field", "room", "style", "more"),
+    ("field", "capacity", "style", "more"),
     [
-        ("msgStyle.basic.content", ROOM_BYTES, lambda text: ({}, text), {}),
-        ("extra", ROOM_BYTES - len('m,"extra":""'), lambda text: ({}, "m"), {"extra": True}),
-        ("msgStyle.ios.sound", ROOM_BYTES + len("default") - len("m"), lambda text: ({"sound": text}, "m"), {}),
-        ("msgStyle.ios.category", ROOM_BYTES - len('m,"category":""'), lambda text: ({"category": text}, "m"), {}),
-        ("msgStyle.basic.content", ROOM_BYTES - len(',"badge":2147483647'), lambda text: ({"badge": -1}, text), {}),
+        ("msgStyle.basic.content", CAPACITY_BYTES, lambda text: ({}, text), {}),
+        ("extra", CAPACITY_BYTES - len('m,"extra":""'), lambda text: ({}, "m"), {"extra": True}),
+        ("msgStyle.ios.sound", CAPACITY_BYTES + len("default") - len("m"), lambda text: ({"sound": text}, "m"), {}),
+        ("msgStyle.ios.category", CAPACITY_BYTES - len('m,"category":""'), lambda text: ({"category": text}, "m"), {}),
+        ("msgStyle.basic.content", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: ({"badge": -1}, text), {}),
     ],
 )
 async def test_v2_takes_what_apple_takes_and_no_byte_more_now_and_later(
-    installation: Installation, ios_app: App, option: dict[str, int], field: str, room: int, style: Any, more: Any
+    installation: EdgeInstallation,
+    ios_app: App,
+    option: dict[str, int],
+    field: str,
+    capacity: int,
+    style: Any,
+    more: Any,
 ) -> None:
     def body(length: int) -> dict[str, Any]:
         text = "x" * length
         given, content = style(text)
         return v2(ios_app, content, 1, given, option=option, **({"extra": text} if more else {}))
 
-    assert (await installation.push(body(room), ios_app.appkey))["result"] == 0
-    refused = await installation.push(body(room + 1), ios_app.appkey)
+    assert (await installation.push(body(capacity), ios_app.appkey))["result"] == 0
+    refused = await installation.push(body(capacity + 1), ios_app.appkey)
     assert refused == {"result": 400, "desc": too_long(field)}
     assert len(await installation.sent()) + len(await installation.tasks()) == 1
 
 
-async def test_bytes_count_as_they_are_encoded(installation: Installation, ios_app: App) -> None:
+async def test_bytes_count_as_they_are_encoded(installation: EdgeInstallation, ios_app: App) -> None:
     """Three bytes each, a character that JSON escapes two."""
     for character, each in (("日", 3), ('"', 2), ("\n", 2), ("\x01", 6)):
-        count = ROOM_BYTES // each
+        count = CAPACITY_BYTES // each
         assert (await installation.push(v2(ios_app, character * count, 1, {}), ios_app.appkey))["result"] == 0
         size = EMPTY_BYTES + (count + 1) * each
         refused = await installation.push(v2(ios_app, character * (count + 1), 1, {}), ios_app.appkey)
@@ -163,14 +169,14 @@ async def test_bytes_count_as_they_are_encoded(installation: Installation, ios_a
 
 
 async def test_a_pass_through_message_and_each_platform_are_measured_for_themselves(
-    installation: Installation, ios_app: App
+    installation: EdgeInstallation, ios_app: App
 ) -> None:
     android = await installation.app()
-    room = MAX_PAYLOAD_BYTES - len('{"aps":{"content-available":1},"content":""}')
+    capacity = MAX_PAYLOAD_BYTES - len('{"aps":{"content-available":1},"content":""}')
     body = v2(ios_app, "", 0, {"sound": "s" * 5000, "category": "c" * 5000})
     body["sendTo"] = {"appkey": {"android": android.appkey, "ios": ios_app.appkey}, "userScope": 0}
     keys = (android.appkey, ios_app.appkey)
-    for length, result in ((room, 0), (room + 1, 400)):
+    for length, result in ((capacity, 0), (capacity + 1, 400)):
         body["msgStyle"]["basic"]["content"] = {"android": "a" * 9000, "ios": "i" * length}
         answer = await installation.push(body, *keys)
         assert answer["result"] == result
@@ -178,7 +184,7 @@ async def test_a_pass_through_message_and_each_platform_are_measured_for_themsel
     assert len(await installation.sent()) == 2
 
 
-async def test_several_apps_are_refused_together(installation: Installation) -> None:
+async def test_several_apps_are_refused_together(installation: EdgeInstallation) -> None:
     keys = [(await installation.app(PLATFORM_IOS)).appkey for _ in range(2)]
     body = {
         "sendTo": {"appkey": {"ios": keys}, "userScope": 2},

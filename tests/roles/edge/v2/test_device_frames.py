@@ -14,8 +14,9 @@ from services.domain.topics import SESSIONS, decode, device_key
 from services.registry.revocation_worker import RevocationWorker
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
-from tests.roles.edge.conftest import NOW_MS, PARTITIONS, Installation
-from tests.roles.edge.v2.test_push import targets, to
+from testkit.edge.role import NOW_MS, PARTITIONS, EdgeInstallation
+from testkit.edge.sent_pushes import targets
+from testkit.edge.v2_bodies import push_to
 
 UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 
@@ -23,7 +24,7 @@ UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 class Phone:
     """A device that speaks over HTTP and remembers its token and key."""
 
-    def __init__(self, installation: Installation, app: App, token: str | None = None) -> None:
+    def __init__(self, installation: EdgeInstallation, app: App, token: str | None = None) -> None:
         self._installation = installation
         self.who: dict[str, Any] = {"appkey": app.appkey}
         if token is not None:
@@ -40,7 +41,7 @@ class Phone:
         return welcome
 
 
-async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Installation) -> None:
+async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, token="f00d" * 16)
     welcome = await phone.hello(device={"region": "北京市", "carrier": "cm"})
@@ -52,14 +53,14 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: In
     assert (known["id"], known["alias"], known["tags"], known["stags"]) == (7, "alice", [1, 3], ["news"])
     assert known["device"] == {"region": "北京市", "carrier": "cm"}
     for body in (
-        to(None, 5, ios=app.appkey, token={"ios": phone.who["token"]}),
-        to(None, 3, ios=app.appkey, alias="alice"),
+        push_to(None, 5, ios=app.appkey, token={"ios": phone.who["token"]}),
+        push_to(None, 3, ios=app.appkey, alias="alice"),
     ):
         assert (await installation.push(body, app.appkey))["desc"] == "send ok"
     assert [len(targets(push.audience.devices)) for push in await installation.sent()] == [1, 1]
 
 
-async def test_hello_again_greets_the_same_device(installation: Installation) -> None:
+async def test_hello_again_greets_the_same_device(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     first, second = Phone(installation, app, "t"), Phone(installation, app, "t")
     await first.hello(device={"model": "m1"})
@@ -71,7 +72,7 @@ async def test_hello_again_greets_the_same_device(installation: Installation) ->
     assert (await first.say("get_device"))["device"]["model"] == "m2"
 
 
-async def test_an_android_device_gets_a_token_and_must_prove_it(installation: Installation) -> None:
+async def test_an_android_device_gets_a_token_and_must_prove_it(installation: EdgeInstallation) -> None:
     app = await installation.app()
     phone = Phone(installation, app)
     welcome = await phone.hello()
@@ -85,7 +86,7 @@ async def test_an_android_device_gets_a_token_and_must_prove_it(installation: In
     assert await thief.say("set_alias", alias="x", key=phone.who["key"][:-1] + "_") == UNAUTHORIZED
 
 
-async def test_the_key_of_another_device_or_app_does_not_do(installation: Installation) -> None:
+async def test_the_key_of_another_device_or_app_does_not_do(installation: EdgeInstallation) -> None:
     app, other = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
     one, two = Phone(installation, app, "one"), Phone(installation, app, "two")
     await one.hello()
@@ -96,7 +97,7 @@ async def test_the_key_of_another_device_or_app_does_not_do(installation: Instal
     assert await one.say("hello", appkey="1000000000") == UNAUTHORIZED
 
 
-async def test_activity_is_a_fact_in_the_log(installation: Installation) -> None:
+async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     await phone.hello()
@@ -111,7 +112,7 @@ async def test_activity_is_a_fact_in_the_log(installation: Installation) -> None
     assert {event.time_ms for event in events} == {NOW_MS}
 
 
-async def test_what_needs_a_connection_is_refused(installation: Installation) -> None:
+async def test_what_needs_a_connection_is_refused(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     await phone.hello()
@@ -131,7 +132,7 @@ async def test_what_needs_a_connection_is_refused(installation: Installation) ->
         (b'{"type":"add_tags","appkey":"APP","tags":["x"],"id":3}', "input error: tags[0]"),
     ],
 )
-async def test_a_frame_that_is_none(installation: Installation, frame: bytes, desc: str) -> None:
+async def test_a_frame_that_is_none(installation: EdgeInstallation, frame: bytes, desc: str) -> None:
     app = await installation.app(PLATFORM_IOS)
     answer = await installation.post(frame.replace(b"APP", app.appkey.encode()), "/device/v1")
     assert (answer["type"], answer["code"]) == ("error", 400)
@@ -139,19 +140,19 @@ async def test_a_frame_that_is_none(installation: Installation, frame: bytes, de
     assert answer.get("id") == (3 if b'"id"' in frame else None)
 
 
-async def test_a_frame_has_a_bound(installation: Installation) -> None:
+async def test_a_frame_has_a_bound(installation: EdgeInstallation) -> None:
     answer = await installation.http.post("/device/v1", content=b" " * (MAX_FRAME_BYTES + 1))
     assert answer.status_code == 413
     assert answer.json()["result"] == 413
 
 
-async def revoke(installation: Installation, app: App, token: str) -> None:
+async def revoke(installation: EdgeInstallation, app: App, token: str) -> None:
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token=token))
     await installation.context.apps.refresh()
 
 
-async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: Installation) -> None:
+async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: EdgeInstallation) -> None:
     app = await installation.app()
     phone = Phone(installation, app)
     await phone.hello()
@@ -165,13 +166,13 @@ async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: Installa
     assert (await Phone(installation, app).hello())["new"] is True
 
 
-async def test_an_ios_device_registers_anew_under_its_token(installation: Installation) -> None:
+async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     old = await phone.hello()
     await phone.say("set_alias", alias="alice")
     await revoke(installation, app, "t")
-    unknown = await installation.push(to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey)
+    unknown = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey)
     assert (unknown["result"], await installation.sent()) == (401, [])
     del phone.who["key"]
     new = await phone.hello()
@@ -179,11 +180,13 @@ async def test_an_ios_device_registers_anew_under_its_token(installation: Instal
     assert new["key"] != old["key"]
     assert (await phone.say("get_device")).get("alias") is None
     assert await phone.say("get_device", key=old["key"]) == UNAUTHORIZED
-    assert (await installation.push(to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey))["desc"] == "send ok"
+    assert (await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey))[
+        "desc"
+    ] == "send ok"
 
 
 async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_registers_anew(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RevocationWorker, "wake", lambda self: None)
     app = await installation.app(PLATFORM_IOS)

@@ -7,19 +7,19 @@ import pytest
 import edge.v2.device.invalid_tokens
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
-from tests.roles.edge.conftest import Installation
+from testkit.edge.role import EdgeInstallation
 
 
-async def remove(installation: Installation, app: App, token: str, reason: str) -> None:
+async def remove(installation: EdgeInstallation, app: App, token: str, reason: str) -> None:
     installation.clock.move(1)
     await installation.command(app.appkey, token, DeviceCommand(remove=RemoveDevice(reason=reason)))
 
 
-async def asked(installation: Installation, appkey: Any, *appkeys: str) -> dict[str, Any]:
+async def asked(installation: EdgeInstallation, appkey: Any, *appkeys: str) -> dict[str, Any]:
     return await installation.call("POST", "/v2/errortoken", {"appkey": appkey}, *appkeys)
 
 
-async def test_of_several_apps_the_last_found_first(installation: Installation) -> None:
+async def test_of_several_apps_the_last_found_first(installation: EdgeInstallation) -> None:
     first, second = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
     keys = [first.appkey, second.appkey]
     for token in ("a", "b", "left", "well"):
@@ -39,7 +39,7 @@ async def test_of_several_apps_the_last_found_first(installation: Installation) 
 
 
 async def test_more_than_a_page_and_more_than_are_listed(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge.v2.device.invalid_tokens, "_PAGE", 3)
     app = await installation.app(PLATFORM_IOS)
@@ -52,7 +52,7 @@ async def test_more_than_a_page_and_more_than_are_listed(
         assert (await asked(installation, app.appkey, app.appkey))["data"] == {app.appkey: found}
 
 
-async def test_apps_of_android_have_none(installation: Installation) -> None:
+async def test_apps_of_android_have_none(installation: EdgeInstallation) -> None:
     app = await installation.app()
     assert await asked(installation, app.appkey, app.appkey) == {"result": 401, "desc": "sign not correct"}
 
@@ -68,5 +68,5 @@ async def test_apps_of_android_have_none(installation: Installation) -> None:
         ([[]], "appkey must be a string or a list of strings"),
     ],
 )
-async def test_the_appkey(installation: Installation, appkey: Any, problem: str) -> None:
+async def test_the_appkey(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
     assert await asked(installation, appkey) == {"result": 400, "desc": f"input error: {problem}"}

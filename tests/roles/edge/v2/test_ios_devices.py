@@ -20,7 +20,7 @@ from services.apns_simulator.watch_servicer import AcceptedPushes, VirtualPhones
 from services.domain.topics import SESSIONS, decode
 from services.runtime.log.port import Partition
 from services.runtime.rpc.server import serve
-from tests.roles.edge.conftest import PARTITIONS, Installation
+from testkit.edge.role import PARTITIONS, EdgeInstallation
 
 BOUND_S = 30
 TOKEN = "AB" * 32
@@ -107,15 +107,15 @@ async def took(tmp_path: Path) -> AsyncIterator[Took]:
 
 
 @pytest.fixture
-async def ios_app(installation: Installation) -> App:
+async def ios_app(installation: EdgeInstallation) -> App:
     return await installation.app(PLATFORM_IOS)
 
 
-def door(installation: Installation) -> str:
+def door(installation: EdgeInstallation) -> str:
     return f"{installation.http.base_url}/device/v1"
 
 
-async def opens(installation: Installation) -> list[str]:
+async def opens(installation: EdgeInstallation) -> list[str]:
     """The tokens that reported an app open."""
     starts = {Partition(SESSIONS.name, number): 0 for number in range(PARTITIONS)}
     facts: list[SessionFact] = [decode(record) for record in (await installation.log.select(starts, 10_000)).records]
@@ -124,7 +124,7 @@ async def opens(installation: Installation) -> list[str]:
 
 
 async def test_it_registers_and_prints_what_arrives(
-    installation: Installation,
+    installation: EdgeInstallation,
     ios_app: App,
     took: Took,
     tmp_path: Path,
@@ -150,7 +150,7 @@ async def test_it_registers_and_prints_what_arrives(
 
 
 async def test_many_have_made_up_tokens_and_open_the_app_when_told_to(
-    installation: Installation,
+    installation: EdgeInstallation,
     ios_app: App,
     took: Took,
     tmp_path: Path,
@@ -172,7 +172,7 @@ async def test_many_have_made_up_tokens_and_open_the_app_when_told_to(
 
 
 async def test_people_read_lines_without_the_key(
-    installation: Installation,
+    installation: EdgeInstallation,
     ios_app: App,
     took: Took,
     tmp_path: Path,
@@ -188,7 +188,7 @@ async def test_people_read_lines_without_the_key(
 
 
 async def test_it_watches_every_instance_of_delivery(
-    installation: Installation,
+    installation: EdgeInstallation,
     ios_app: App,
     tmp_path: Path,
 ) -> None:
@@ -208,7 +208,7 @@ async def test_it_watches_every_instance_of_delivery(
 
 
 async def test_it_ends_with_1_and_says_why(
-    installation: Installation,
+    installation: EdgeInstallation,
     ios_app: App,
     took: Took,
     tmp_path: Path,
@@ -227,7 +227,7 @@ async def test_it_ends_with_1_and_says_why(
 
 
 async def test_where_pushes_go_to_apple_it_says_so(
-    installation: Installation,
+    installation: EdgeInstallation,
     ios_app: App,
     tmp_path: Path,
 ) -> None:

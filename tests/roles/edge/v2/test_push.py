@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
-
-import numpy as np
 
 from protos.push.v1.push_pb2 import (
     ATTRIBUTE_BRAND,
@@ -17,65 +14,26 @@ from protos.push.v1.push_pb2 import (
     AndroidStyle,
     AttributeClause,
     BrandModel,
-    Devices,
     Filter,
     ModelClause,
-    SendPush,
     StagGroup,
     TagGroup,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
-from protos.registry.v1.registry_pb2 import FindDevicesRequest
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.topics import device_key
-from services.runtime.log.topics import partition_of
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
+from testkit.edge.role import EdgeInstallation
+from testkit.edge.sent_pushes import device_places, only_push, targets
+from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.signing import reference_text
-from tests.roles.edge.conftest import PARTITIONS, Installation, broadcast
 
 
-def to(app: App | None, user_scope: int, ios: Any = None, **fields: Any) -> dict[str, Any]:
-    appkey = {name: key for name, key in (("android", app and app.appkey), ("ios", ios)) if key}
-    return {
-        "sendTo": {"appkey": appkey, "userScope": user_scope, **fields},
-        "msgStyle": {"basic": {"content": "hello", "is_notif": 1}},
-    }
-
-
-def targets(devices: Devices) -> list[tuple[int, int, int]]:
-    """(partition, number, id offset) of each target."""
-    columns = zip(
-        np.frombuffer(devices.partitions, "<u2").tolist(),
-        np.frombuffer(devices.numbers, "<u4").tolist(),
-        np.frombuffer(devices.id_offsets, "<u4").tolist(),
-        strict=True,
-    )
-    return list(columns)
-
-
-async def expected(installation: Installation, app: App, *tokens: str) -> list[tuple[int, int]]:
-    """(partition, number) of each token, as the registry knows them."""
-    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
-    found = await registry.FindDevices(FindDevicesRequest(appkey=app.appkey, tokens=tokens))
-    assert 0 not in found.numbers_plus_one
-    return [
-        (partition_of(device_key(app.appkey, token), PARTITIONS), number - 1)
-        for token, number in zip(tokens, found.numbers_plus_one, strict=True)
-    ]
-
-
-async def only(installation: Installation) -> SendPush:
-    (push,) = await installation.sent()
-    return push
-
-
-async def test_broadcast_to_android_with_everything_in_it(installation: Installation) -> None:
+async def test_broadcast_to_android_with_everything_in_it(installation: EdgeInstallation) -> None:
     app = await installation.app()
     style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "badge": -1}
     body = broadcast(app, extra="free", option={"period": 3600, "qps": 50})
     body["msgStyle"]["android"] = {**style, "click_action": 2, "click_param": 'http://u/"世"'}
     answer = await installation.push(body, app.appkey)
     assert answer == {"result": 0, "desc": "send ok", "id": answer["id"]}
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.msgid, push.id_count) == (answer["id"], 1)
     assert 0 < push.msgid < 2**53
     assert (push.appkey, push.platform, push.kind) == (app.appkey, PLATFORM_ANDROID, KIND_BROADCAST)
@@ -89,31 +47,31 @@ async def test_broadcast_to_android_with_everything_in_it(installation: Installa
     assert message.android.click_param_json == '"http://u/\\"世\\""'
 
 
-async def test_what_is_not_said_has_its_default(installation: Installation) -> None:
+async def test_what_is_not_said_has_its_default(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.push(broadcast(app, option={"period": 0}), app.appkey)
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.period_s, push.qps) == (app.default_period_s, 0)
     android = push.message.android
     assert not push.message.HasField("extra")
     assert android == AndroidStyle()
 
 
-async def test_broadcast_to_ios(installation: Installation) -> None:
+async def test_broadcast_to_ios(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    body = to(None, 2, ios=app.appkey)
+    body = push_to(None, 2, ios=app.appkey)
     body["msgStyle"]["ios"] = {"badge": 3, "content-available": 1, "category": "c"}
     answer = await installation.push(body, app.appkey)
     assert answer == {"result": 0, "desc": "send ok", "id": answer["id"]}
-    push = await only(installation)
+    push = await only_push(installation)
     assert (push.platform, push.message.WhichOneof("style")) == (PLATFORM_IOS, "ios")
     ios = push.message.ios
     assert (ios.badge, ios.content_available, ios.category, ios.sound) == (3, True, "c", "default")
 
 
-async def test_both_platforms_may_be_told_different_things(installation: Installation) -> None:
+async def test_both_platforms_may_be_told_different_things(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
-    body = to(android, 0, ios=ios.appkey)
+    body = push_to(android, 0, ios=ios.appkey)
     body["msgStyle"]["basic"] = {"content": {"android": "a", "ios": "i"}, "is_notif": {"android": 1, "ios": 0}}
     answer = await installation.push(body, android.appkey, ios.appkey)
     first, second = await installation.sent()
@@ -130,19 +88,19 @@ async def test_both_platforms_may_be_told_different_things(installation: Install
     assert second.request_json == ""
 
 
-async def test_several_ios_apps_are_answered_as_a_list(installation: Installation) -> None:
+async def test_several_ios_apps_are_answered_as_a_list(installation: EdgeInstallation) -> None:
     android = await installation.app()
     apps = [await installation.app(PLATFORM_IOS) for _ in range(2)]
     keys = [app.appkey for app in apps]
-    answer = await installation.push(to(android, 0, ios=keys), android.appkey, *keys)
+    answer = await installation.push(push_to(android, 0, ios=keys), android.appkey, *keys)
     assert [entry["desc"] for entry in answer["ios"]] == ["send ok", "send ok"]
     assert [push.appkey for push in await installation.sent()] == [android.appkey, *keys]
-    alone = await installation.push(to(None, 2, ios=keys), *keys)
+    alone = await installation.push(push_to(None, 2, ios=keys), *keys)
     assert alone["id"] == alone["ios"][0]["id"]
     assert [set(entry) for entry in alone["ios"]] == [{"result", "desc", "id"}] * 2
 
 
-async def test_filters(installation: Installation) -> None:
+async def test_filters(installation: EdgeInstallation) -> None:
     app = await installation.app()
     options = {
         "locate": ["北京市"],
@@ -163,10 +121,10 @@ async def test_filters(installation: Installation) -> None:
     both = Filter(not_stags=[StagGroup(stags=["d"])])
     both.MergeFrom(by_attribute)
     cases = [
-        (to(app, 6, tag=[1, -2], not_tag=[[3], [4, 5]]), flat),
-        (to(app, 6, stag=[["a", "b"], ["c"]]), stags),
-        (to(app, 7, optfilter={"android": options}), by_attribute),
-        (to(app, 8, not_stag=[["d"]], optfilter={"android": options, "ios": 7}), both),
+        (push_to(app, 6, tag=[1, -2], not_tag=[[3], [4, 5]]), flat),
+        (push_to(app, 6, stag=[["a", "b"], ["c"]]), stags),
+        (push_to(app, 7, optfilter={"android": options}), by_attribute),
+        (push_to(app, 8, not_stag=[["d"]], optfilter={"android": options, "ios": 7}), both),
     ]
     for body, _ in cases:
         assert (await installation.push(body, app.appkey))["desc"] == "send ok"
@@ -175,31 +133,31 @@ async def test_filters(installation: Installation) -> None:
     assert {push.kind for push in pushes} == {KIND_MULTICAST}
 
 
-async def test_a_token_alone(installation: Installation) -> None:
+async def test_a_token_alone(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.device(app, "other")
     await installation.device(app, "known")
-    answer = await installation.push(to(app, 5, token={"android": "known"}), app.appkey)
+    answer = await installation.push(push_to(app, 5, token={"android": "known"}), app.appkey)
     assert answer == {"result": 0, "desc": "send ok", "id": answer["id"], "details": []}
-    push = await only(installation)
-    ((place,),) = [await expected(installation, app, "known")]
+    push = await only_push(installation)
+    ((place,),) = [await device_places(installation, app, "known")]
     assert (push.kind, targets(push.audience.devices)) == (KIND_UNICAST, [(*place, 0)])
 
 
-async def test_every_entry_of_a_token_list_has_its_own_id(installation: Installation) -> None:
+async def test_every_entry_of_a_token_list_has_its_own_id(installation: EdgeInstallation) -> None:
     app = await installation.app()
     for token in ("a", "b", "c"):
         await installation.device(app, token)
     asked = ["c", "nobody", "a", "c", "", "b"]
-    answer = await installation.push(to(app, 5, token={"android": asked}), app.appkey)
+    answer = await installation.push(push_to(app, 5, token={"android": asked}), app.appkey)
     failed = {"result": 401, "desc": "token not found"}
     assert answer["result"] == 0
     assert answer["details"] == [
         {**failed, "pos": 1, "token": "nobody", "msgid": answer["id"] + 1},
         {**failed, "pos": 4, "token": "", "msgid": answer["id"] + 4},
     ]
-    places = await expected(installation, app, "c", "a", "c", "b")
-    push = await only(installation)
+    places = await device_places(installation, app, "c", "a", "c", "b")
+    push = await only_push(installation)
     assert (push.msgid, push.id_count) == (answer["id"], 6)
     assert targets(push.audience.devices) == [
         (*place, offset) for place, offset in zip(places, (0, 2, 3, 5), strict=True)
@@ -208,26 +166,26 @@ async def test_every_entry_of_a_token_list_has_its_own_id(installation: Installa
     assert after["id"] >= answer["id"] + 6
 
 
-async def test_an_unknown_android_token_is_accepted_and_reported(installation: Installation) -> None:
+async def test_an_unknown_android_token_is_accepted_and_reported(installation: EdgeInstallation) -> None:
     app = await installation.app()
-    answer = await installation.push(to(app, 5, token={"android": "nobody"}), app.appkey)
+    answer = await installation.push(push_to(app, 5, token={"android": "nobody"}), app.appkey)
     assert (answer["result"], [entry["pos"] for entry in answer["details"]]) == (0, [0])
-    assert targets((await only(installation)).audience.devices) == []
+    assert targets((await only_push(installation)).audience.devices) == []
 
 
-async def test_an_unknown_ios_token_alone_is_refused_and_in_a_list_skipped(installation: Installation) -> None:
+async def test_an_unknown_ios_token_alone_is_refused_and_in_a_list_skipped(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     await installation.device(app, "known")
-    alone = await installation.push(to(None, 5, ios=app.appkey, token={"ios": "nobody"}), app.appkey)
+    alone = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "nobody"}), app.appkey)
     assert alone == {"result": 401, "desc": "token not found"}
     assert not await installation.sent()
-    listed = await installation.push(to(None, 5, ios=app.appkey, token={"ios": ["nobody", "known"]}), app.appkey)
+    listed = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": ["nobody", "known"]}), app.appkey)
     assert listed == {"result": 0, "desc": "send ok", "id": listed["id"]}
-    push = await only(installation)
+    push = await only_push(installation)
     assert [offset for *_, offset in targets(push.audience.devices)] == [1]
 
 
-async def test_tokens_of_both_platforms(installation: Installation) -> None:
+async def test_tokens_of_both_platforms(installation: EdgeInstallation) -> None:
     android, first, second = (
         await installation.app(),
         await installation.app(PLATFORM_IOS),
@@ -237,7 +195,7 @@ async def test_tokens_of_both_platforms(installation: Installation) -> None:
     await installation.device(second, "s")
     keys = [first.appkey, second.appkey]
     tokens = {"android": "a", "ios": {second.appkey: ["s"], first.appkey: "nobody"}}
-    answer = await installation.push(to(android, 5, ios=keys, token=tokens), android.appkey, *keys)
+    answer = await installation.push(push_to(android, 5, ios=keys, token=tokens), android.appkey, *keys)
     sent = await installation.sent()
     assert [push.appkey for push in sent] == [android.appkey, second.appkey]
     assert answer == {
@@ -245,30 +203,30 @@ async def test_tokens_of_both_platforms(installation: Installation) -> None:
         "android": {"result": 0, "desc": "send ok", "id": sent[0].msgid, "details": []},
         "ios": [{"result": 401, "desc": "token not found"}, {"result": 0, "desc": "send ok", "id": sent[1].msgid}],
     }
-    one = await installation.push(to(android, 5, ios=keys, token={"android": "a"}), android.appkey, *keys)
+    one = await installation.push(push_to(android, 5, ios=keys, token={"android": "a"}), android.appkey, *keys)
     assert set(one) == {"result", "desc", "id", "details"}
 
 
-async def test_alias_to_the_most_recent_device_or_to_all(installation: Installation) -> None:
+async def test_alias_to_the_most_recent_device_or_to_all(installation: EdgeInstallation) -> None:
     app = await installation.app()
     for token, alias in (("a1", "alice"), ("b1", "bob"), ("a2", "alice")):
         await installation.device(app, token, alias)
-    recent = await installation.push(to(app, 3, alias=["alice", "bob", "alice", "carol"]), app.appkey)
-    everywhere = await installation.push(to(app, 4, alias="alice"), app.appkey)
+    recent = await installation.push(push_to(app, 3, alias=["alice", "bob", "alice", "carol"]), app.appkey)
+    everywhere = await installation.push(push_to(app, 4, alias="alice"), app.appkey)
     assert recent == {"result": 0, "desc": "send ok", "id": recent["id"], "not_found": ["carol"]}
     assert everywhere["not_found"] == []
     first, second = await installation.sent()
     assert (first.id_count, first.kind) == (1, KIND_UNICAST)
-    newest = [(*place, 0) for place in await expected(installation, app, "a2", "b1")]
+    newest = [(*place, 0) for place in await device_places(installation, app, "a2", "b1")]
     assert sorted(targets(first.audience.devices)) == sorted(newest)
-    both = [(*place, 0) for place in await expected(installation, app, "a1", "a2")]
+    both = [(*place, 0) for place in await device_places(installation, app, "a1", "a2")]
     assert sorted(targets(second.audience.devices)) == sorted(both)
 
 
-async def test_alias_on_both_platforms(installation: Installation) -> None:
+async def test_alias_on_both_platforms(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     await installation.device(android, "a", "alice")
-    body = to(android, 4, ios=ios.appkey, alias=["alice", "bob"])
+    body = push_to(android, 4, ios=ios.appkey, alias=["alice", "bob"])
     answer = await installation.push(body, android.appkey, ios.appkey)
     assert answer["android"]["not_found"] == ["bob"]
     assert answer["ios"]["not_found"] == ["alice", "bob"]
@@ -277,22 +235,22 @@ async def test_alias_on_both_platforms(installation: Installation) -> None:
     assert targets(second.audience.devices) == []
 
 
-async def test_a_thousand_tokens(installation: Installation) -> None:
+async def test_a_thousand_tokens(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.device(app, "known")
     asked = [f"unknown {index}" for index in range(999)] + ["known"]
-    answer = await installation.push(to(app, 5, token={"android": asked}), app.appkey)
+    answer = await installation.push(push_to(app, 5, token={"android": asked}), app.appkey)
     assert [entry["pos"] for entry in answer["details"]] == list(range(999))
-    push = await only(installation)
+    push = await only_push(installation)
     assert [offset for *_, offset in targets(push.audience.devices)] == [999]
 
 
-async def test_many_at_once_each_get_their_own(installation: Installation) -> None:
+async def test_many_at_once_each_get_their_own(installation: EdgeInstallation) -> None:
     app = await installation.app()
     tokens = [f"t{index}" for index in range(20)]
     for token in tokens:
         await installation.device(app, token)
-    bodies = [to(app, 5, token={"android": token}) for token in tokens * 5]
+    bodies = [push_to(app, 5, token={"android": token}) for token in tokens * 5]
     answers = await asyncio.gather(*(installation.push(body, app.appkey) for body in bodies))
     assert all(answer["result"] == 0 and answer["details"] == [] for answer in answers)
     ids = [answer["id"] for answer in answers]
@@ -300,11 +258,11 @@ async def test_many_at_once_each_get_their_own(installation: Installation) -> No
     assert len(set(ids)) == 100
     assert [push.msgid for push in pushes] == sorted(ids), "the log's order is the ids' order"
     by_id = {push.msgid: targets(push.audience.devices) for push in pushes}
-    places = await expected(installation, app, *tokens)
+    places = await device_places(installation, app, *tokens)
     assert [by_id[msgid] for msgid in ids] == [[(*place, 0)] for place in places * 5]
 
 
-async def test_a_message_too_large_for_the_log_is_the_senders_fault(installation: Installation) -> None:
+async def test_a_message_too_large_for_the_log_is_the_senders_fault(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = broadcast(app)
     body["msgStyle"]["basic"]["content"] = "x" * 950_000
@@ -313,4 +271,4 @@ async def test_a_message_too_large_for_the_log_is_the_senders_fault(installation
     assert answer["desc"].startswith("input error: the request is too large")
     body["msgStyle"]["basic"]["content"] = "x" * 600_000
     assert (await installation.push(body, app.appkey))["result"] == 0
-    assert (await only(installation)).request_json == ""
+    assert (await only_push(installation)).request_json == ""

@@ -13,7 +13,7 @@ from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.runtime.errors import InputError
-from tests.roles.edge.conftest import NOW_MS, ZONE, Installation
+from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
 
 ANDROID, IOS, IOS_2 = "1111111111", "1222222222", "1333333333"
 DAY_S = 86_400
@@ -376,7 +376,7 @@ def test_rule(body: dict[str, Any], problem: str | None) -> None:
     assert str(refusal.value).startswith(problem)
 
 
-async def test_every_rule_is_answered_through_http(installation: Installation) -> None:
+async def test_every_rule_is_answered_through_http(installation: EdgeInstallation) -> None:
     """The same rows at the real door, with the appkeys of apps that exist."""
     android_app = await installation.app()
     first, second = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)

@@ -31,7 +31,8 @@ from protos.analytics.v1.analytics_pb2 import (
     UsersRow,
 )
 from services.runtime.errors import InputError
-from tests.roles.edge.conftest import BACKENDS, NOW_MS, Installation, broadcast, opened
+from testkit.edge.role import BACKENDS, NOW_MS, EdgeInstallation, edge_installation
+from testkit.edge.v2_bodies import broadcast
 
 TODAY = {"timeScope": 0}
 KINDS = {
@@ -200,7 +201,7 @@ def test_rows_of_logins() -> None:
 
 
 @pytest.mark.parametrize("appkey", [None, ["1"], {"android": "1"}, True, ""])
-async def test_the_appkey(installation: Installation, appkey: Any) -> None:
+async def test_the_appkey(installation: EdgeInstallation, appkey: Any) -> None:
     body = {"appkey": appkey, "type": 0, "param": {"dur": TODAY}}
     answer = await installation.call("POST", "/v2/statistics", body)
     problem = "is missing" if appkey is None else "must be a string"
@@ -209,7 +210,7 @@ async def test_the_appkey(installation: Installation, appkey: Any) -> None:
 
 async def test_every_type_from_the_delivery_history(tmp_path: Path) -> None:
     role = (analytics.settings.AnalyticsSettings, analytics.main.build)
-    async with opened(tmp_path, {**BACKENDS, "analytics": role}) as installation:
+    async with edge_installation(tmp_path, {**BACKENDS, "analytics": role}) as installation:
         app = await installation.app()
         await installation.device(app, "t")
 

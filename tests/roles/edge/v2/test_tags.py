@@ -13,29 +13,29 @@ from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
-from tests.roles.edge.conftest import PARTITIONS, Installation
+from testkit.edge.role import PARTITIONS, EdgeInstallation
 
 ADDED = {"result": 0, "desc": "add token done"}
 DELETED = {"result": 0, "desc": "delete token done"}
 UNKNOWN = {"result": 401, "desc": "token not found"}
 
 
-async def change(installation: Installation, method: str, app: App, params: Any, name: str = "params") -> Any:
+async def change(installation: EdgeInstallation, method: str, app: App, params: Any, name: str = "params") -> Any:
     body = {"appkey": app.appkey, "action": "stag", name: params}
     return await installation.call(method, "/v2/device", body, app.appkey)
 
 
-async def info(installation: Installation, app: App, *tokens: str) -> Any:
+async def info(installation: EdgeInstallation, app: App, *tokens: str) -> Any:
     body = {"appkey": app.appkey, "action": "stag", "params": list(tokens)}
     return await installation.call("POST", "/v2/deviceinfo", body, app.appkey)
 
 
-async def stags(installation: Installation, app: App, token: str) -> list[str]:
+async def stags(installation: EdgeInstallation, app: App, token: str) -> list[str]:
     found: list[str] = (await info(installation, app, token))["detailsinfo"][0]["infolist"]
     return found
 
 
-async def reached(installation: Installation, app: App, stag: str) -> int:
+async def reached(installation: EdgeInstallation, app: App, stag: str) -> int:
     """How many devices a push to the tag would have in its audience now."""
     targeting = TargetingServiceStub(installation.context.peers.all("targeting")[0])
     audience = Audience(filter=Filter(stags=[StagGroup(stags=[stag])]))
@@ -43,7 +43,7 @@ async def reached(installation: Installation, app: App, stag: str) -> int:
     return sum(part.count for part in (await targeting.Resolve(request)).partitions)
 
 
-async def commands(installation: Installation) -> int:
+async def commands(installation: EdgeInstallation) -> int:
     """How many commands about devices there are."""
     partitions = [Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)]
     return sum((await installation.log.ends(partitions)).values())
@@ -55,7 +55,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_added_deleted_and_listed_in_the_order_of_the_request(installation: Installation, name: str) -> None:
+async def test_added_deleted_and_listed_in_the_order_of_the_request(installation: EdgeInstallation, name: str) -> None:
     app = await installation.app()
     for token in ("a", "b"):
         await installation.device(app, token)
@@ -79,7 +79,7 @@ async def test_added_deleted_and_listed_in_the_order_of_the_request(installation
     assert await reached(installation, app, "sport") == 1
 
 
-async def test_several_apps_of_both_platforms(installation: Installation) -> None:
+async def test_several_apps_of_both_platforms(installation: EdgeInstallation) -> None:
     first, second, third = await installation.app(PLATFORM_IOS), await installation.app(), await installation.app()
     for app in (first, second, third):
         await installation.device(app, "t")
@@ -101,14 +101,14 @@ async def test_several_apps_of_both_platforms(installation: Installation) -> Non
         assert (found["result"], found["desc"], found[third.appkey]["detailsinfo"]) == (0, "ok", [])
 
 
-async def test_a_list_of_one_app_is_answered_by_app(installation: Installation) -> None:
+async def test_a_list_of_one_app_is_answered_by_app(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = {"appkey": [app.appkey], "action": "stag", "params": {app.appkey: {"x": ["a"]}}}
     answer = await installation.call("POST", "/v2/device", body, app.appkey)
     assert answer[app.appkey]["detailsinfo"] == [{"token": "x", **UNKNOWN}]
 
 
-async def test_the_secrets_follow_the_order_of_the_apps(installation: Installation) -> None:
+async def test_the_secrets_follow_the_order_of_the_apps(installation: EdgeInstallation) -> None:
     keys = [(await installation.app()).appkey for _ in range(2)]
     body = {"appkey": keys, "action": "stag", "params": {keys[0]: {"t": ["a"]}}}
     assert (await installation.call("POST", "/v2/device", body, *keys))["result"] == 0
@@ -117,7 +117,7 @@ async def test_the_secrets_follow_the_order_of_the_apps(installation: Installati
         assert answer == {"result": 401, "desc": "sign not correct"}
 
 
-async def test_a_removed_device_is_not_found(installation: Installation) -> None:
+async def test_a_removed_device_is_not_found(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.device(app, "t")
     await installation.command(app.appkey, "t", DeviceCommand(remove=RemoveDevice(reason="unregistered")))
@@ -149,7 +149,7 @@ LONG = "é" * 20
         (None, "params is missing"),
     ],
 )
-async def test_limits_of_a_change(installation: Installation, params: Any, problem: str | None) -> None:
+async def test_limits_of_a_change(installation: EdgeInstallation, params: Any, problem: str | None) -> None:
     app = await installation.app()
     await installation.device(app, "t")
     for method in ("POST", "DELETE"):
@@ -173,7 +173,7 @@ async def test_limits_of_a_change(installation: Installation, params: Any, probl
         (None, "params is missing"),
     ],
 )
-async def test_limits_of_a_question(installation: Installation, params: Any, problem: str | None) -> None:
+async def test_limits_of_a_question(installation: EdgeInstallation, params: Any, problem: str | None) -> None:
     app = await installation.app()
     body = {"appkey": app.appkey, "action": "stag", "params": params}
     answer = await installation.call("POST", "/v2/deviceinfo", body, app.appkey)
@@ -194,7 +194,7 @@ async def test_limits_of_a_question(installation: Installation, params: Any, pro
         ({"param": None}, None),
     ],
 )
-async def test_fields_of_a_change(installation: Installation, fields: dict[str, Any], problem: str | None) -> None:
+async def test_fields_of_a_change(installation: EdgeInstallation, fields: dict[str, Any], problem: str | None) -> None:
     app = await installation.app()
     body = {"appkey": app.appkey, "action": "stag", "params": {"t": ["a"]}, **fields}
     answer = await installation.call("POST", "/v2/device", body, app.appkey)
@@ -204,7 +204,7 @@ async def test_fields_of_a_change(installation: Installation, fields: dict[str, 
         assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
-async def test_params_of_several_apps(installation: Installation) -> None:
+async def test_params_of_several_apps(installation: EdgeInstallation) -> None:
     keys = [(await installation.app()).appkey for _ in range(2)]
     many = {f"t{number}": ["a"] for number in range(501)}
     cases: list[tuple[Any, str]] = [
@@ -222,7 +222,7 @@ async def test_params_of_several_apps(installation: Installation) -> None:
         assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
-async def test_a_device_has_at_most_a_thousand_tags(installation: Installation) -> None:
+async def test_a_device_has_at_most_a_thousand_tags(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.device(app, "t")
     tags = [f"s{number:04}" for number in range(MAX_DEVICE_STAGS + 1)]
@@ -237,7 +237,7 @@ async def test_a_device_has_at_most_a_thousand_tags(installation: Installation) 
     assert (await change(installation, "POST", app, {"t": tags[-1:]}))["detailsinfo"] == [{"token": "t", **ADDED}]
 
 
-async def test_a_refused_change_leaves_no_command(installation: Installation) -> None:
+async def test_a_refused_change_leaves_no_command(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.device(app, "t")
     before = await commands(installation)

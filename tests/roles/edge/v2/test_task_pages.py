@@ -27,7 +27,7 @@ from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from services.scheduling.main import build
 from services.scheduling.settings import SchedulingSettings
-from tests.roles.edge.conftest import NOW_MS, PARTITIONS, running
+from testkit.edge.role import NOW_MS, PARTITIONS, running
 
 SHARDS = 3
 APP = "1000000001"

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from tests.roles.edge.conftest import NOW_MS, ZONE, Installation, broadcast
-from tests.roles.edge.v2.test_push import to
+from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
+from testkit.edge.v2_bodies import broadcast, push_to
 
 NO_TASK = "input error: task_key: there is no such timed task of these apps"
 
@@ -22,27 +22,27 @@ def android(app: App) -> dict[str, Any]:
     return {"appkey": {"android": app.appkey}}
 
 
-async def create(installation: Installation, app: App, content: str = "hello", in_s: int = 90) -> str:
+async def create(installation: EdgeInstallation, app: App, content: str = "hello", in_s: int = 90) -> str:
     body = broadcast(app, option={"timed": 2, "send_time_interval": in_s})
     body["msgStyle"]["basic"]["content"] = content
     key: str = (await installation.push(body, app.appkey))["task_key"]
     return key
 
 
-async def listed(installation: Installation, app: App, **fields: Any) -> dict[str, Any]:
+async def listed(installation: EdgeInstallation, app: App, **fields: Any) -> dict[str, Any]:
     body = {**android(app), "page_num": 1, "page_size": 50, **fields}
     return await installation.call("POST", "/v2/timedtasklist", body, app.appkey)
 
 
-async def detail(installation: Installation, app: App, key: str) -> dict[str, Any]:
+async def detail(installation: EdgeInstallation, app: App, key: str) -> dict[str, Any]:
     return await installation.call("POST", "/v2/timedtaskdetail", {**android(app), "task_key": key}, app.appkey)
 
 
-async def cancel(installation: Installation, app: App, key: str) -> dict[str, Any]:
+async def cancel(installation: EdgeInstallation, app: App, key: str) -> dict[str, Any]:
     return await installation.call("DELETE", "/v2/timed", {**android(app), "task_key": key}, app.appkey)
 
 
-async def test_a_record_has_its_times_in_the_services_zone(installation: Installation) -> None:
+async def test_a_record_has_its_times_in_the_services_zone(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app, "你好")
     record = {
@@ -56,7 +56,7 @@ async def test_a_record_has_its_times_in_the_services_zone(installation: Install
     assert await listed(installation, app) == {"result": 0, "data": [record], "pagecount": 1}
 
 
-async def test_pages_by_creation_both_ways(installation: Installation) -> None:
+async def test_pages_by_creation_both_ways(installation: EdgeInstallation) -> None:
     app, other = await installation.app(), await installation.app()
     keys = []
     for number in range(7):
@@ -89,7 +89,7 @@ async def test_pages_by_creation_both_ways(installation: Installation) -> None:
         ({"order": "0"}, "order must be an integer"),
     ],
 )
-async def test_limits_of_a_page(installation: Installation, fields: dict[str, Any], problem: str | None) -> None:
+async def test_limits_of_a_page(installation: EdgeInstallation, fields: dict[str, Any], problem: str | None) -> None:
     app = await installation.app()
     answer = await listed(installation, app, **fields)
     if problem is None:
@@ -99,7 +99,7 @@ async def test_limits_of_a_page(installation: Installation, fields: dict[str, An
 
 
 @pytest.mark.parametrize("missing", ["page_num", "page_size", "appkey"])
-async def test_what_a_list_needs(installation: Installation, missing: str) -> None:
+async def test_what_a_list_needs(installation: EdgeInstallation, missing: str) -> None:
     app = await installation.app()
     body = {**android(app), "page_num": 1, "page_size": 50}
     del body[missing]
@@ -119,21 +119,21 @@ async def test_what_a_list_needs(installation: Installation, missing: str) -> No
         ({"ios": [str(number) for number in range(101)]}, "appkey.ios must have at most 100 entries"),
     ],
 )
-async def test_the_appkey_object(installation: Installation, appkey: Any, problem: str) -> None:
+async def test_the_appkey_object(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
     for path, method in (("timedtasklist", "POST"), ("timedtaskdetail", "POST"), ("timed", "DELETE")):
         body = {"appkey": appkey, "page_num": 1, "page_size": 1, "task_key": "k"}
         answer = await installation.call(method, f"/v2/{path}", body)
         assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
-async def test_a_task_to_both_platforms_is_reached_through_either_app(installation: Installation) -> None:
+async def test_a_task_to_both_platforms_is_reached_through_either_app(installation: EdgeInstallation) -> None:
     app, first, second = (
         await installation.app(),
         await installation.app(PLATFORM_IOS),
         await installation.app(PLATFORM_IOS),
     )
     keys = [first.appkey, second.appkey]
-    body = to(app, 0, ios=keys)
+    body = push_to(app, 0, ios=keys)
     body["msgStyle"]["basic"]["content"] = {"android": "a", "ios": "i"}
     body["option"] = {"timed": 2, "send_time_interval": 90}
     key = (await installation.push(body, app.appkey, *keys))["task_key"]
@@ -155,7 +155,7 @@ async def test_a_task_to_both_platforms_is_reached_through_either_app(installati
     assert (await detail(installation, app, key))["data"][0]["Status"] == "cancel"
 
 
-async def test_a_cancel_is_seen_at_once_and_counts_once(installation: Installation) -> None:
+async def test_a_cancel_is_seen_at_once_and_counts_once(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app)
     assert await cancel(installation, app, key) == {"result": 0, "desc": "cancel succ"}
@@ -169,14 +169,14 @@ async def test_a_cancel_is_seen_at_once_and_counts_once(installation: Installati
     assert not await installation.sent()
 
 
-async def test_of_cancels_at_the_same_time_one_counts(installation: Installation) -> None:
+async def test_of_cancels_at_the_same_time_one_counts(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app)
     answers = await asyncio.gather(*(cancel(installation, app, key) for _ in range(8)))
     assert sorted(answer["result"] for answer in answers) == [0] + [400] * 7
 
 
-async def test_what_was_sent_cannot_be_cancelled(installation: Installation) -> None:
+async def test_what_was_sent_cannot_be_cancelled(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app, in_s=1)
     installation.clock.move(1)
@@ -186,7 +186,7 @@ async def test_what_was_sent_cannot_be_cancelled(installation: Installation) -> 
     assert answer == {"result": 400, "desc": "input error: task_key: the task was sent already"}
 
 
-async def test_a_task_of_another_app_is_no_task(installation: Installation) -> None:
+async def test_a_task_of_another_app_is_no_task(installation: EdgeInstallation) -> None:
     app, other = await installation.app(), await installation.app()
     key = await create(installation, app)
     for asked in (key, "0" * 32, "x"):
@@ -207,7 +207,7 @@ async def test_a_task_of_another_app_is_no_task(installation: Installation) -> N
         ("k" * 65, "task_key must have at most 64 characters"),
     ],
 )
-async def test_the_task_key(installation: Installation, task_key: Any, problem: str) -> None:
+async def test_the_task_key(installation: EdgeInstallation, task_key: Any, problem: str) -> None:
     app = await installation.app()
     for path, method in (("timedtaskdetail", "POST"), ("timed", "DELETE")):
         answer = await installation.call(method, f"/v2/{path}", {**android(app), "task_key": task_key}, app.appkey)
@@ -216,7 +216,7 @@ async def test_the_task_key(installation: Installation, task_key: Any, problem: 
         assert answer == {"result": 400, "desc": "input error: task_key is missing"}
 
 
-async def test_fifty_large_tasks_are_one_page(installation: Installation) -> None:
+async def test_fifty_large_tasks_are_one_page(installation: EdgeInstallation) -> None:
     app = await installation.app()
     keys = await asyncio.gather(*(create(installation, app, "x" * 100_000) for _ in range(50)))
     answer = await listed(installation, app)

@@ -8,17 +8,17 @@ import pytest
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, GetTaskRequest, Task
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from tests.roles.edge.conftest import NOW_MS, ZONE, Installation, broadcast
-from tests.roles.edge.v2.test_push import to
+from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
+from testkit.edge.v2_bodies import broadcast, push_to
 
 
-async def task(installation: Installation, task_key: str, appkey: str) -> Task:
+async def task(installation: EdgeInstallation, task_key: str, appkey: str) -> Task:
     scheduling = SchedulingServiceStub(installation.context.peers.all("scheduling")[0])
     found: Task = (await scheduling.GetTask(GetTaskRequest(task_key=task_key, appkeys=[appkey]))).task
     return found
 
 
-async def test_at_a_minute_of_the_installations_zone(installation: Installation) -> None:
+async def test_at_a_minute_of_the_installations_zone(installation: EdgeInstallation) -> None:
     app = await installation.app()
     option = {"timed": 1, "send_time": "2026-12-31 23:59", "qps": 7}
     answer = await installation.push(broadcast(app, option=option), app.appkey)
@@ -33,9 +33,9 @@ async def test_at_a_minute_of_the_installations_zone(installation: Installation)
     assert not await installation.sent()
 
 
-async def test_after_an_interval_to_both_platforms(installation: Installation) -> None:
+async def test_after_an_interval_to_both_platforms(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
-    body = to(android, 3, ios=[ios.appkey], alias=["alice", "alice"])
+    body = push_to(android, 3, ios=[ios.appkey], alias=["alice", "alice"])
     body["option"] = {"timed": 2, "send_time_interval": 90}
     answer = await installation.push(body, android.appkey, ios.appkey)
     key = answer["task_key"]
@@ -53,10 +53,10 @@ async def test_after_an_interval_to_both_platforms(installation: Installation) -
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_tokens_stay_unresolved_and_keep_an_id_each(installation: Installation, count: int) -> None:
+async def test_tokens_stay_unresolved_and_keep_an_id_each(installation: EdgeInstallation, count: int) -> None:
     app = await installation.app()
     tokens = [f"later {index}" for index in range(count)]
-    body = to(app, 5, token={"android": tokens})
+    body = push_to(app, 5, token={"android": tokens})
     body["option"] = {"timed": 2, "send_time_interval": 1}
     answer = await installation.push(body, app.appkey)
     assert answer["details"] == []

@@ -7,7 +7,7 @@ import httpx
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from tests.roles.edge.conftest import Installation
+from testkit.edge.role import EdgeInstallation
 
 
 class Valid(NamedTuple):
@@ -19,7 +19,7 @@ class Valid(NamedTuple):
     body: dict[str, Any]
     secrets: tuple[str, ...]
 
-    def client(self, installation: Installation) -> httpx.AsyncClient:
+    def client(self, installation: EdgeInstallation) -> httpx.AsyncClient:
         return {"v2": installation.http, "android": installation.android, "ios": installation.ios}[self.door]
 
 
@@ -39,7 +39,7 @@ FLOW = {"flow-mode": 1, "information": [{"title": "t", "text-abstract": "a"}, {"
 OPTFILTER = {"locate": ["北京市"], "model": [{"b": ["m"]}], "activity_7": {">=": 3}, "operator_not": ["cm"]}
 
 
-async def valid_requests(installation: Installation) -> list[Valid]:
+async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
     """With devices `t1` and `t2` of an Android app and of an iOS app, alias `alice`, that can read acknowledgements."""
     android, ios, other = (
         await installation.app(),
