@@ -1,0 +1,17 @@
+"""The fixture of iOS delivery's tests."""
+
+import msgspec
+import pytest
+
+from testkit.delivery_role import DeliveryHarness
+from testkit.ios_delivery import IosHarness
+
+
+@pytest.fixture
+async def ios(delivery: DeliveryHarness) -> IosHarness:
+    """A harness with an iOS app, not running; pushes go to the simulator in delivery."""
+    delivery.settings = msgspec.structs.replace(delivery.settings, apns_url=None)
+    ios = IosHarness(delivery)
+    async with ios.running():
+        await ios.create_app()
+    return ios

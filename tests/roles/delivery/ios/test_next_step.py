@@ -1,0 +1,123 @@
+"""The next step after each of Apple's responses."""
+
+import pytest
+
+from services.delivery.apns.push import UNKNOWN, ApnsResult
+from services.delivery.ios.next_step import (
+    AttemptState,
+    CircuitChange,
+    DelayDevice,
+    NextStep,
+    RecordFailed,
+    RecordSent,
+    RemoveToken,
+    ResendToSandbox,
+    ResendWithNewToken,
+    RetryLater,
+    Step,
+    backoff_ms,
+    react,
+)
+from services.domain.apns.reasons import APPLE_REASONS
+
+NONE, OPEN, CLOSE = CircuitChange.NONE, CircuitChange.OPEN, CircuitChange.CLOSE
+RETRY = RetryLater(1000)
+
+DOCUMENTED: list[tuple[int, str, Step, CircuitChange, bool]] = [
+    (400, "BadCollapseId", RecordFailed("BadCollapseId"), CLOSE, True),
+    (400, "BadDeviceToken", RemoveToken("BadDeviceToken", 0), CLOSE, False),
+    (400, "BadExpirationDate", RecordFailed("BadExpirationDate"), CLOSE, True),
+    (400, "BadMessageId", RecordFailed("BadMessageId"), CLOSE, True),
+    (400, "BadPriority", RecordFailed("BadPriority"), CLOSE, True),
+    (400, "BadTopic", RecordFailed("BadTopic"), CLOSE, True),
+    (400, "DeviceTokenNotForTopic", RecordFailed("DeviceTokenNotForTopic"), CLOSE, True),
+    (400, "DuplicateHeaders", RecordFailed("DuplicateHeaders"), CLOSE, True),
+    (400, "IdleTimeout", RETRY, CLOSE, False),
+    (400, "InvalidPushType", RecordFailed("InvalidPushType"), CLOSE, True),
+    (400, "MissingDeviceToken", RecordFailed("MissingDeviceToken"), CLOSE, True),
+    (400, "MissingTopic", RecordFailed("MissingTopic"), CLOSE, True),
+    (400, "PayloadEmpty", RecordFailed("PayloadEmpty"), CLOSE, True),
+    (400, "TopicDisallowed", RecordFailed("TopicDisallowed"), CLOSE, True),
+    (403, "BadCertificate", RETRY, OPEN, True),
+    (403, "BadCertificateEnvironment", RETRY, OPEN, True),
+    (403, "BadEnvironmentKeyIdInToken", RETRY, OPEN, True),
+    (403, "BadEnvironmentKeyInToken", RETRY, OPEN, True),
+    (403, "ExpiredProviderToken", ResendWithNewToken(), NONE, False),
+    (403, "Forbidden", RETRY, OPEN, True),
+    (403, "InvalidProviderToken", RETRY, OPEN, True),
+    (403, "MissingProviderToken", RETRY, OPEN, True),
+    (403, "UnrelatedKeyIdInToken", RETRY, OPEN, True),
+    (404, "BadPath", RecordFailed("BadPath"), NONE, True),
+    (405, "MethodNotAllowed", RecordFailed("MethodNotAllowed"), NONE, True),
+    (410, "ExpiredToken", RemoveToken("ExpiredToken", 0), CLOSE, False),
+    (410, "Unregistered", RemoveToken("Unregistered", 0), CLOSE, False),
+    (413, "PayloadTooLarge", RecordFailed("PayloadTooLarge"), NONE, False),
+    (429, "TooManyProviderTokenUpdates", RETRY, NONE, True),
+    (429, "TooManyRequests", DelayDevice(1000), NONE, False),
+    (500, "InternalServerError", RETRY, NONE, False),
+    (503, "ServiceUnavailable", RETRY, NONE, False),
+    (503, "Shutdown", RETRY, NONE, False),
+]
+
+OTHERS: list[tuple[int, str, Step, CircuitChange, bool]] = [
+    (200, "", RecordSent(), CLOSE, False),
+    (UNKNOWN, "connection lost", RetryLater(1000, "connection lost"), NONE, False),
+    (400, "New", RecordFailed("New"), CLOSE, True),
+    (403, "New", RETRY, OPEN, True),
+    (410, "New", RemoveToken("New", 0), CLOSE, False),
+    (413, "New", RecordFailed("New"), NONE, True),
+    (429, "New", DelayDevice(1000), NONE, False),
+    (502, "HTTP 502", RETRY, NONE, False),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "step", "circuit", "alarm"), DOCUMENTED + OTHERS)
+def test_the_first_response_to_an_attempt(
+    status: int, reason: str, step: Step, circuit: CircuitChange, alarm: bool
+) -> None:
+    assert react(ApnsResult(status, reason), AttemptState(), False) == NextStep(step, circuit, alarm)
+
+
+def test_every_documented_reason_has_a_row() -> None:
+    assert {(status, reason) for status, reason, *_ in DOCUMENTED} == APPLE_REASONS
+
+
+@pytest.mark.parametrize(
+    ("result", "attempt", "uses_both", "step"),
+    [
+        (ApnsResult(410, "Unregistered", 7), AttemptState(), True, RemoveToken("Unregistered", 7)),
+        (ApnsResult(400, "BadDeviceToken"), AttemptState(), True, ResendToSandbox()),
+        (ApnsResult(400, "BadDeviceToken"), AttemptState(sandbox=True), True, RemoveToken("BadDeviceToken", 0)),
+        (ApnsResult(403, "ExpiredProviderToken"), AttemptState(renewed=True), False, RetryLater(1000)),
+        (ApnsResult(403, "ExpiredProviderToken"), AttemptState(retries=1), False, ResendWithNewToken()),
+        (ApnsResult(503, "Shutdown"), AttemptState(retries=2), False, RetryLater(4000)),
+        (ApnsResult(503, "Shutdown"), AttemptState(retries=1, unknown="reset"), False, RetryLater(2000)),
+        (ApnsResult(429, "TooManyRequests"), AttemptState(retries=3), False, DelayDevice(8000)),
+        (ApnsResult(UNKNOWN, "reset"), AttemptState(retries=1), False, RetryLater(2000, "reset")),
+    ],
+)
+def test_the_step_depends_on_the_attempts_history(
+    result: ApnsResult, attempt: AttemptState, uses_both: bool, step: Step
+) -> None:
+    assert react(result, attempt, uses_both).step == step
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (RecordSent(), AttemptState(1, unknown="reset")),
+        (RecordFailed("BadTopic"), AttemptState(1, unknown="reset")),
+        (RemoveToken("Unregistered", 0), AttemptState(1, unknown="reset")),
+        (ResendToSandbox(), AttemptState(1, sandbox=True, unknown="reset")),
+        (ResendWithNewToken(), AttemptState(1, renewed=True, unknown="reset")),
+        (RetryLater(2000), AttemptState(2, unknown="reset")),
+        (RetryLater(2000, "no answer in time"), AttemptState(2, unknown="no answer in time")),
+        (DelayDevice(2000), AttemptState(2, unknown="reset")),
+    ],
+)
+def test_a_step_changes_the_attempts_history(step: Step, expected: AttemptState) -> None:
+    assert AttemptState(1, unknown="reset").apply(step) == expected
+
+
+def test_backoff_doubles_up_to_fifteen_minutes() -> None:
+    assert [backoff_ms(retries) for retries in (1, 2, 3, 10, 11, 100)] == [1000, 2000, 4000, 512_000, 900_000, 900_000]

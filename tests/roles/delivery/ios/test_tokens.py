@@ -1,0 +1,78 @@
+"""iOS delivery: device tokens that Apple refuses."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
+from services.apns_simulator.script import prefix_of
+from services.apns_simulator.server import ApnsSimulator
+from services.delivery import main as delivery_main
+from services.delivery.apns.sender_pool import ApnsEndpoint, CredentialsSource
+from services.domain.apns.credentials import Environment
+from services.domain.topics import DEVICE_COMMANDS
+from services.runtime.log.port import Partition
+from testkit.delivery_records import FAILED, SENT, OutcomeRow
+from testkit.event_loop import running_services
+from testkit.ios_delivery import MALFORMED_TOKEN, UNREGISTERED_TOKEN, VALID_TOKENS, IosHarness
+
+
+async def test_invalid_tokens_are_recorded_as_failed_and_removed_from_the_registry(ios: IosHarness) -> None:
+    async with ios.running() as simulator:
+        dead, bad, good = await ios.register(UNREGISTERED_TOKEN, MALFORMED_TOKEN, VALID_TOKENS[0])
+        ios.delivery.clock.move(5)
+        msgid = await ios.send()
+        await ios.delivery.expect_outcomes(
+            OutcomeRow(msgid, dead, FAILED, "Unregistered"), OutcomeRow(msgid, bad, FAILED, "BadDeviceToken")
+        )
+        await ios.delivery.expect_outcomes(OutcomeRow(msgid, good, SENT))
+        await ios.wait_commands_applied()
+        again = await ios.send(dead, bad)
+        await ios.delivery.expect_outcomes(
+            OutcomeRow(msgid, dead, FAILED, "Unregistered"),
+            OutcomeRow(msgid, bad, FAILED, "BadDeviceToken"),
+            OutcomeRow(again, dead, FAILED, "removed"),
+            OutcomeRow(again, bad, FAILED, "removed"),
+        )
+        assert simulator.request_count == 3
+
+
+async def test_a_token_registered_after_apples_timestamp_is_kept(ios: IosHarness) -> None:
+    async with ios.running():
+        (device,) = await ios.register(UNREGISTERED_TOKEN)
+        msgid = await ios.send(device)
+        await ios.delivery.expect_outcomes(OutcomeRow(msgid, device, FAILED, "Unregistered"))
+        partition = Partition(DEVICE_COMMANDS.name, device.partition)
+        *_, removal = [DeviceCommand.FromString(r.value) for r in await ios.delivery.records(partition)]
+        assert removal.remove == RemoveDevice(reason="Unregistered", registered_before_ms=ios.delivery.clock.now_ms())
+        assert await ios.device(UNREGISTERED_TOKEN) == device
+
+
+async def test_an_unknown_token_is_tried_once_in_the_sandbox(ios: IosHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox_token = prefix_of(400, "BadDeviceToken") + VALID_TOKENS[0][6:]
+    sandbox = ApnsSimulator(ios.delivery.clock)
+    monkeypatch.setattr("services.apns_simulator.script.BY_PREFIX", {})
+    default_endpoints = delivery_main._endpoints
+
+    def with_sandbox(settings: Any, simulator: ApnsSimulator) -> dict[Environment, ApnsEndpoint]:
+        both = default_endpoints(settings, simulator)
+        return {**both, Environment.SANDBOX: ApnsEndpoint(sandbox.url, sandbox.authority)}
+
+    default_credentials = delivery_main._simulator_credentials
+
+    def both(simulator: ApnsSimulator) -> CredentialsSource:
+        of = default_credentials(simulator)
+        return lambda app: replace(found, environment=Environment.BOTH) if (found := of(app)) else None
+
+    monkeypatch.setattr(delivery_main, "_endpoints", with_sandbox)
+    monkeypatch.setattr(delivery_main, "_simulator_credentials", both)
+    async with running_services([sandbox]), ios.running() as simulator:
+        simulator.unknown_tokens = {sandbox_token}
+        one, other = await ios.register(sandbox_token, MALFORMED_TOKEN)
+        msgid = await ios.send()
+        await ios.delivery.expect_outcomes(
+            OutcomeRow(msgid, one, SENT), OutcomeRow(msgid, other, FAILED, "BadDeviceToken")
+        )
+        assert [received.token for received in sandbox.received] == [sandbox_token]
+        assert (simulator.request_count, simulator.tokens, sandbox.refused) == (2, [], {"BadDeviceToken": 1})
