@@ -1,4 +1,4 @@
-"""Provider tokens: few of them, each good at Apple's, and what happens when Apple does not think so."""
+"""Provider tokens: issue, renewal and validation by Apple's rules."""
 
 import base64
 import json
@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 
 from services.apns_simulator.certificate import new_key, public_key
 from services.apns_simulator.keys import AppleKeys
-from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.provider_tokens import InvalidKeyError, ProviderToken
 from services.delivery.apns.push import ApnsResult
 from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import ManualClock
-from tests.roles.delivery.pushing import Sent, Team, one, running, send, statuses, until
+from testkit.apns_sending import Team, make_push, running_simulator, send, send_for_statuses, submit, wait_until
 
 NOW_MS = 1_800_000_420_000
 MINUTE_S = 60
 CREDENTIALS = ApnsCredentials("KEY1234567", "TEAM123456", "org.example.app", new_key())
 
 
-def apple() -> AppleKeys:
+def registered_keys() -> AppleKeys:
     keys = AppleKeys()
     keys.register(CREDENTIALS.team_id, CREDENTIALS.key_id, public_key(CREDENTIALS.key_pem))
     return keys
@@ -34,26 +33,26 @@ def claims(token: str) -> dict[str, object]:
     return dict(json.loads(base64.urlsafe_b64decode(body + "==")))
 
 
-def test_a_token_says_who_signs_and_when() -> None:
+def test_a_token_names_team_key_and_time_of_issue() -> None:
     clock = ManualClock(NOW_MS)
     token = ProviderToken(CREDENTIALS, clock).text()
     header, _, _ = token.split(".")
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "ES256", "kid": "KEY1234567"}
     assert claims(token)["iss"] == "TEAM123456"
     assert NOW_MS // 1000 - 35 * 60 <= int(str(claims(token)["iat"])) <= NOW_MS // 1000 - 5 * 60
-    assert apple().refusal(f"bearer {token}", NOW_MS) is None
+    assert registered_keys().refusal(f"bearer {token}", NOW_MS) is None
 
 
 @given(st.integers(0, 7200), st.lists(st.integers(1, 3600), max_size=40))
-def test_apple_takes_every_token_whenever_the_process_began(begun_s: int, steps: list[int]) -> None:
-    clock = ManualClock(NOW_MS + begun_s * 1000)
-    provider_token, keys = ProviderToken(CREDENTIALS, clock), apple()
+def test_apple_accepts_every_token_at_any_time_of_start(start_s: int, steps: list[int]) -> None:
+    clock = ManualClock(NOW_MS + start_s * 1000)
+    provider_token, keys = ProviderToken(CREDENTIALS, clock), registered_keys()
     for seconds in steps:
         clock.move(seconds)
         assert keys.refusal(f"bearer {provider_token.text()}", clock.now_ms()) is None
 
 
-def test_processes_with_one_key_have_one_token() -> None:
+def test_processes_with_the_same_key_use_the_same_token() -> None:
     clock = ManualClock(NOW_MS)
     first = ProviderToken(CREDENTIALS, clock)
     texts = set()
@@ -64,7 +63,7 @@ def test_processes_with_one_key_have_one_token() -> None:
     assert len(texts) == 1
 
 
-def test_an_expired_token_is_renewed_once_in_twenty_minutes() -> None:
+def test_an_expired_token_is_renewed_at_most_every_twenty_minutes() -> None:
     clock = ManualClock(NOW_MS)
     provider_token = ProviderToken(CREDENTIALS, clock)
     old = provider_token.text()
@@ -78,7 +77,7 @@ def test_an_expired_token_is_renewed_once_in_twenty_minutes() -> None:
     assert provider_token.renew(new)
 
 
-def test_after_too_many_the_older_one_serves_and_none_is_issued() -> None:
+def test_after_too_many_changes_the_previous_token_is_used_and_none_is_issued() -> None:
     clock = ManualClock(NOW_MS)
     provider_token = ProviderToken(CREDENTIALS, clock)
     old = provider_token.text()
@@ -92,28 +91,36 @@ def test_after_too_many_the_older_one_serves_and_none_is_issued() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "no key", public_key(CREDENTIALS.key_pem), "rsa", "p384"])
-def test_what_is_no_key_of_apples_is_refused_without_a_word_of_it(key: str) -> None:
-    made: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | None = None
+def test_an_invalid_key_is_refused_and_never_quoted(key: str) -> None:
+    key_object: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | None = None
     if key == "rsa":
-        made = rsa.generate_private_key(65537, 2048)
+        key_object = rsa.generate_private_key(65537, 2048)
     elif key == "p384":
-        made = ec.generate_private_key(ec.SECP384R1())
-    if made:
+        key_object = ec.generate_private_key(ec.SECP384R1())
+    if key_object:
         form = serialization.PrivateFormat.PKCS8
-        key = made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+        key = key_object.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
     with pytest.raises(InvalidKeyError) as caught:
         ProviderToken(ApnsCredentials("K", "T", "org.example", key), ManualClock(NOW_MS))
     assert len(key) < 20 or key not in str(caught.value)
     assert CREDENTIALS.key_pem not in repr(CREDENTIALS)
 
 
-def test_apple_refuses_what_is_not_signed_by_a_key_it_knows() -> None:
+def test_the_simulator_refuses_tokens_not_signed_by_a_registered_key() -> None:
     clock = ManualClock(NOW_MS)
-    keys, good = apple(), ProviderToken(CREDENTIALS, clock).text()
+    keys, good = registered_keys(), ProviderToken(CREDENTIALS, clock).text()
     head, body, signature = good.split(".")
-    other = ProviderToken(ApnsCredentials("KEY1234567", "TEAM123456", "x", new_key()), clock).text()
-    strange = ProviderToken(ApnsCredentials("OTHER", "TEAM123456", "x", CREDENTIALS.key_pem), clock).text()
-    for bad in (other, strange, f"{head}.{body}", f"{head}.{body}.{signature[:-4]}", "", "a.b.c", f"{good}x"):
+    other_signature = ProviderToken(ApnsCredentials("KEY1234567", "TEAM123456", "x", new_key()), clock).text()
+    unknown_key = ProviderToken(ApnsCredentials("OTHER", "TEAM123456", "x", CREDENTIALS.key_pem), clock).text()
+    for bad in (
+        other_signature,
+        unknown_key,
+        f"{head}.{body}",
+        f"{head}.{body}.{signature[:-4]}",
+        "",
+        "a.b.c",
+        f"{good}x",
+    ):
         assert keys.refusal(f"bearer {bad}", NOW_MS) == (403, "InvalidProviderToken")
     assert keys.refusal(None, NOW_MS) == (403, "MissingProviderToken")
     assert keys.refusal(f"Basic {good}", NOW_MS) == (403, "InvalidProviderToken")
@@ -121,23 +128,22 @@ def test_apple_refuses_what_is_not_signed_by_a_key_it_knows() -> None:
     assert keys.refusal(f"bearer {good}", NOW_MS - 3_600_000) == (403, "InvalidProviderToken")
 
 
-async def test_the_sender_renews_an_expired_token_and_holds_on_to_an_old_one() -> None:
-    """The sender's clock is far behind Apple's, then two new tokens follow each other too fast."""
+async def test_the_sender_renews_an_expired_token_and_returns_to_the_previous_one() -> None:
+    """The sender's clock is 58 minutes behind Apple's; later it changes tokens too fast."""
     clock = ManualClock(NOW_MS)
-    async with running(ApnsSimulator(ManualClock(NOW_MS + 58 * 60_000))) as simulator:
+    async with running_simulator(ManualClock(NOW_MS + 58 * 60_000)) as simulator:
         team = Team(clock)
-        team.introduce_to(simulator)
+        team.register_key(simulator)
         sender = team.sender(simulator.url, simulator.authority)
-        assert await send(sender, one()) == [ApnsResult(403, "ExpiredProviderToken")]
-        assert await statuses(sender, one()) == [200]
+        assert await send(sender, make_push()) == [ApnsResult(403, "ExpiredProviderToken")]
+        assert await send_for_statuses(sender, make_push()) == [200]
         used = team.provider_token.text()
         clock.move(31 * MINUTE_S)
         assert team.provider_token.text() != used
-        assert await send(sender, one()) == [ApnsResult(429, "TooManyProviderTokenUpdates")]
+        assert await send(sender, make_push()) == [ApnsResult(429, "TooManyProviderTokenUpdates")]
         assert team.provider_token.text() == used
-        waiting = Sent(one())
-        sender.submit(waiting)
-        await until(lambda: not simulator.connections)
+        (waiting,) = submit(sender, make_push())
+        await wait_until(lambda: not simulator.connections)
         clock.move(1)
         assert await waiting.result == ApnsResult(200)
         await sender.close()

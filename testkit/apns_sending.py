@@ -1,10 +1,11 @@
-"""Pushes as a test sends them, and what became of each."""
+"""Pushes, a team with a signing key, and senders connected to a simulator of Apple's service."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
 
+from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.in_flight import Timeouts
@@ -13,16 +14,14 @@ from services.delivery.apns.push import ApnsPush, ApnsResult
 from services.delivery.apns.sender import ApnsSender
 from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import Clock, SystemClock
-from services.runtime.process.runner import Service
+from testkit.event_loop import TIMEOUT_S, running_services
 
 TOKEN = "ab" * 32
 TOPIC = "org.example.app"
-BOUND_S = 20
-Running = TypeVar("Running", bound=Service)
 
 
-class Sent:
-    """One push; `result` is None where it was skipped. Being told twice is an error."""
+class SubmittedPush:
+    """A `PendingPush`; `result` is None if it was skipped. A second callback is an error."""
 
     def __init__(self, push: ApnsPush, wanted: bool = True) -> None:
         self.push = push
@@ -39,38 +38,48 @@ class Sent:
         self.result.set_result(None)
 
 
-def one(token: str = TOKEN, **changes: Any) -> ApnsPush:
+def make_push(token: str = TOKEN, **changes: Any) -> ApnsPush:
     given = {"topic": TOPIC, "payload": b'{"aps":{"alert":"hi"}}', "msgid": 7, "expires_ms": 1_900_000_000_999}
     return ApnsPush(token=token, **{**given, **changes})
 
 
-def asked(prefix: str, number: int = 0) -> str:
-    """A device token that asks the stand-in for something."""
+def make_pushes(tokens: Iterable[str]) -> list[ApnsPush]:
+    """One push per token, each with its own message id."""
+    return [make_push(token, msgid=number) for number, token in enumerate(tokens)]
+
+
+def token_with(prefix: str, number: int = 0) -> str:
+    """A device token with a prefix that selects one of the simulator's scripted answers."""
     return f"{prefix}{number:0{64 - len(prefix)}x}"
 
 
+def submit(sender: ApnsSender, *pushes: ApnsPush) -> list[SubmittedPush]:
+    submitted = [SubmittedPush(push) for push in pushes]
+    for push in submitted:
+        sender.submit(push)
+    return submitted
+
+
 async def send(sender: ApnsSender, *pushes: ApnsPush) -> list[ApnsResult]:
-    """The results, in the order of the pushes."""
-    sent = [Sent(push) for push in pushes]
-    for sending in sent:
-        sender.submit(sending)
-    async with asyncio.timeout(BOUND_S):
-        return [result for sending in sent if (result := await sending.result) is not None]
+    """Submit pushes; returns the results in the order of the pushes."""
+    submitted = submit(sender, *pushes)
+    async with asyncio.timeout(TIMEOUT_S):
+        return [result for push in submitted if (result := await push.result) is not None]
 
 
-async def statuses(sender: ApnsSender, *pushes: ApnsPush) -> list[int]:
+async def send_for_statuses(sender: ApnsSender, *pushes: ApnsPush) -> list[int]:
     return [result.status for result in await send(sender, *pushes)]
 
 
 class Team:
-    """A key that a stand-in knows."""
+    """A team with a signing key, and the current provider token."""
 
     def __init__(self, clock: Clock | None = None, key_id: str = "KEY1234567") -> None:
         self.clock = clock or SystemClock()
         self.credentials = ApnsCredentials(key_id, "TEAM123456", TOPIC, new_key())
         self.provider_token = ProviderToken(self.credentials, self.clock)
 
-    def introduce_to(self, simulator: ApnsSimulator) -> None:
+    def register_key(self, simulator: ApnsSimulator) -> None:
         simulator.keys.register(self.credentials.team_id, self.credentials.key_id, public_key(self.credentials.key_pem))
 
     def sender(
@@ -80,12 +89,21 @@ class Team:
 
 
 @contextlib.asynccontextmanager
+async def running_simulator(
+    clock: Clock | None = None, behaviour: Behaviour | None = None
+) -> AsyncIterator[ApnsSimulator]:
+    simulator = ApnsSimulator(clock or SystemClock(), behaviour=behaviour)
+    async with running_services([simulator]):
+        yield simulator
+
+
+@contextlib.asynccontextmanager
 async def open_sender(
     simulator: ApnsSimulator, clock: Clock | None = None, timeouts: Timeouts | None = None, connections: int = 1
 ) -> AsyncIterator[ApnsSender]:
-    """A sender whose key the stand-in knows."""
+    """A sender to the simulator, which knows the sender's key."""
     team = Team(clock)
-    team.introduce_to(simulator)
+    team.register_key(simulator)
     sender = team.sender(simulator.url, simulator.authority, timeouts, connections)
     try:
         yield sender
@@ -93,24 +111,8 @@ async def open_sender(
         await sender.close()
 
 
-@contextlib.asynccontextmanager
-async def running(service: Running) -> AsyncIterator[Running]:
-    ready = asyncio.Event()
-    task = asyncio.create_task(service.run(ready))
-    await asyncio.wait_for(ready.wait(), BOUND_S)
-    try:
-        yield service
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(BOUND_S):
+async def wait_until(holds: Callable[[], bool]) -> None:
+    """Poll in real time until the condition holds."""
+    async with asyncio.timeout(TIMEOUT_S):
         while not holds():
             await asyncio.sleep(0.001)
-
-
-def many(tokens: Iterable[str]) -> list[ApnsPush]:
-    return [one(token, msgid=number) for number, token in enumerate(tokens)]

@@ -1,4 +1,4 @@
-"""What the stand-in shows those who watch tokens."""
+"""Queues of accepted pushes for watchers of device tokens."""
 
 from services.apns_simulator.requests import Request
 from services.apns_simulator.server import WATCHER_QUEUE_SIZE, ApnsSimulator
@@ -12,7 +12,7 @@ def push(simulator: ApnsSimulator, token: str, payload: bytes = b"{}", topic: st
     simulator.reply_to(Request(list(headers.items()), bytearray(payload)))
 
 
-def test_watchers_see_what_is_accepted_for_their_tokens_while_they_watch() -> None:
+def test_a_watcher_gets_the_pushes_accepted_for_its_tokens_while_it_watches() -> None:
     simulator = ApnsSimulator(ManualClock(0))
     push(simulator, ONE, b'"early"')
     with simulator.watching([ONE.upper(), TWO]) as both, simulator.watching([TWO]) as second:
@@ -26,7 +26,7 @@ def test_watchers_see_what_is_accepted_for_their_tokens_while_they_watch() -> No
     assert both.empty()
 
 
-def test_a_slow_watcher_misses_the_oldest() -> None:
+def test_a_full_queue_drops_the_oldest_push() -> None:
     simulator = ApnsSimulator(ManualClock(0))
     with simulator.watching([ONE]) as pushes:
         for number in range(WATCHER_QUEUE_SIZE + 2):

@@ -1,8 +1,7 @@
-"""Apple's reasons: each has its action, and none is forgotten."""
+"""The handling of Apple's responses."""
 
 import pytest
 
-from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.apns.push import UNKNOWN, ApnsResult
 from services.delivery.apns.reasons import HANDLINGS, Action, handling_of, label
 from services.delivery.apns.request import parse_response
@@ -36,13 +35,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("status", "reason", "action"), CASES)
-def test_a_reason_has_its_action(status: int, reason: str, action: Action) -> None:
+def test_each_documented_reason_has_its_action(status: int, reason: str, action: Action) -> None:
     answer = ApnsResult(status, reason)
     assert handling_of(answer).action is action
     assert label(answer) == reason
 
 
-def test_no_reason_is_forgotten() -> None:
+def test_every_documented_reason_is_handled() -> None:
     assert {(status, reason) for status, reason, _ in CASES} == set(HANDLINGS) == APPLE_REASONS
 
 
@@ -60,7 +59,7 @@ def test_no_reason_is_forgotten() -> None:
         (ApnsResult(301, "HTTP 301"), Action.FAIL, True),
     ],
 )
-def test_what_is_in_no_table_goes_by_its_status(answer: ApnsResult, action: Action, alarm: bool) -> None:
+def test_other_reasons_are_handled_by_their_status(answer: ApnsResult, action: Action, alarm: bool) -> None:
     assert handling_of(answer) == (action, alarm)
 
 
@@ -75,20 +74,5 @@ def test_what_is_in_no_table_goes_by_its_status(answer: ApnsResult, action: Acti
         (400, b'{"reason":7}', ApnsResult(400, "HTTP 400")),
     ],
 )
-def test_an_answer_is_read(status: int, body: bytes, expected: ApnsResult) -> None:
+def test_a_response_is_parsed(status: int, body: bytes, expected: ApnsResult) -> None:
     assert parse_response(status, body) == expected
-
-
-def test_a_circuit_rests_twice_as_long_each_time_up_to_a_limit() -> None:
-    circuit = CircuitBreaker(1000, 5000)
-    now_ms, rests = 1, []
-    for _ in range(5):
-        assert circuit.trip(now_ms)
-        assert not circuit.trip(now_ms)
-        rests.append(circuit.open_until_ms - now_ms)
-        now_ms = circuit.open_until_ms
-        assert not circuit.is_open(now_ms)
-    assert rests == [1000, 2000, 4000, 5000, 5000]
-    assert not circuit.is_closed
-    circuit.close()
-    assert circuit.is_closed
