@@ -24,8 +24,8 @@ from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.topics import partition_of
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.transport import LocalServer
 from testkit.delivery_records import PARTITIONS, NumberedDevice
 from testkit.delivery_role import DeliveryHarness
 from testkit.dying_role import add_servicers
