@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.apns_simulator.server import ApnsSimulator
-from testkit.apns_sending import running_simulator
+from testkit.delivery.apns import running_simulator
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from carillon.main import main
 from services.apns_simulator.certificate import public_key
 from services.apns_simulator.script import BY_PREFIX
 from services.delivery.apns.push import ApnsResult
-from testkit.apns_sending import TOKEN, TOPIC, Team, make_push, send
-from testkit.event_loop import TIMEOUT_S
+from testkit.delivery.apns import TOKEN, TOPIC, Team, make_push, send
+from testkit.services import TIMEOUT_S
 
 _RUN = "from carillon.main import main; main()"
 

@@ -9,7 +9,7 @@ import pytest
 from services.apns_simulator.requests import RefusedError, Request, validate
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.push import ApnsResult
-from testkit.apns_sending import TOKEN, TOPIC, make_push, open_sender, send
+from testkit.delivery.apns import TOKEN, TOPIC, make_push, open_sender, send
 
 
 @pytest.mark.parametrize(

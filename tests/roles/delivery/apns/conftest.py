@@ -6,7 +6,7 @@ import pytest
 
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.sender import ApnsSender
-from testkit.apns_sending import open_sender, running_simulator
+from testkit.delivery.apns import open_sender, running_simulator
 
 
 @pytest.fixture

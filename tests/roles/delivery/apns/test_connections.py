@@ -10,7 +10,7 @@ from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.in_flight import Timeouts
 from services.delivery.apns.push import ApnsResult
 from services.runtime.process.clock import ManualClock
-from testkit.apns_sending import (
+from testkit.delivery.apns import (
     TOKEN,
     Team,
     make_push,

@@ -15,7 +15,7 @@ from services.delivery.apns.provider_tokens import InvalidKeyError, ProviderToke
 from services.delivery.apns.push import ApnsResult
 from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import ManualClock
-from testkit.apns_sending import Team, make_push, running_simulator, send, send_for_statuses, submit, wait_until
+from testkit.delivery.apns import Team, make_push, running_simulator, send, send_for_statuses, submit, wait_until
 
 NOW_MS = 1_800_000_420_000
 MINUTE_S = 60

@@ -8,7 +8,7 @@ from services.delivery.apns.push import ApnsResult
 from services.delivery.apns.sender import ApnsSender
 from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 from services.runtime.process.clock import ManualClock
-from testkit.apns_sending import (
+from testkit.delivery.apns import (
     TOKEN,
     TOPIC,
     SubmittedPush,
@@ -20,7 +20,7 @@ from testkit.apns_sending import (
     send_for_statuses,
     token_with,
 )
-from testkit.ios_delivery import UNREGISTERED_TOKEN
+from testkit.delivery.ios import UNREGISTERED_TOKEN
 
 NOW_MS = 1_800_000_000_000
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from services.delivery.http2.events import Event, RequestFailed, Response
 from services.delivery.http2.frames import MAX_BLOCK_BYTES, MAX_FRAME_BYTES, Code
 from services.delivery.http2.headers import literal
+from testkit.delivery.http2 import REQUEST_HEADERS, Exchange, H2Server
 from testkit.examples import examples
-from testkit.http2_peer import REQUEST_HEADERS, Exchange, H2Server
 
 
 class Answer(NamedTuple):

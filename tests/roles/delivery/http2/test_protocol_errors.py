@@ -32,8 +32,8 @@ from services.delivery.http2.frames import (
 )
 from services.delivery.http2.headers import literal
 from services.delivery.http2.settings import ENABLE_PUSH, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE
+from testkit.delivery.http2 import REQUEST_HEADERS, ready_client
 from testkit.examples import examples
-from testkit.http2_peer import REQUEST_HEADERS, ready_client
 
 RESPONSE_200 = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88")
 

@@ -18,7 +18,7 @@ from services.delivery.http2.frames import (
 )
 from services.delivery.http2.settings import INITIAL_WINDOW_SIZE
 from services.delivery.http2.streams import MAX_BODY_BYTES
-from testkit.http2_peer import REQUEST_HEADERS, ready_client
+from testkit.delivery.http2 import REQUEST_HEADERS, ready_client
 
 RESPONSE_200 = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88")
 

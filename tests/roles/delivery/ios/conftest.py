@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from testkit.delivery_role import DeliveryHarness
-from testkit.ios_delivery import IosHarness
+from testkit.delivery.ios import IosHarness
+from testkit.delivery.role import DeliveryHarness
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from protos.registry.v1.registry_pb2 import ApnsKeyChange, UpdateAppRequest
 from services.apns_simulator.certificate import public_key
 from services.apns_simulator.server import ApnsSimulator
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
-from testkit.delivery_records import SENT, OutcomeRow
-from testkit.delivery_role import DeliveryHarness
-from testkit.event_loop import run_ready_tasks, running_services
-from testkit.ios_delivery import VALID_TOKENS, IosHarness
+from testkit.delivery.ios import VALID_TOKENS, IosHarness
+from testkit.delivery.records import SENT, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.services import running_services
+from testkit.waiting import run_ready_tasks
 
 
 async def test_a_refused_key_opens_the_circuit_and_single_pushes_probe_it(ios: IosHarness) -> None:

@@ -6,7 +6,7 @@ from services.delivery.ios.delay_queue import DelayQueue
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.in_flight_window import InFlightWindow
 from services.runtime.process.clock import ManualClock
-from testkit.event_loop import run_ready_tasks
+from testkit.waiting import run_ready_tasks
 
 
 async def test_a_delay_queue_returns_due_items_in_the_order_of_their_times() -> None:

@@ -11,9 +11,9 @@ from services.apns_simulator.server import ApnsSimulator
 from services.delivery import main as delivery_main
 from services.delivery.apns.sender_pool import ApnsEndpoint
 from services.domain.apns.credentials import Environment
-from testkit.delivery_records import SENT, OutcomeRow
-from testkit.event_loop import TIMEOUT_S, running_services
-from testkit.ios_delivery import VALID_TOKENS, IosHarness
+from testkit.delivery.ios import VALID_TOKENS, IosHarness
+from testkit.delivery.records import SENT, OutcomeRow
+from testkit.services import TIMEOUT_S, running_services
 
 
 async def test_pushes_unsent_at_the_stop_are_sent_after_the_next_start(ios: IosHarness) -> None:

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from services.apns_simulator.script import Fault, prefix_of
-from testkit.delivery_records import FAILED, SENT, OutcomeRow
-from testkit.event_loop import run_ready_tasks
-from testkit.ios_delivery import VALID_TOKENS, IosHarness
+from testkit.delivery.ios import VALID_TOKENS, IosHarness
+from testkit.delivery.records import FAILED, SENT, OutcomeRow
+from testkit.waiting import run_ready_tasks
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import asyncio
 
 from protos.push.v1.push_pb2 import IosStyle, Message
-from testkit.delivery_records import SENT, START_MS, OutcomeRow
-from testkit.event_loop import TIMEOUT_S
-from testkit.ios_delivery import VALID_TOKENS, IosHarness
+from testkit.delivery.ios import VALID_TOKENS, IosHarness
+from testkit.delivery.records import SENT, START_MS, OutcomeRow
+from testkit.services import TIMEOUT_S
 
 INCREMENT_BADGE = Message(is_notif=True, content="one more", ios=IosStyle(badge=-1))
 

@@ -13,9 +13,9 @@ from services.delivery.apns.sender_pool import ApnsEndpoint, CredentialsSource
 from services.domain.apns.credentials import Environment
 from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
-from testkit.delivery_records import FAILED, SENT, OutcomeRow
-from testkit.event_loop import running_services
-from testkit.ios_delivery import MALFORMED_TOKEN, UNREGISTERED_TOKEN, VALID_TOKENS, IosHarness
+from testkit.delivery.ios import MALFORMED_TOKEN, UNREGISTERED_TOKEN, VALID_TOKENS, IosHarness
+from testkit.delivery.records import FAILED, SENT, OutcomeRow
+from testkit.services import running_services
 
 
 async def test_invalid_tokens_are_recorded_as_failed_and_removed_from_the_registry(ios: IosHarness) -> None:

@@ -14,7 +14,7 @@ from services.delivery.apns.push import ApnsPush, ApnsResult
 from services.delivery.apns.sender import ApnsSender
 from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import Clock, SystemClock
-from testkit.event_loop import TIMEOUT_S, running_services
+from testkit.services import TIMEOUT_S, running_services
 
 TOKEN = "ab" * 32
 TOPIC = "org.example.app"

@@ -26,10 +26,9 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.topics import partition_of
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from testkit.delivery_records import PARTITIONS, NumberedDevice
-from testkit.delivery_role import DeliveryHarness
-from testkit.dying_role import add_servicers
-from testkit.event_loop import TIMEOUT_S, running_services
+from testkit.delivery.records import PARTITIONS, NumberedDevice
+from testkit.delivery.role import DeliveryHarness
+from testkit.services import TIMEOUT_S, add_servicers, running_services
 
 VALID_TOKENS = [f"{n:02x}" * 32 for n in range(6)]
 UNREGISTERED_TOKEN = "dead" + "0" * 60
