@@ -1,12 +1,7 @@
 """A drain: goodbyes and reconnects are spread over time."""
 
 import asyncio
-from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from services.gateway.decide import DRAIN_MS, drained_retry_ms, goodbye_delay_ms
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import DeviceClient, RawClient
 from tests.roles.gateway.conftest import StartGateway
@@ -51,21 +46,13 @@ async def first_drained(clients: set[DeviceClient]) -> DeviceClient:
     return ends[done.pop()]
 
 
-@given(st.integers(1, 10_000_000), st.integers(1, 1_000_000))
-def test_goodbyes_of_a_drain_are_spread_by_rate_within_the_bound(connections: int, per_s: int) -> None:
-    moments = [
-        goodbye_delay_ms(index, connections, per_s) for index in range(0, connections, max(1, connections // 50))
-    ]
-    assert moments == sorted(moments)
-    assert moments[0] == 0
-    assert moments[-1] <= DRAIN_MS
-    if connections <= per_s:
-        assert goodbye_delay_ms(connections - 1, connections, per_s) <= 1000
-
-
-def test_drained_devices_reconnect_no_faster_than_the_rate() -> None:
-    random = Random(1)
-    returns = [drained_retry_ms(10_000, 1000, random) for _ in range(10_000)]
-    seconds = [sum(second * 1000 <= each - 100 < (second + 1) * 1000 for each in returns) for second in range(10)]
-    assert sum(seconds) == 10_000
-    assert max(seconds) < 1150
+async def test_a_drain_says_goodbye_to_all_and_spreads_their_reconnects(gateway: RunningGateway) -> None:
+    clients = [await DeviceClient.connect(gateway.port) for _ in range(20)]
+    for client in clients:
+        await client.hello(ANDROID)
+    unwelcomed = await DeviceClient.connect(gateway.port)
+    await gateway.stop()
+    goodbyes = [await client.next() for client in clients]
+    assert {goodbye["reason"] for goodbye in goodbyes} == {"draining"}
+    assert len({goodbye["retry_after_ms"] for goodbye in goodbyes}) > 5
+    assert await unwelcomed.goodbye() == "draining"

@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import Platform
 from services.gateway import decide, main
 from services.gateway.acceptor import Acceptor, listen
 from services.gateway.connections import ConnectionTable
-from services.gateway.decide import Capacity, process_capacity
+from services.gateway.decide import Capacity
 from services.gateway.handshake import MAX_NETWORKS, RegistrationLimiter, network
 from services.gateway.settings import GatewaySettings
 from testkit.certificates import Authority
@@ -139,14 +139,6 @@ async def test_a_process_without_free_files_accepts_again_later() -> None:
         assert listener.failures == 2
     finally:
         acceptor.close()
-
-
-def test_capacity_reserves_files_for_other_uses() -> None:
-    for files in (64, 1024, 20_000, 2**20):
-        found = process_capacity(files, None)
-        assert found.connections + found.pending <= files * 7 // 8 or files - 512 == found.connections + found.pending
-        assert found.pending == min(files // 4, 4096)
-    assert process_capacity(1024, 5) == Capacity(5, 256)
 
 
 async def test_registrations_from_one_address_are_rate_limited(start_gateway: StartGateway) -> None:
