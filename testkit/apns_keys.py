@@ -1,4 +1,4 @@
-"""Keys as Apple makes them for teams, and the search for what got out of them."""
+"""APNs keys as Apple issues them to teams, and a search of files for leaked parts of a key."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ Private = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def pem(key: Private | None = None, encryption: serialization.KeySerializationEncryption | None = None) -> str:
-    """A key as Apple's .p8 files hold them."""
+    """Return a new key in the format of Apple's .p8 files."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     form = serialization.PrivateFormat.PKCS8
     encoded = key.private_bytes(serialization.Encoding.PEM, form, encryption or serialization.NoEncryption())
@@ -19,12 +19,12 @@ def pem(key: Private | None = None, encryption: serialization.KeySerializationEn
 
 
 def canaries(text: str) -> list[bytes]:
-    """The lines of the key's body: none of them may be found anywhere."""
+    """Return the lines of the key's body; a file that contains one of them leaks the key."""
     return [line.encode() for line in text.splitlines() if line and "-----" not in line]
 
 
 def holding(directory: Path, words: Iterable[bytes]) -> list[Path]:
-    """The files below that hold one of the words."""
+    """Return the files below a directory that contain one of the words."""
     words = list(words)
     files = [path for path in directory.rglob("*") if path.is_file()]
     assert files

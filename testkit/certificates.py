@@ -1,4 +1,4 @@
-"""Certificates for one test: an authority, and who it vouches for."""
+"""A certificate authority for tests, and the certificates that it signs."""
 
 import datetime
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1 and writes all into a directory as PEM."""
+    """Signs certificates for 127.0.0.1, and writes all as PEM files into a directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()

@@ -1,4 +1,7 @@
-"""The `carillon` command, armed: CARILLON_CRASH_AT=NAME kills the process at a point, NAME:3 the third time there."""
+"""The `carillon` command with a crash point armed.
+
+CARILLON_CRASH_AT=NAME kills the process with SIGKILL at that point, NAME:3 the third time it is reached.
+"""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A device of the Python SDK whose events can be waited for, and which shows its notifications."""
+"""A device of the Python SDK that reports its notifications as shown and queues its events."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from carillon_device import Device, Frame, MemoryStorage, Push, Saved, Unavailab
 
 
 class VirtualDevice(Device):
-    """`events` gets every push and event in order."""
+    """A device. `events` receives every push and event in order."""
 
     def __init__(
         self,

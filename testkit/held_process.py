@@ -1,4 +1,4 @@
-"""A process that holds something, prints what it got, and keeps it until it is killed or its input ends."""
+"""A child process that holds a resource until it is killed or its standard input ends."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _KEEP = "\nprint(got, flush=True)\nsys.stdin.readline()\n"
 
 
 class Holder:
-    """`got` is what the process printed: the value of its variable of that name."""
+    """The child process. `got`: the value of its variable of that name, which it has printed."""
 
     def __init__(self, process: "Popen[str]") -> None:
         self._process = process
@@ -17,14 +17,14 @@ class Holder:
         self.got = process.stdout.readline().strip()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def holding(code: str, *arguments: str) -> Iterator[Holder]:
-    """Run the code, which sets `got`, in a process of its own."""
+    """Run Python code, which sets `got`, in a child process."""
     command = [sys.executable, "-c", f"import sys\n{code}{_KEEP}", *arguments]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         holder = Holder(process)

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 65_536
 
 
 class ClickHouseServer:
-    """On a free port of 127.0.0.1, the same after a restart; its data in `directory`."""
+    """The server, on a free port of 127.0.0.1 that a restart keeps; its data in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -27,7 +27,7 @@ class ClickHouseServer:
         return f"http://{USER}@127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Return once it listens."""
+        """Start the server; return once it listens."""
         command = [sys.executable, "-m", "testkit.clickhouse.server_process", str(self._directory), str(self.port)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
@@ -36,7 +36,7 @@ class ClickHouseServer:
         self.port = int(line)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self._process:
             self._process.kill()
             self._process.wait(_STOP_S)
@@ -45,7 +45,7 @@ class ClickHouseServer:
             self._process = None
 
     def pause(self) -> None:
-        """It takes calls and answers none, until `resume`."""
+        """Stop answering, with connections still accepted, until `resume`."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
 
@@ -54,14 +54,14 @@ class ClickHouseServer:
         self._process.send_signal(signal.SIGCONT)
 
     def refuse_inserts(self, error: str) -> None:
-        """Answer every insert with this error of ClickHouse; an empty one lets them work again."""
+        """Answer every insert with this error of ClickHouse; an empty one lets inserts work again."""
         refusal_of(str(self._directory)).write_text(error)
 
 
 class LossyNetwork:
-    """Between clients and a server: inserts reach the server and are made, but the answers to `to_lose` get lost.
+    """A proxy before a server: inserts reach the server, but the answers to the first `to_lose` of them are lost.
 
-    A connection breaks once it has given `most_bytes`.
+    A connection breaks once it has passed on `most_bytes` of answers.
     """
 
     def __init__(self, server_port: int) -> None:

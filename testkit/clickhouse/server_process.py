@@ -1,10 +1,10 @@
-"""ClickHouse's HTTP interface in front of chdb, as far as clients need it that keep no sessions.
+"""ClickHouse's HTTP interface in front of chdb, without sessions.
 
     python -m testkit.clickhouse.server_process DIRECTORY PORT
 
 A query is the `query` parameter and then the body, plain or as a form; parameters named `param_x` are the query's own
 {x:Type}, `database` and what the transport takes aside all others are settings. The process prints its port once it
-listens. User and password are those of `USER`; what it answers without them is 403. An error that stands in the file
+listens. User and password are those of `USER`; without them the answer is 403. An error in the file
 `refusal_of(DIRECTORY)` is the answer to every insert.
 """
 
@@ -38,7 +38,7 @@ _CODE = re.compile(r"Code: (\d+)")
 
 
 class Call(NamedTuple):
-    """What a request asks for."""
+    """A query and its parameters."""
 
     sql: bytes
     database: str
@@ -67,7 +67,7 @@ class Server(ThreadingHTTPServer):
         self.zone = self._engine.query("SELECT timezone()", "TabSeparated").bytes().decode().strip()
 
     def answer(self, call: Call) -> Answer:
-        """RuntimeError: the engine's exception, or the one that was asked for."""
+        """Run a query. RuntimeError: the engine's exception, or the one that `refusal_of` holds."""
         if _INSERT.match(call.sql) and self._refusal.exists() and (error := self._refusal.read_text()):
             raise RuntimeError(error)
         connection = self._connect()

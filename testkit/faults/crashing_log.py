@@ -1,4 +1,4 @@
-"""A role that is killed at a chosen append to its log."""
+"""A log that simulates the death of its process in a chosen append."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,11 +7,11 @@ from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 
 
 class KilledError(Exception):
-    """The process ended here."""
+    """The simulated process has ended."""
 
 
 class CrashingLog:
-    """The log of a process that may die in an append; subclasses choose in which, and then set `died`."""
+    """A log whose process may die in an append; subclasses choose in which one, and then set `died`."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -35,7 +35,7 @@ class CrashingLog:
 
 
 async def records_of(log: Log, partition: Partition) -> list[Record]:
-    """Everything that the partition holds."""
+    """Return all records of a partition."""
     end = (await log.ends([partition]))[partition]
     records: list[Record] = []
     if end:

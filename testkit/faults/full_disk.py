@@ -1,4 +1,4 @@
-"""A disk that takes no more."""
+"""A full disk, simulated by a limit on the size of files."""
 
 import resource
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(most_bytes: int) -> Iterator[None]:
-    """No file of this process can grow beyond so much: writes fail, as Python ignores the signal for it."""
+    """Let no file of this process grow beyond so many bytes; a write beyond fails with OSError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
     try:

@@ -1,4 +1,4 @@
-"""A way between a client and a server over which, from a moment on, nothing comes through any more."""
+"""A TCP proxy that stops passing data on at a chosen moment."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class StallingProxy:
-    """`stall` ends all traffic without a word: connections stay open, as with a process or a machine that hangs."""
+    """Passes data on until `stall`; then connections stay open without traffic, as with a process that hangs."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -20,7 +20,7 @@ class StallingProxy:
         self._flows.clear()
 
     async def passes(self, chunks: int) -> None:
-        """Return when so many more pieces have come from the server."""
+        """Return once so many more pieces have come from the server."""
         goal = self._passed + chunks
         async with self._more:
             await self._more.wait_for(lambda: self._passed >= goal)
@@ -50,7 +50,7 @@ class StallingProxy:
 
 @asynccontextmanager
 async def stalling_proxy(port: int) -> AsyncIterator[StallingProxy]:
-    """A proxy to a port of 127.0.0.1, on a free port."""
+    """Run a proxy to a port of 127.0.0.1, on a free port."""
     proxy = StallingProxy()
     server = await asyncio.start_server(lambda reader, writer: proxy.connected(reader, writer, port), "127.0.0.1", 0)
     proxy.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""A whole service and a few apps and devices in it, for tests that call its doors over HTTP as app servers do."""
+"""A running installation with a few apps and devices, for tests of its HTTP interfaces."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from testkit.installation.processes import Installation
 from testkit.signing import signed
 
 IOS_TOKEN = "a9d0ed10e9cfd022a61cb08753f49c5a0b0dfb383697bf9f9d750a1003da19c7"
-DOORS = ("android", "ios", "v2")
+INTERFACES = ("android", "ios", "v2")
 Json = dict[str, Any]
 Headers = Mapping[str, str] | None
 
@@ -52,21 +52,27 @@ class Service:
         finally:
             self._installation.close()
 
-    def get(self, door: str, path: str) -> httpx.Response:
-        return self._http.get(self.urls[door] + path)
+    def get(self, interface: str, path: str) -> httpx.Response:
+        return self._http.get(self.urls[interface] + path)
 
     def send(
-        self, door: str, method: str, path: str, body: Mapping[str, Any], *apps: AppCredentials, headers: Headers = None
+        self,
+        interface: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *apps: AppCredentials,
+        headers: Headers = None,
     ) -> httpx.Response:
-        """Send a request with the sign of these apps; without any, as it is."""
+        """Send a request signed with the secrets of these apps; without any, unsigned."""
         if apps:
             content = signed(dict(body), *(app.secret_key for app in apps))
         else:
             content = json.dumps(body, ensure_ascii=False).encode()
-        return self._http.request(method, self.urls[door] + path, content=content, headers=headers)
+        return self._http.request(method, self.urls[interface] + path, content=content, headers=headers)
 
     def audit(self, msgid: int) -> Json:
-        """What the service knows of a push."""
+        """Return the service's audit of a push."""
         found: Json = json.loads(self._installation.carillon("audit", "push", str(msgid), "--json"))
         return found
 

@@ -57,9 +57,9 @@ broker.session.timeout.ms=1500
 
 @dataclass(frozen=True)
 class Security:
-    """Ways into a broker beside the one in the clear: Kafka's names of them, settings, and users that may log in.
+    """Listeners of a broker beside the plaintext one: Kafka's names of them, settings, and users that may log in.
 
-    `users` are what `StorageTool format --add-scram` takes.
+    `users` are the arguments of `StorageTool format --add-scram`.
     """
 
     listeners: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Security:
 
 
 class KafkaMissingError(RuntimeError):
-    """Java or Maven is not installed, or the broker's jars cannot be had."""
+    """Java or Maven is not installed, or the broker's jars could not be downloaded."""
 
 
 class KafkaBroker:
@@ -83,15 +83,15 @@ class KafkaBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to, `host:port`; the same after a restart."""
+        """The address for clients, `host:port`; the same after a restart."""
         return self.at("PLAINTEXT")
 
     def at(self, listener: str) -> str:
-        """As `bootstrap`, of another way in."""
+        """Return the address of a listener by its name, `host:port`."""
         return f"127.0.0.1:{self._ports[listener]}"
 
     def start(self) -> None:
-        """Start, on the same data and port after a stop or a kill, and return once clients are served."""
+        """Start the broker, after a stop or kill on the same data and port; return once it serves clients."""
         if not self._ports:
             self._prepare()
         with (self._directory / "broker.out").open("ab") as output:
@@ -101,7 +101,7 @@ class KafkaBroker:
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """Shut down in order; kill when that takes longer than 20 s."""
+        """Stop the broker in order; kill it when that takes longer than 20 s."""
         process = self._running()
         self.resume()
         process.terminate()
@@ -112,20 +112,20 @@ class KafkaBroker:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         process = self._running()
         process.kill()
         process.wait(20)
         self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """Send SIGSTOP: connections stay open and nothing answers."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._running().send_signal(signal.SIGCONT)
 
     def delete_topics(self) -> None:
@@ -186,9 +186,9 @@ class KafkaBroker:
 
 @contextlib.contextmanager
 def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBroker]:
-    """A running broker of one's own.
+    """Run a broker for the caller alone.
 
-    Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows to skip what needs Kafka.
+    Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows skipping what needs Kafka.
     """
     if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
         pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
@@ -205,7 +205,7 @@ def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBr
 
 
 def _jars() -> Path:
-    """The folder with the broker's jars, filled by Maven the first time."""
+    """Return the folder with the broker's jars, filled by Maven the first time."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise KafkaMissingError(f"`{program}` is not installed: a real Kafka broker needs Java 17 and Maven")

@@ -15,7 +15,7 @@ KINDS = ["embedded", pytest.param("shards", marks=pytest.mark.kafka)]
 
 @pytest.fixture(scope="session", params=KINDS)
 def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """A running service, shared by the journeys; each makes apps of its own."""
+    """A running installation, shared by the journeys; each creates apps of its own."""
     with contextlib.ExitStack() as stack:
         data = tmp_path_factory.mktemp(request.param)
         if request.param == "embedded":

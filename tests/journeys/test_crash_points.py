@@ -1,4 +1,4 @@
-"""Killed at every named point, one after the other, on one data directory, while all kinds of work go on."""
+"""The process is killed at every crash point, one after the other, on one data directory under a mixed load."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ IOS_TOKEN = "cd" * 32
 REPLAYABLE = replayable_roles()
 DEVICES = 3
 PAUSE_S = 0.05
-"""Between two requests of a kind: a device that is away for a moment does not fill its mailbox."""
+"""Between two requests of a kind, so that the mailbox of a device that is offline for a moment does not fill."""
 
-LIFE_S = 45
-IMPATIENCE = 0.02
-"""Of the time that a device would wait at most before it connects again: 0.6 s however often that failed."""
+LIMIT_S = 45
+BACK_OFF_SHARE = 0.02
+"""The share of the SDK's longest back-off that devices wait: at most 0.6 s, after any number of failures."""
 
 CHECK_EVERY = 12
 
@@ -42,11 +42,11 @@ CONSUMERS = {
     "command": ["edge"],
 }
 WITHOUT_FACTS = ["follower-appended@registry-aliases", "follower-appended@targeting"]
-"""Consumers that append nothing, or only where an alias has an eleventh device."""
+"""Consumers that append no facts, or only when an alias has an eleventh device."""
 
 
-def places() -> Iterator[str]:
-    """Every point, once for each consumer that has it."""
+def crash_points() -> Iterator[str]:
+    """Yield the name of every crash point, once for each consumer that has it."""
     for point in Point:
         shared = CONSUMERS.get(point.partition("-")[0])
         for name in [f"{point}@{consumer}" for consumer in shared] if shared else [str(point)]:
@@ -54,11 +54,11 @@ def places() -> Iterator[str]:
                 yield name
 
 
-class Mortal(Installation):
-    """An installation whose process is started armed, and ends when it comes to the point."""
+class CrashingInstallation(Installation):
+    """An installation whose process is killed at a crash point."""
 
-    async def begin(self, place: str) -> asyncio.subprocess.Process:
-        env = {**self.env_of("up"), "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": place}
+    async def start_armed(self, crash_point: str) -> asyncio.subprocess.Process:
+        env = {**self.env_of("up"), "PYTHONPATH": str(ROOT), "CARILLON_CRASH_AT": crash_point}
         with self.output().open("ab") as output:
             return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "testkit.crashing", "up"), env=env, stdout=output, stderr=output
@@ -66,10 +66,10 @@ class Mortal(Installation):
 
 
 class Traffic:
-    """App servers and devices at work, whatever happens to the service; and what has to be seen in the end."""
+    """App servers and devices under a mixed load that goes on across crashes, with the pushes each device must show."""
 
     def __init__(
-        self, installation: Mortal, app: AppCredentials, ios: AppCredentials, devices: list[VirtualDevice]
+        self, installation: CrashingInstallation, app: AppCredentials, ios: AppCredentials, devices: list[VirtualDevice]
     ) -> None:
         self._app = app
         self._ios = ios
@@ -80,19 +80,19 @@ class Traffic:
         self._due: list[set[str]] = [set() for _ in devices]
         self._shown: list[Counter[str]] = [Counter() for _ in devices]
 
-    async def go_on(self) -> None:
-        """Everything at once, again and again."""
+    async def run(self) -> None:
+        """Run all kinds of load at once until cancelled."""
         await asyncio.gather(*(self._repeat(work) for work in self._kinds()))
 
     def _kinds(self) -> list[Callable[[str], Awaitable[None]]]:
         return [
-            self._everyone,
-            self._listed,
-            self._tagged,
-            self._later,
+            self._broadcast,
+            self._token,
+            self._tag,
+            self._timed,
             self._cancelled,
             self._expiring,
-            self._apple,
+            self._ios_push,
             self._devices_change,
         ]
 
@@ -111,17 +111,17 @@ class Traffic:
                 self._due[index].add(content)
         return int(answer.get("id", 0))
 
-    async def _everyone(self, content: str) -> None:
+    async def _broadcast(self, content: str) -> None:
         await self._push(1, content, range(DEVICES))
 
-    async def _listed(self, content: str) -> None:
+    async def _token(self, content: str) -> None:
         token = self._devices[0].token
         await self._push(5, content, range(1), token={"android": token})
 
-    async def _tagged(self, content: str) -> None:
+    async def _tag(self, content: str) -> None:
         await self._push(6, content, range(2), stag=[["news"]])
 
-    async def _later(self, content: str) -> None:
+    async def _timed(self, content: str) -> None:
         await self._push(4, content, range(1), {"timed": 2, "send_time_interval": 1}, alias=["alice"])
 
     async def _cancelled(self, content: str) -> None:
@@ -133,7 +133,7 @@ class Traffic:
         await self._push(4, content, range(0), {"period": 1}, alias=["away"])
         await asyncio.sleep(0.5)
 
-    async def _apple(self, content: str) -> None:
+    async def _ios_push(self, content: str) -> None:
         basic = {"content": content, "is_notif": 1}
         body = {"sendTo": {"appkey": {"ios": self._ios.appkey}, "userScope": 2}, "msgStyle": {"basic": basic}}
         await self._v2.push(body, self._ios.secret_key)
@@ -145,7 +145,7 @@ class Traffic:
         device.send({"type": "activity", "event": "open"})
 
     async def all_is_shown(self) -> bool:
-        """Whether each device has shown all it has to; never anything twice."""
+        """Return whether each device has shown all its pushes; fail when one was shown twice."""
         for device, shown in zip(self._devices, self._shown, strict=True):
             while not device.events.empty():
                 event = device.events.get_nowait()
@@ -155,7 +155,7 @@ class Traffic:
         return not any(self.unacknowledged())
 
     def unacknowledged(self) -> list[set[str]]:
-        """What each device has still to show."""
+        """Return the pushes that each device has yet to show."""
         return [due - shown.keys() for due, shown in zip(self._due, self._shown, strict=True)]
 
     async def close(self) -> None:
@@ -164,8 +164,8 @@ class Traffic:
 
 
 @pytest.fixture
-async def mortal(tmp_path: Path) -> AsyncIterator[Mortal]:
-    installation = Mortal(tmp_path / "data", None)
+async def installation(tmp_path: Path) -> AsyncIterator[CrashingInstallation]:
+    installation = CrashingInstallation(tmp_path / "data", None)
     installation.env |= {"CARILLON_SNAPSHOT_S": "1", "CARILLON_PARTITIONS": "4"}
     try:
         yield installation
@@ -173,11 +173,11 @@ async def mortal(tmp_path: Path) -> AsyncIterator[Mortal]:
         installation.close()
 
 
-async def settled_in(installation: Mortal) -> Traffic:
-    """An app with three devices and one that is away, and an iOS app with one."""
+async def registered_devices(installation: CrashingInstallation) -> Traffic:
+    """Register three connected devices and an offline one of an app, and one device of an iOS app."""
     app, ios = installation.create_app(), installation.create_app("ios")
     url = installation.gateway_url
-    devices = [VirtualDevice(url, app.appkey, random=lambda: IMPATIENCE) for _ in range(DEVICES + 1)]
+    devices = [VirtualDevice(url, app.appkey, random=lambda: BACK_OFF_SHARE) for _ in range(DEVICES + 1)]
     for device, alias in zip(devices, ["alice", "bob", "carol", "away"], strict=True):
         await device.connect()
         assert (await device.request({"type": "set_alias", "alias": alias}))["type"] == "ok"
@@ -192,24 +192,24 @@ async def settled_in(installation: Mortal) -> Traffic:
     return traffic
 
 
-async def life(installation: Mortal, traffic: Traffic, place: str) -> None:
-    """From the start to the point: first what was owed is shown, unless the end comes before, then work goes on."""
-    process = await installation.begin(place)
+async def crash_at(installation: CrashingInstallation, traffic: Traffic, crash_point: str) -> None:
+    """Start the process, wait until earlier pushes are shown, then load it until it dies at the crash point."""
+    process = await installation.start_armed(crash_point)
     dying = asyncio.create_task(process.wait())
-    showing = asyncio.create_task(until(traffic.all_is_shown, LIFE_S))
+    showing = asyncio.create_task(until(traffic.all_is_shown, LIMIT_S))
     working = None
     try:
-        async with asyncio.timeout(LIFE_S):
+        async with asyncio.timeout(LIMIT_S):
             await asyncio.wait([dying, showing], return_when=asyncio.FIRST_COMPLETED)
             if showing.done():
                 showing.result()
-            working = asyncio.create_task(traffic.go_on())
+            working = asyncio.create_task(traffic.run())
             await asyncio.wait([dying, working], return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
-            assert await dying == -signal.SIGKILL, f"the process ended before {place}"
+            assert await dying == -signal.SIGKILL, f"the process ended before {crash_point}"
     except TimeoutError:
-        pytest.fail(f"{place} was never reached; still to be shown: {traffic.unacknowledged()}")
+        pytest.fail(f"{crash_point} was never reached; still to be shown: {traffic.unacknowledged()}")
     finally:
         for task in (showing, working):
             if task is not None:
@@ -220,10 +220,10 @@ async def life(installation: Mortal, traffic: Traffic, place: str) -> None:
         await process.wait()
 
 
-async def checked(installation: Mortal, traffic: Traffic) -> None:
-    """A life in peace: everything that was answered 0 is shown, and every state is what the log says."""
+async def checked(installation: CrashingInstallation, traffic: Traffic) -> None:
+    """Start without crash point: every push answered with 0 is shown, and every state equals its replay."""
     await asyncio.to_thread(installation.start)
-    await until(traffic.all_is_shown, LIFE_S)
+    await until(traffic.all_is_shown, LIMIT_S)
     await asyncio.to_thread(installation.stop)
 
     async def verified(role: str) -> bool:
@@ -235,14 +235,14 @@ async def checked(installation: Mortal, traffic: Traffic) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-async def test_killed_at_every_point(mortal: Mortal) -> None:
+async def test_a_kill_at_every_crash_point_loses_and_repeats_nothing(installation: CrashingInstallation) -> None:
     """Every push that was answered with 0 is shown by its devices exactly once."""
-    await asyncio.to_thread(mortal.start)
-    traffic = await settled_in(mortal)
-    await asyncio.to_thread(mortal.stop)
-    for number, place in enumerate(places(), 1):
-        await life(mortal, traffic, place)
+    await asyncio.to_thread(installation.start)
+    traffic = await registered_devices(installation)
+    await asyncio.to_thread(installation.stop)
+    for number, crash_point in enumerate(crash_points(), 1):
+        await crash_at(installation, traffic, crash_point)
         if number % CHECK_EVERY == 0:
-            await checked(mortal, traffic)
-    await checked(mortal, traffic)
+            await checked(installation, traffic)
+    await checked(installation, traffic)
     await traffic.close()

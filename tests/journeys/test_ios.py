@@ -1,4 +1,4 @@
-"""iOS from end to end: to virtual devices through the stand-in, and to Apple's likeness with an app's own key."""
+"""iOS from end to end: virtual devices behind the APNs simulator, and an app's own key with a simulator outside."""
 
 import asyncio
 import json
@@ -33,14 +33,14 @@ async def start(installation: Installation, *arguments: str) -> Process:
 
 
 async def event(program: Process) -> dict[str, Any]:
-    """The next JSON object that the program prints."""
+    """Return the next JSON object that the program prints."""
     assert program.stdout is not None
     line = await asyncio.wait_for(program.stdout.readline(), BOUND_S)
     found: dict[str, Any] = json.loads(line)
     return found
 
 
-async def test_a_virtual_iphone_gets_what_is_pushed(carillon: Installation, server: AppServer) -> None:
+async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: AppServer) -> None:
     app = carillon.create_app("ios")
     url = f"{carillon.v2_url}/device/v1"
     phone = await start(
@@ -61,7 +61,7 @@ async def test_a_virtual_iphone_gets_what_is_pushed(carillon: Installation, serv
 
 @pytest.fixture
 async def signing(tmp_path: Path) -> AsyncIterator[tuple[Installation, Process, str]]:
-    """A service that sends to a program which is Apple's likeness and knows one key; the key as PEM text."""
+    """Yield an installation, an APNs simulator in a process of its own that knows one key, and that key as PEM text."""
     installation, text = Installation(tmp_path / "data", None), pem()
     installation.data.mkdir()
     known, authority = tmp_path / "public.pem", tmp_path / "authority.pem"
@@ -79,7 +79,7 @@ async def signing(tmp_path: Path) -> AsyncIterator[tuple[Installation, Process, 
         await apple.wait()
 
 
-async def test_an_apps_own_key_signs_its_pushes_and_is_found_open_nowhere(
+async def test_an_apps_own_key_signs_its_pushes_and_is_never_stored_in_the_clear(
     signing: tuple[Installation, Process, str], tmp_path: Path
 ) -> None:
     installation, apple, text = signing

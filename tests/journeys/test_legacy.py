@@ -1,4 +1,4 @@
-"""App servers written against the older interfaces: signed request in, frame on the device."""
+"""The legacy interfaces from end to end: signed request in, frame on the device."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,7 +26,9 @@ async def ios(carillon: Installation) -> AsyncIterator[AppServer]:
     await server.close()
 
 
-async def test_an_alias_gets_a_notification(carillon: Installation, app: AppCredentials, android: AppServer) -> None:
+async def test_an_alias_receives_a_notification(
+    carillon: Installation, app: AppCredentials, android: AppServer
+) -> None:
     device = VirtualDevice(carillon.gateway_url, app.appkey)
     await device.connect()
     try:
@@ -48,10 +50,10 @@ async def test_an_alias_gets_a_notification(carillon: Installation, app: AppCred
     await audited(carillon, answer["msgid"], "command", "audience", "received")
 
 
-async def test_a_cancelled_broadcast_reaches_nobody_who_was_away(
+async def test_a_cancelled_broadcast_reaches_no_offline_device(
     carillon: Installation, app: AppCredentials, android: AppServer
 ) -> None:
-    """Who was connected has it, who was away does not get it, and the next one comes all the same."""
+    """A connected device has the broadcast, an offline one does not receive it; both receive the next one."""
     here, away = (VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(2))
     await here.connect()
     await away.connect()
@@ -76,7 +78,7 @@ async def test_a_cancelled_broadcast_reaches_nobody_who_was_away(
 
 
 async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCredentials, android: AppServer) -> None:
-    """Each once, by polling on with the position of the last answer; a position can be read from again."""
+    """Polling from the position of the last answer yields each receipt once; a position can be read again."""
     first = {"appkey": app.appkey, "pos": "0", "reqno": 2}
     closed = await android.call("POST", "/getAckInfo", first, app.secret_key)
     assert closed == {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}

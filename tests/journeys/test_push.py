@@ -1,4 +1,4 @@
-"""A push's whole way: signed request in, frame on the device, acknowledgement, audit."""
+"""A push from end to end: signed request in, frame on the device, acknowledgement, audit."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ Connect = Callable[..., Awaitable[VirtualDevice]]
 
 @pytest.fixture
 async def connect(carillon: Installation, app: AppCredentials) -> AsyncIterator[Connect]:
-    """Makes connected devices of the app; they are closed at the end."""
+    """Return a function that connects devices of the app; they are closed at the end."""
     devices: list[VirtualDevice] = []
 
     async def make(
@@ -51,7 +51,7 @@ def message(app: AppCredentials, scope: int, content: str, option: dict[str, Any
 
 
 async def shown(device: VirtualDevice, seconds: float = 20) -> dict[str, Any]:
-    """The next push on the device."""
+    """Return the next push that the device receives."""
     async with asyncio.timeout(seconds):
         while (event := await device.events.get())["type"] != "push":
             pass
@@ -59,14 +59,14 @@ async def shown(device: VirtualDevice, seconds: float = 20) -> dict[str, Any]:
 
 
 async def shows_nothing_but(device: VirtualDevice, server: AppServer, app: AppCredentials) -> None:
-    """A push to this device's token comes next: whatever was sent before has not reached it."""
+    """Assert that no earlier push reaches the device: a push to its token arrives next."""
     marker = f"marker {device.token}"
     await server.push(message(app, 5, marker, token={"android": device.token}), app.secret_key)
     assert (await shown(device))["content"] == marker
 
 
 async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str, Any]:
-    """The audit of a push once its timeline has all these events."""
+    """Return the audit of a push once its timeline has all these events."""
 
     async def complete() -> dict[str, Any] | None:
         text = await asyncio.to_thread(carillon.carillon, "audit", "push", str(msgid), "--json", check=False)
@@ -77,7 +77,7 @@ async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str,
     return found
 
 
-async def test_a_push_arrives_is_acknowledged_and_can_be_explained(
+async def test_a_push_arrives_is_acknowledged_and_audited(
     carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
     device = await connect(alias="alice", stags=["news"])
@@ -122,7 +122,7 @@ async def test_each_scope_reaches_exactly_its_devices(app: AppCredentials, serve
                 await shows_nothing_but(device, server, app)
 
 
-async def test_an_offline_device_gets_its_messages_in_order_when_it_returns(
+async def test_an_offline_device_receives_its_messages_in_order_when_it_reconnects(
     carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
     device = await connect(alias="zoe")
@@ -142,7 +142,7 @@ async def test_an_offline_device_gets_its_messages_in_order_when_it_returns(
         await back.close()
 
 
-async def test_whoever_registers_after_a_broadcast_does_not_get_it(
+async def test_a_device_registered_after_a_broadcast_does_not_receive_it(
     app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
     before = await connect()
@@ -194,8 +194,8 @@ async def test_an_ios_message_goes_to_the_push_service(carillon: Installation, s
     assert {entry["event"]: int(entry["count"]) for entry in report["timeline"]}["sent"] == 1
 
 
-async def test_the_commands_of_the_first_push(carillon: Installation, app: AppCredentials) -> None:
-    """`carillon device run`, `carillon send` and `carillon audit` as a person uses them."""
+async def test_the_commands_of_the_getting_started_guide(carillon: Installation, app: AppCredentials) -> None:
+    """`carillon device run`, `carillon send` and `carillon audit` work together as the documentation shows."""
     run = [CARILLON, "device", "run", "--appkey", app.appkey, "--alias", "a", "--stag", "s", "--json"]
     process = await asyncio.create_subprocess_exec(
         *run, env={**os.environ, **carillon.env}, stdout=subprocess.PIPE, cwd=carillon.data

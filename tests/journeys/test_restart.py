@@ -1,4 +1,4 @@
-"""The one process is stopped, started again, and killed, and nothing that was answered is lost or shown twice."""
+"""`carillon up` is stopped, started again and killed: no accepted push is lost or shown twice."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
     installation.close()
 
 
-async def test_a_second_start_knows_everything(installation: Installation) -> None:
+async def test_a_second_start_has_the_state_of_the_first(installation: Installation) -> None:
     app = installation.create_app()
     server = AppServer(installation.v2_url)
     device = VirtualDevice(installation.gateway_url, app.appkey)
@@ -57,13 +57,13 @@ async def test_a_second_start_knows_everything(installation: Installation) -> No
 
 
 async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
-    """Every push that was answered with 0 is shown on its device exactly once."""
+    """Every push answered with 0 is shown on its device exactly once."""
     app = installation.create_app()
     devices = [VirtualDevice(installation.gateway_url, app.appkey) for _ in range(DEVICES)]
     for device in devices:
         await device.connect()
     answered: list[tuple[int, str]] = []
-    sending = asyncio.create_task(_send_on_and_on(installation, app, devices, answered))
+    sending = asyncio.create_task(_send_continuously(installation, app, devices, answered))
     for _ in range(KILLS):
         enough = len(answered) + 60
         while len(answered) < enough and not sending.done():
@@ -85,10 +85,10 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
     installation.stop()
 
 
-async def _send_on_and_on(
+async def _send_continuously(
     installation: Installation, app: AppCredentials, devices: list[VirtualDevice], answered: list[tuple[int, str]]
 ) -> None:
-    """Unicasts and broadcasts, several at a time; a request without an answer counts as not accepted."""
+    """Send unicasts and broadcasts, several at a time; a request without an answer counts as not accepted."""
     server = AppServer(installation.v2_url)
     serial = 0
 
@@ -112,7 +112,7 @@ async def _send_on_and_on(
 
 
 async def _shown_at_least(device: VirtualDevice, contents: set[str]) -> Counter[str]:
-    """What the device has shown once it has shown all of these."""
+    """Return the count of each content shown, once all of these are shown."""
     counts: Counter[str] = Counter()
     async with asyncio.timeout(60):
         while not contents <= counts.keys():

@@ -1,4 +1,4 @@
-"""What only several processes a role can get wrong: answers that are put together, and a restart of one of them."""
+"""Several processes a role: merged answers, and the restart of one process."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ REPLAYABLE = replayable_roles()
 
 
 async def devices_of(carillon: Installation, app: AppCredentials) -> list[VirtualDevice]:
-    """Connected devices, of which each process owns some; all have one tag and one alias."""
+    """Return connected devices, owned by different processes, all with one tag and one alias."""
     devices = [VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(DEVICES)]
     for device in devices:
         await device.connect()
@@ -31,12 +31,12 @@ async def devices_of(carillon: Installation, app: AppCredentials) -> list[Virtua
     return devices
 
 
-async def everyone_shows(devices: list[VirtualDevice], content: str) -> None:
+async def all_show(devices: list[VirtualDevice], content: str) -> None:
     for device in devices:
         assert (await shown(device))["content"] == content
 
 
-async def test_answers_count_the_devices_of_every_process(
+async def test_answers_include_the_devices_of_every_process(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:
     devices = await devices_of(carillon, app)
@@ -49,10 +49,10 @@ async def test_answers_count_the_devices_of_every_process(
     assert [entry["infolist"] for entry in listed["detailsinfo"]] == [["news"]] * DEVICES
 
     sent = await server.push(message(app, 1, "everyone"), app.secret_key)
-    await everyone_shows(devices, "everyone")
+    await all_show(devices, "everyone")
     for content, scope, target in (("stag", 6, {"stag": [["news"]]}), ("alias", 4, {"alias": ["all"]})):
         await server.push(message(app, scope, content, **target), app.secret_key)
-        await everyone_shows(devices, content)
+        await all_show(devices, content)
 
     async def counted() -> bool:
         question = {"appkey": app.appkey, "type": 1, "param": {"msgid": sent["id"]}}
@@ -85,12 +85,12 @@ async def test_timed_messages_of_every_process_are_listed_and_cancelled(app: App
     assert "unsend" not in (await statuses()).values()
 
 
-async def test_a_process_of_each_role_is_killed_and_goes_on_where_it_was(
+async def test_a_killed_process_of_each_role_resumes(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:
     devices = await devices_of(carillon, app)
     await server.push(message(app, 1, "before"), app.secret_key)
-    await everyone_shows(devices, "before")
+    await all_show(devices, "before")
     killed = [f"{role}-1" for role in ("registry", "targeting", "scheduling", "delivery", "analytics")]
     for name in killed:
         await asyncio.to_thread(carillon.kill, name)
@@ -99,20 +99,20 @@ async def test_a_process_of_each_role_is_killed_and_goes_on_where_it_was(
     after = await server.push(message(app, 6, "after", tag=[[1]]), app.secret_key)
     assert (accepted["result"], after["result"]) == (0, 0)
     for content in ("meanwhile", "after"):
-        await everyone_shows(devices, content)
+        await all_show(devices, content)
     await audited(carillon, after["id"], "command", "audience", "sent", "received")
     for device in devices:
         await device.close()
 
 
 @pytest.mark.parametrize("shard", range(2))
-def test_the_state_of_each_process_is_what_the_log_says(carillon: Installation, shard: int) -> None:
+def test_the_state_of_each_process_equals_its_replay(carillon: Installation, shard: int) -> None:
     for role in REPLAYABLE:
         answer = _replayed(carillon, role, f"{role}-{shard}")
         assert answer is None if role == "analytics" else answer["equal"], role
 
 
 def _replayed(carillon: Installation, role: str, name: str) -> Any:
-    """What a comparison says; None when it is refused."""
+    """Return the verdict of a replay; None when the command is refused."""
     text = carillon.carillon("replay", role, "--verify", "--json", of=name, check=False)
     return json.loads(text) if text.strip() else None

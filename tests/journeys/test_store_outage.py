@@ -1,4 +1,4 @@
-"""The analytics store is away for a while: pushes go on as before, and afterwards it knows each of them once."""
+"""An outage of the analytics store: pushes continue, and afterwards the store has each of them once."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def installation(tmp_path: Path, store: ClickHouseServer) -> Iterator[Installati
         installation.stop()
 
 
-async def test_pushes_go_on_without_the_store(installation: Installation, store: ClickHouseServer) -> None:
+async def test_pushes_continue_without_the_store(installation: Installation, store: ClickHouseServer) -> None:
     app = installation.create_app()
     server = AppServer(installation.v2_url)
     device = VirtualDevice(installation.gateway_url, app.appkey)
@@ -89,7 +89,7 @@ async def test_a_start_does_not_wait_for_the_store(installation: Installation, s
     question = {"appkey": app.appkey, "type": 2, "param": {"category": 0, "dur": {"timeScope": 0}}}
 
     async def counted() -> bool:
-        """The store answers before it has caught up with the log."""
+        """Return whether the statistic is right; the store answers before it has caught up with the log."""
         answer = await server.call("POST", "/v2/statistics", question, app.secret_key)
         return answer["result"] == 0 and [row["count"] for row in answer["data"]] == [1]
 

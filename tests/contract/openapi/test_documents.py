@@ -15,12 +15,12 @@ from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, writt
 from edge.openapi.schema import Component, Components, example_of
 from services.domain.device_protocol import frames
 from services.gateway import push_frames
-from testkit.installation.sample import DOORS, Service
+from testkit.installation.sample import INTERFACES, Service
 from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
 
 DOCS = ROOT / "docs" / "openapi"
-PLACES = [("device", "v2", ASYNCAPI_PATH), *((door, door, OPENAPI_PATH) for door in DOORS)]
+PLACES = [("device", "v2", ASYNCAPI_PATH), *((door, door, OPENAPI_PATH) for door in INTERFACES)]
 
 
 @pytest.mark.parametrize(("name", "door", "path"), PLACES)
@@ -61,7 +61,7 @@ def test_schemas_are_schemas_and_every_property_is_described(name: str) -> None:
             assert field == "type" or inner.get("description"), f"{component}.{field} is not described"
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", INTERFACES)
 def test_examples_fit_and_show_every_property_of_requests(door: str) -> None:
     document = DOCUMENTS[door]()
     variants = Variants(document)

@@ -12,7 +12,7 @@ from edge.core.idempotency import HEADER
 from edge.openapi import android, device, ios, v2_examples
 from edge.openapi.documents import DOCUMENTS
 from testkit.installation.app_server import AppCredentials
-from testkit.installation.sample import DOORS, Service
+from testkit.installation.sample import INTERFACES, Service
 from tests.contract.openapi.variants import Json, Variants
 
 _PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
@@ -20,7 +20,7 @@ _PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
 
 OPERATIONS = [
     pytest.param(door, method, path, id=f"{door} {method} {path}")
-    for door in DOORS
+    for door in INTERFACES
     for path, methods in DOCUMENTS[door]()["paths"].items()
     for method in methods
 ]
