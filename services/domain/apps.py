@@ -1,4 +1,4 @@
-"""The apps, as every role that needs them knows them: the `apps` topic folded in memory."""
+"""The app directory: a projection of the `apps` topic in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _REFRESH_S = 2.0
 
 
 class AppDirectory:
-    """Looks apps up by appkey, and says which device keys are refused. A service: run it before what uses it."""
+    """Service that provides apps by appkey and the revoked device keys. It runs before all services that use it."""
 
     name = "apps"
 
@@ -37,25 +37,25 @@ class AppDirectory:
         return self._apps.get(appkey)
 
     def all(self) -> list[App]:
-        """Every app, by creation time."""
+        """Return every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
 
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
-        """The numbers of the app's devices in the partition whose keys are refused."""
+        """Return the revoked keys of the app's devices in the partition."""
         return self._revoked.get((appkey, partition), NONE_REVOKED)
 
     def is_revoked(self, appkey: str, partition: int, number: int) -> bool:
-        """Whether a key that carries this number is refused."""
+        """Return whether the key of the device with this number is revoked."""
         return number in self.revoked(appkey, partition)
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the appkey, in the event loop, whenever more keys of an app are refused."""
+        """Call `listener` with the appkey, in the event loop, whenever more keys of an app are revoked."""
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
-        """Return once everything in the log by now is known here, or after two seconds.
+        """Return once all records now in the log are applied, or after two seconds.
 
-        Callers share the refresh that has not begun yet: the one under way may have looked too early for them.
+        Callers share the next refresh: the one in progress may have read the end of the log too early for them.
         """
         if self._next_refresh is None:
             self._next_refresh = asyncio.create_task(self._refresh(self._refreshing))
@@ -84,13 +84,13 @@ class AppDirectory:
                 if end == 0 or self.applied.has(_PARTITION, end - 1):
                     ready.set()
                 else:
-                    await self._fold(reader)
+                    await self._apply_next(reader)
             while True:
-                await self._fold(reader)
+                await self._apply_next(reader)
         finally:
             await reader.close()
 
-    async def _fold(self, reader: Reader) -> None:
+    async def _apply_next(self, reader: Reader) -> None:
         records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)
         for record in records:
             self._apply(record)
@@ -98,11 +98,11 @@ class AppDirectory:
 
     def _apply(self, record: Record) -> None:
         try:
-            self._note(decode(record))
+            self._apply_fact(decode(record))
         except (DecodeError, ValueError) as error:
-            logger.error("an app's record could not be understood", offset=record.offset, error=str(error))
+            logger.error("a record of the apps topic could not be applied", offset=record.offset, error=str(error))
 
-    def _note(self, fact: AppFact) -> None:
+    def _apply_fact(self, fact: AppFact) -> None:
         match fact.WhichOneof("fact"):
             case "app":
                 self._apps[fact.app.appkey] = fact.app

@@ -1,4 +1,4 @@
-"""Named targets to devices: tokens and aliases, by the registry's word. Look-ups of many callers share one call."""
+"""Resolution of tokens and aliases into devices, by the registry. Look-ups of many callers share one call."""
 
 import asyncio
 import zlib
@@ -16,12 +16,15 @@ from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.rpc.peers import Peers
 
 _WAITING_BYTES = 64 * 1024 * 1024
-_ENTRY_BYTES = 200
+_NAME_BYTES = 200
 
 
 class ResolvedAudience(NamedTuple):
-    """An audience as the log takes it, how many ids its push needs, and what named nobody: places in the token list,
-    aliases. `device_counts` counts the devices of each alias, in order, one that was given again left out."""
+    """A resolved audience, and the number of message ids that its push needs.
+
+    `unknown` holds the positions of unknown tokens in the request, `not_found` the aliases without a device, and
+    `device_counts` the number of devices of each distinct alias, in order.
+    """
 
     audience: Audience
     id_count: int = 1
@@ -31,19 +34,19 @@ class ResolvedAudience(NamedTuple):
 
 
 class AudienceResolver:
-    """Asks the instances of the registry that own what is asked for."""
+    """Resolves audiences through the registry instances that own the tokens and aliases."""
 
     def __init__(self, peers: Peers, partitions: int) -> None:
         self._partitions = partitions
         self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
         self._budget = ByteBudget(_WAITING_BYTES)
-        self._lanes: dict[tuple[str, str, int], Batcher[str, Any]] = {}
+        self._batchers: dict[tuple[str, str, int], Batcher[str, Any]] = {}
 
     async def resolve(self, appkey: str, audience: Audience) -> ResolvedAudience:
-        """Tokens and aliases become devices; any other audience stays as it is.
+        """Replace tokens and aliases by devices; any other audience is returned unchanged.
 
-        Each entry of a token list has its own message id, a repeated token too. Aliases share one id, and a device
-        that several of them lead to is a target once.
+        Each entry of a token list has its own message id, also a repeated token. Aliases share one id, and a device
+        with several of them is a target once.
         """
         match audience.WhichOneof("audience"):
             case "tokens":
@@ -54,7 +57,7 @@ class AudienceResolver:
                 return ResolvedAudience(audience)
 
     async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
-        """The number plus one of each token's device, 0 for unknown or removed ones."""
+        """Return the number plus one of each token's device, 0 for unknown and removed devices."""
         return await self._numbers(appkey, tokens, self._hashes(appkey, tokens, self._partitions))
 
     async def _of_tokens(self, appkey: str, tokens: list[str]) -> ResolvedAudience:
@@ -71,7 +74,7 @@ class AudienceResolver:
     async def _of_aliases(self, appkey: str, aliases: Aliases) -> ResolvedAudience:
         names = list(dict.fromkeys(aliases.aliases))
         instances = self._hashes(appkey, names, len(self._registries))
-        answers: list[AliasDevices] = await self._ask("aliases", appkey, names, instances)
+        answers: list[AliasDevices] = await self._look_up("aliases", appkey, names, instances)
         chosen = [answer.devices if aliases.all_devices else answer.devices[:1] for answer in answers]
         devices = {(device.partition, device.number, 0) for of_alias in chosen for device in of_alias}
         not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
@@ -81,15 +84,15 @@ class AudienceResolver:
 
     async def _numbers(self, appkey: str, tokens: Sequence[str], partitions: Sequence[int]) -> list[int]:
         count = len(self._registries)
-        return await self._ask("devices", appkey, tokens, [partition % count for partition in partitions])
+        return await self._look_up("devices", appkey, tokens, [partition % count for partition in partitions])
 
     @staticmethod
     def _hashes(appkey: str, names: Sequence[str], count: int) -> list[int]:
-        """What partition_of(device_key(appkey, name), count) says, for many at once."""
+        """Return partition_of(device_key(appkey, name), count) of many names."""
         start = zlib.crc32(device_key(appkey, ""))
         return [zlib.crc32(name.encode(), start) % count for name in names]
 
-    async def _ask(self, what: str, appkey: str, names: Sequence[str], instances: Sequence[int]) -> list[Any]:
+    async def _look_up(self, what: str, appkey: str, names: Sequence[str], instances: Sequence[int]) -> list[Any]:
         if len(self._registries) == 1:
             return list(await self._put(what, appkey, 0, names))
         places: dict[int, list[int]] = {}
@@ -105,12 +108,12 @@ class AudienceResolver:
         return found
 
     async def _put(self, what: str, appkey: str, instance: int, names: Sequence[str]) -> Sequence[Any]:
-        batcher = self._lanes.get((what, appkey, instance))
+        batcher = self._batchers.get((what, appkey, instance))
         if batcher is None:
             ask: Callable[..., Any] = self._find_devices if what == "devices" else self._find_aliases
-            batcher = self._lanes[what, appkey, instance] = Batcher(partial(ask, appkey, instance), self._budget)
-        size = len(names) * _ENTRY_BYTES
-        self._budget.enter(size)
+            batcher = self._batchers[what, appkey, instance] = Batcher(partial(ask, appkey, instance), self._budget)
+        size = len(names) * _NAME_BYTES
+        self._budget.reserve(size)
         return await batcher.put(names, size)
 
     async def _find_devices(self, appkey: str, instance: int, tokens: list[str]) -> list[int]:

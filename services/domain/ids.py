@@ -1,4 +1,4 @@
-"""Ids: events, tokens, apps, and message ids."""
+"""Generation of ids: events, device tokens, appkeys, secrets and messages."""
 
 import fcntl
 import os
@@ -19,33 +19,33 @@ _LETTERS = string.ascii_letters + string.digits
 
 
 def event_id() -> bytes:
-    """16 random bytes."""
+    """Return a new event id: 16 random bytes."""
     return os.urandom(16)
 
 
 def new_appkey() -> str:
-    """Ten decimal digits below 2^31: clients in the field keep an appkey in a 32-bit int."""
+    """Return ten decimal digits below 2^31: clients in the field store an appkey in a 32-bit int."""
     return str(1_000_000_000 + secrets.randbelow(2**31 - 1_000_000_000))
 
 
 def new_secret() -> str:
-    """64 letters and digits."""
+    """Return 64 random letters and digits."""
     return "".join(secrets.choice(_LETTERS) for _ in range(64))
 
 
 def new_token() -> str:
-    """A device token: 32 hexadecimal digits."""
+    """Return a device token: 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
 class MessageIds:
     """Unique, increasing ids below 2^53: 30 bits of seconds since 2026, 5 bits of worker, 18 bits of ticks.
 
-    A worker that needs more than 262,144 ids in a second runs ahead of the clock and the clock catches up. Ids of two
-    workers are in order from one second to the next, not within one.
+    A worker that needs more than 262,144 ids in a second runs ahead of the clock until the clock catches up. Ids of
+    two workers are in order from one second to the next, not within a second.
 
-    `mark` is the worker's file, which keeps the last second in use: a worker that starts again goes on after it, though
-    it had run ahead or the clock was set back meanwhile. None: in memory alone.
+    `mark` is the worker's file, which stores the last second in use: a restarted worker continues after it, even if it
+    had run ahead or the clock was set back meanwhile. None: the second is not stored.
     """
 
     def __init__(self, clock: Clock, worker: int, mark: IO[bytes] | None = None) -> None:
@@ -57,7 +57,7 @@ class MessageIds:
         self._tick = 0
 
     def take(self, count: int = 1) -> int:
-        """The first of `count` ids that follow each other. InputError: not between 1 and 2^18 of them."""
+        """Return the first of `count` consecutive ids. InputError: `count` is not between 1 and 2^18."""
         if not 1 <= count <= 1 << _TICK_BITS:
             raise InputError(f"{count} message ids cannot be given at once")
         elapsed_ms = self._clock.now_ms() - _EPOCH_MS
@@ -79,14 +79,14 @@ class MessageIds:
 
 
 def issued_ms(msgid: int) -> int:
-    """When a message id was issued, milliseconds since 1970, to the second."""
+    """Return the time at which a message id was issued, in ms since 1970, to the second."""
     return _EPOCH_MS + (msgid >> (_WORKER_BITS + _TICK_BITS)) * 1000
 
 
 def claim_worker(directory: Path, shard: int, shards: int) -> tuple[int, IO[bytes]]:
-    """A worker number that no other process has, one of the shard's share, and its file.
+    """Return a worker number of the shard's share that no other process uses, and its file.
 
-    The worker is held by a lock on the file until that is closed or the process ends.
+    The lock on the file reserves the number until the file is closed or the process ends.
     """
     directory.mkdir(parents=True, exist_ok=True)
     share = range(shard, WORKERS, shards)

@@ -1,6 +1,7 @@
-"""The installation's master key and what is derived from it: sealed secrets and device keys.
+"""The installation's master key, and the keys derived from it for sealed secrets and device keys.
 
-The master key is 32 random bytes in a file of mode 600, made by the first start. All else is derived (HKDF-SHA256).
+The master key is 32 random bytes in a file of mode 600, created at the first start. Other keys are derived from it by
+HKDF-SHA256.
 """
 
 import base64
@@ -24,7 +25,7 @@ _MAC = 16
 
 
 class MasterKey:
-    """Seals secrets and makes device keys. Every role that opens doors or owns secrets has the same one."""
+    """Seals secrets, and issues and checks device keys. All roles of an installation have the same master key."""
 
     def __init__(self, master: bytes) -> None:
         if len(master) != _MASTER:
@@ -34,10 +35,10 @@ class MasterKey:
 
     @classmethod
     def load(cls, path: Path) -> "MasterKey":
-        """Read the master key, or make it if the file is not there. CarillonError: it holds something else."""
+        """Read the master key, or create it if there is no file. CarillonError: the file has another size."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            _make(path)
+            _create(path)
         master = path.read_bytes()
         if len(master) != _MASTER:
             raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_MASTER}")
@@ -56,12 +57,12 @@ class MasterKey:
             raise CarillonError(f"a secret of {context} was sealed with another master key") from None
 
     def device_key(self, appkey: str, token: str, number: int) -> str:
-        """The key that proves ownership of a token; it carries the device's number, so no look-up is needed."""
+        """Return the key that proves ownership of a token; it contains the device's number, so no look-up is needed."""
         packed = number.to_bytes(4, "big")
         return base64.urlsafe_b64encode(packed + self._device_mac(appkey, token, packed)).decode().rstrip("=")
 
     def device_number(self, appkey: str, token: str, key: str) -> int | None:
-        """The number of the device whose key this is, or None when it is not that token's key."""
+        """Return the device number in the key, or None when it is not the key of this token."""
         try:
             given = key.encode("ascii")
             number = int.from_bytes(base64.urlsafe_b64decode(given[:8])[:4], "big")
@@ -75,8 +76,8 @@ class MasterKey:
         return hmac.digest(self._device, text, hashlib.sha256)[:_MAC]
 
 
-def _make(path: Path) -> None:
-    """Write a new key beside its place, then put it there unless another process was first; durable on return."""
+def _create(path: Path) -> None:
+    """Create the key file atomically unless another process has created it; the file is durable on return."""
     descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     with os.fdopen(descriptor, "wb") as file:
         file.write(os.urandom(_MASTER))

@@ -1,4 +1,4 @@
-"""Which device keys are refused: numbers of one app and partition."""
+"""Revoked device keys of one app and partition, by device number."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,19 +8,20 @@ from pyroaring import BitMap
 from protos.registry.v1.apps_pb2 import Revocations
 
 REVOKED = "revoked"
-"""How the reason begins for which a device was removed whose key was revoked."""
+"""Prefix of the removal reason of devices whose key was revoked."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevokedKeys:
-    """All numbers below `below`, and some from there on. Device numbers are given out once, so they stay revoked."""
+    """The devices with revoked keys: all numbers below `below`, and `others`. Numbers are never reused, so keys stay
+    revoked."""
 
     below: int = 0
     others: BitMap = field(default_factory=BitMap)
 
     @classmethod
     def of(cls, record: Revocations) -> "RevokedKeys":
-        """ValueError: its numbers are no bitmap."""
+        """Decode a record. ValueError: its numbers are no bitmap."""
         return cls(record.below, BitMap.deserialize(record.numbers) if record.numbers else BitMap())
 
     def __contains__(self, number: int) -> bool:
@@ -35,5 +36,5 @@ NONE_REVOKED = RevokedKeys()
 
 
 def revocations_key(record: Revocations) -> bytes:
-    """The key of the record in topic `apps`: one for each partition, written by the instance that owns it."""
+    """Return the record's key in topic `apps`: one for each partition, written by the instance that owns it."""
     return f"{record.appkey}/revoked/{record.partition}".encode()

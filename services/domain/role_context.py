@@ -1,4 +1,4 @@
-"""Builds what a process offers to its roles from the settings, and takes it down again."""
+"""Builds the RoleContext of a process from its settings, and closes it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -26,23 +26,23 @@ DEFAULT_ADDRESSES = {
     "delivery": "127.0.0.1:7404",
     "analytics": "127.0.0.1:7405",
 }
-"""Where the roles that are called listen, unless CARILLON_<ROLE>_ADDR says otherwise."""
+"""Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
 
 
 def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
-    """Where the role's instances listen, in order."""
+    """Return the addresses of the role's instances, in order."""
     return addresses(role, env) or [DEFAULT_ADDRESSES[role]]
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
-    """The other roles over sockets."""
+    """Return channels over sockets to all roles."""
     return Peers(
         {role: [connect(address, tls) for address in role_addresses(role, env)] for role in DEFAULT_ADDRESSES}, TOPICS
     )
 
 
 async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
-    """The Kafka log when one is set, else the embedded one in the data directory."""
+    """Open the Kafka log if the settings name one, else the embedded log in the data directory."""
     if settings.kafka_bootstrap is not None:
         return await KafkaLog.connect(
             settings.kafka_bootstrap,
@@ -57,7 +57,7 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
 
 
 async def _reached_log(settings: Settings) -> Log:
-    """The log, as soon as Kafka answers: the cluster may start together with the roles, or later."""
+    """Open the log, and wait until Kafka answers: the cluster may start together with the roles, or later."""
     if settings.kafka_bootstrap is None:
         return await open_log(settings)
     return await retry_until_available("the log cannot be reached yet", lambda: open_log(settings))
@@ -65,7 +65,7 @@ async def _reached_log(settings: Settings) -> Log:
 
 @asynccontextmanager
 async def role_context(settings: Settings, peers: Peers) -> AsyncIterator[RoleContext]:
-    """Everything a role is built with; the apps are known on entry. Closed in reverse on exit."""
+    """Yield the context that roles are built with, once the app directory has caught up; close it on exit."""
     keys = MasterKey.load(settings.key_file)
     log = await _reached_log(settings)
     apps = AppDirectory(log)

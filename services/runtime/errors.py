@@ -1,9 +1,9 @@
-"""Everything that can be answered with an error, in one tree.
+"""The tree of errors that requests and calls between roles are answered with.
 
     CarillonError              code INTERNAL            result 500
     ├── InputError             code INVALID_ARGUMENT    result 400   the caller's fault; says which field
     ├── NotFoundError          code NOT_FOUND           result 400   no such app, device, push or task
-    ├── ConflictError          code FAILED_PRECONDITION result 400   too late, or not in this state
+    ├── ConflictError          code FAILED_PRECONDITION result 400   not possible in the present state
     ├── SignError              code UNAUTHENTICATED     result 401   wrong sign, unknown app
     ├── BusyError              code RESOURCE_EXHAUSTED  result 500   a bounded queue is full; try again
     ├── UnavailableError       code UNAVAILABLE         result 500   a role or store does not answer; try again

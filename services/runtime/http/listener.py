@@ -1,4 +1,4 @@
-"""An HTTP door in this process: any ASGI application behind uvicorn, as a service."""
+"""An HTTP listener as a service: an ASGI application behind uvicorn."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from services.runtime.errors import CarillonError
 
 Asgi = Callable[[Any, Any, Any], Any]
 GRACE_S = 10
-"""How long requests under way may take when the door closes, seconds."""
+"""How long requests in progress may take when the listener stops, seconds."""
 
 KEEP_ALIVE_S = 75
 """How long an idle connection of a client stays open, seconds."""
@@ -24,7 +24,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class HttpListener:
-    """Serves one application on one port; port 0 takes a free one. `port` is the real one once it is ready."""
+    """Serves one application on one port; 0 chooses a free port, and `port` is its number once the service is ready."""
 
     def __init__(self, name: str, application: Asgi, host: str, port: int) -> None:
         self.name = name
@@ -79,17 +79,17 @@ class HttpListener:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the runner has them."""
+    """uvicorn without signal handlers: the runner has its own."""
 
     def capture_signals(self) -> Any:
         return contextlib.nullcontext()
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's, but it reads on when a client offers to upgrade the connection.
+    """uvicorn's HTTP protocol, which ignores offers to upgrade the connection.
 
-    Java's HttpClient offers h2c with every request. The parser then takes the body for the other protocol's, and
-    uvicorn answers a request without one; no upgrade is ever made here, so the offer must count for nothing.
+    Java's HttpClient offers h2c with every request. The parser then stops before the body, and uvicorn would handle
+    the request without one. This listener never upgrades a connection, so it reads on.
     """
 
     _resuming = False
@@ -104,7 +104,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _resume(self, rest: bytes) -> None:
-        """Read the body, and what comes after it, with a new parser that is told how the body is framed."""
+        """Read the rest with a new parser, which gets the headers that frame the body."""
         framing = [name + b": " + value for name, value in self.headers if name in _FRAMING]
         self.parser = httptools.HttpRequestParser(self)
         if framing:

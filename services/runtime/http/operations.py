@@ -1,4 +1,4 @@
-"""What an operator's tools ask every process: is it ready, and what does it measure."""
+"""The operations endpoint of every process: readiness and metrics."""
 
 import asyncio
 from typing import Any
@@ -9,23 +9,23 @@ from services.runtime.http.listener import HttpListener
 
 
 class Operations:
-    """A service that answers GET /healthz and GET /metrics from the first moment; the process says when it is ready."""
+    """Service that answers GET /healthz and GET /metrics while the process starts and runs; see `set_ready`."""
 
     name = "operations"
 
     def __init__(self, host: str, port: int) -> None:
         self._ready = False
-        self._door = HttpListener("the console", self.application, host, port)
+        self._listener = HttpListener("the console", self.application, host, port)
 
     @property
     def port(self) -> int:
-        return self._door.port
+        return self._listener.port
 
     def set_ready(self) -> None:
         self._ready = True
 
     async def run(self, ready: asyncio.Event) -> None:
-        await self._door.run(ready)
+        await self._listener.run(ready)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         """The ASGI application: 200 {"status":"ready"} or 503 {"status":"starting"}, metrics, 404 for all else."""

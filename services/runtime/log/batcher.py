@@ -1,4 +1,4 @@
-"""Group commit: many callers, few writes."""
+"""Group commit: the items of many callers are written in few batches."""
 
 import asyncio
 from collections import deque
@@ -12,28 +12,28 @@ Result = TypeVar("Result")
 
 
 class ByteBudget:
-    """A bound on what may wait, in bytes; several lanes can share one."""
+    """Upper bound in bytes of the items that wait to be written; several batchers can share one."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._taken = 0
+        self._reserved = 0
 
-    def enter(self, size: int) -> None:
-        """Take budget for `size` bytes. BusyError: there is not enough; an empty budget takes anything."""
-        if self._taken and self._taken + size > self._max_bytes:
-            raise BusyError(f"{self._taken} bytes wait to be written already; try again")
-        self._taken += size
+    def reserve(self, size: int) -> None:
+        """Reserve `size` bytes. BusyError: they exceed the bound; an item alone may have any size."""
+        if self._reserved and self._reserved + size > self._max_bytes:
+            raise BusyError(f"{self._reserved} bytes wait to be written already; try again")
+        self._reserved += size
 
-    def leave(self, size: int) -> None:
-        self._taken -= size
+    def release(self, size: int) -> None:
+        self._reserved -= size
 
 
 class Batcher(Generic[Item, Result]):
-    """Gathers items while a write is under way and ships them together with the next; order is kept.
+    """Collects items while a batch is written, and ships them in order with the next batch.
 
-    `ship` gets the items of one batch and returns one result for each; its exception goes to every caller of that
-    batch. One batch is under way at a time. A lane with nothing to do holds no task. `budget` is left when a batch has
-    been answered: whoever puts items has entered it before, with their size.
+    `ship` gets the items of one batch and returns one result for each; its exception is raised in every caller of that
+    batch. One batch is in flight at a time; an idle batcher has no task. Callers reserve `budget` before they put
+    items; the batcher releases it when the batch has ended.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Batcher(Generic[Item, Result]):
         self._task: asyncio.Task[None] | None = None
 
     def put(self, items: Sequence[Item], size: int) -> "asyncio.Future[Sequence[Result]]":
-        """Queue the items; the future holds their results, in order. A caller that goes away stops nothing."""
+        """Queue the items; the future holds their results, in order. Cancelling it does not stop the write."""
         waiting: _Waiting[Item, Result] = _Waiting(items, size)
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
@@ -54,7 +54,7 @@ class Batcher(Generic[Item, Result]):
         return waiting.future
 
     async def drain(self) -> None:
-        """Return once nothing waits any more."""
+        """Return once no item waits and no batch is in flight."""
         while self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
@@ -81,7 +81,7 @@ class Batcher(Generic[Item, Result]):
                 waiting.answer(results[start : start + len(waiting.items)])
                 start += len(waiting.items)
         finally:
-            self._budget.leave(sum(waiting.size for waiting in batch))
+            self._budget.release(sum(waiting.size for waiting in batch))
 
     def _take(self) -> "list[_Waiting[Item, Result]]":
         batch = [self._waiting.popleft()]

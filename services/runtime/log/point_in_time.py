@@ -1,4 +1,4 @@
-"""The event log as it was at an earlier moment, for replays."""
+"""The event log as of an earlier moment, for replays."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ Ends = Mapping[Partition, int]
 
 
 async def ends_at(log: Log, ends: Ends, moment_ms: int, on_batch: Callable[[int], None]) -> dict[Partition, int]:
-    """Where each partition ended at the moment: before its first record that was made later, at most at `ends`."""
+    """Return the end of each partition at the moment: its first later record's offset, at most `ends`."""
     found: dict[Partition, int] = {}
     reached = {partition: 0 for partition, end in ends.items() if end}
     while reached:
@@ -24,14 +24,14 @@ async def ends_at(log: Log, ends: Ends, moment_ms: int, on_batch: Callable[[int]
             while reached.keys().isdisjoint(found):
                 records = await reader.read()
                 on_batch(len(records))
-                _look(log.topics, records, reached, ends, moment_ms, found)
+                _find_ends(log.topics, records, reached, ends, moment_ms, found)
         finally:
             await reader.close()
         reached = {partition: offset for partition, offset in reached.items() if partition not in found}
     return {**ends, **found}
 
 
-def _look(
+def _find_ends(
     topics: Topics,
     records: Sequence[Record],
     reached: dict[Partition, int],
@@ -59,7 +59,7 @@ def _time_ms(topics: Topics, record: Record) -> int:
 
 
 async def until_ready(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run a service until it is ready, and no further."""
+    """Run a service until it is ready, then stop it."""
     ready = asyncio.Event()
     running = asyncio.ensure_future(run(ready))
     waiting = asyncio.ensure_future(ready.wait())
@@ -71,7 +71,7 @@ async def until_ready(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 class PointInTimeLog:
-    """A log that ends earlier. The topics in `apart` are read from another log and written there; nothing else is."""
+    """A read-only log that ends at `ends`. The topics in `apart` are read from and appended to the log `other`."""
 
     def __init__(self, log: Log, ends: Ends, apart: Iterable[str], other: Log) -> None:
         self._log = log
@@ -108,11 +108,11 @@ class PointInTimeLog:
             await reader.close()
 
     async def close(self) -> None:
-        """Both logs are the caller's."""
+        """Do nothing: the caller closes both logs."""
 
 
 class _PointInTimeReader:
-    """Reads one log after the other, each up to the ends."""
+    """Reads several logs one after the other, each up to the ends."""
 
     def __init__(self, readers: Sequence[tuple[Reader, set[Partition]]], ends: Ends) -> None:
         self._readers = readers

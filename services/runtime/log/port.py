@@ -1,8 +1,8 @@
-"""The event log port: what every role reads from and appends to.
+"""The event log port, which every role reads from and appends to.
 
 Vocabulary. A *topic* has numbered *partitions*; a partition is a sequence of *records*, each at an *offset* counted
-from 0. A *position* is (topic, partition, offset) of one record. The *end* of a partition is the offset that the next
-record will get. A record is *appended* once the log has made it durable: `append` returns then and not before.
+from 0. A *position* is (topic, partition, offset) of one record. The *end* of a partition is the offset of the next
+record. A record is *appended* once the log has made it durable; `append` does not return earlier.
 Compaction may remove a record of a compacted topic when a later one of the same partition has the same key, never the
 last one of a key, so offsets may have gaps.
 """
@@ -40,19 +40,19 @@ class NewRecord(NamedTuple):
 
 
 MAX_RECORD_BYTES = 900_000
-"""Key and value of one record together; larger drafts are refused with InputError before anything is appended."""
+"""Upper bound of the key and value of one record together; larger records are refused with InputError."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""What may wait to be appended, RECORD_OVERHEAD_BYTES a record included; beyond it append raises BusyError."""
+"""Upper bound of the records that wait to be appended, with RECORD_OVERHEAD_BYTES for each; beyond it, BusyError."""
 
 RECORD_OVERHEAD_BYTES = 500
 
 LOG_UNAVAILABLE = "the log does not answer"
-"""What every reader says while it asks again."""
+"""Log message of a reader that tries again."""
 
 
 def checked_size(new_records: Sequence[NewRecord], topics: Topics) -> int:
-    """The bytes that the drafts take while they wait. InputError: unknown topic, or a record too large."""
+    """Return the bytes that the records occupy while they wait. InputError: unknown topic, or a record too large."""
     total = 0
     for new_record in new_records:
         size = len(new_record.key) + len(new_record.value)
@@ -66,14 +66,14 @@ def checked_size(new_records: Sequence[NewRecord], topics: Topics) -> int:
 
 
 class Reader(Protocol):
-    """A cursor over some partitions, each read in order from where it was opened."""
+    """A cursor over some partitions, each read in order from its start offset."""
 
     async def read(self, max_records: int = 5000) -> list[Record]:
-        """The next records, at least one; waits until there is one. Order is kept inside a partition.
+        """Return the next records; wait until there is at least one. Each partition is read in order.
 
         UnavailableError: the log cannot be reached, call again; or the reader was closed. ConflictError: the
-        position lies before the first record kept or behind the end, so the state that named it belongs to another log.
-        A call that is cancelled skips nothing.
+        position lies before the first stored record or behind the end, so the reader's state belongs to another log.
+        A cancelled call skips no record.
         """
         ...
 
@@ -91,34 +91,34 @@ class Log(Protocol):
         ...
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        """Append durably; returns each draft's offset, in order.
+        """Append durably; return the offset of each record, in order.
 
         Records of one partition keep the order of the calls. Not atomic over partitions: on an error some may have been
-        appended, so a caller repeats with the same event ids. BusyError: too much is waiting already, nothing was
-        appended. InputError: a draft is not valid, nothing was appended. UnavailableError: the log cannot be
-        written within its bound, or was closed. A caller that is cancelled stops nothing.
+        appended, so a caller repeats with the same event ids. BusyError: too many bytes wait already, nothing was
+        appended. InputError: a record is not valid, nothing was appended. UnavailableError: the log cannot be
+        written within its time-out, or was closed. Cancelling the call does not stop the append.
         """
         ...
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        """A reader that starts at the given offsets. ConflictError as for Reader.read, where it shows at once."""
+        """Return a reader that starts at the given offsets. ConflictError as for Reader.read, where known at once."""
         ...
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The end of each partition."""
+        """Return the end of each partition."""
         ...
 
     async def last(self, partition: Partition) -> Record | None:
-        """The last record of the partition, or None when it is empty."""
+        """Return the last record of the partition, or None when it is empty."""
         ...
 
     async def close(self) -> None:
-        """Append what waits, close the readers, let go. Bounded."""
+        """Append the records that wait, close the readers and release the log, within a bounded time."""
         ...
 
 
 async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
-    """ConflictError: the state that these offsets belong to has seen records that the log does not hold."""
+    """Check that the log holds all records before these next offsets of a state. ConflictError: it does not."""
     ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(offsets), role=role) if offsets else {}
     for partition, next_offset in offsets.items():
         if next_offset > ends[partition]:

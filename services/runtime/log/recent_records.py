@@ -1,4 +1,4 @@
-"""The newest records of a log in memory, so that readers that keep up need no query."""
+"""A cache of the newest records of a log, so that readers that keep up need no query."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -9,29 +9,29 @@ _RECORD_BYTES = 300
 
 
 class _Run:
-    """Records of one partition without a gap; the first `gone` of them were given up."""
+    """Contiguous records of one partition; the first `dropped` of them are no longer valid."""
 
-    __slots__ = ("first", "gone", "records")
+    __slots__ = ("dropped", "first", "records")
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self.gone = 0
+        self.dropped = 0
         self.records: list[Record] = []
 
     def drop_one(self) -> None:
-        self.gone += 1
-        if self.gone * 2 > len(self.records):
-            del self.records[: self.gone]
-            self.first += self.gone
-            self.gone = 0
+        self.dropped += 1
+        if self.dropped * 2 > len(self.records):
+            del self.records[: self.dropped]
+            self.first += self.dropped
+            self.dropped = 0
 
     def since(self, start: int, limit: int) -> list[Record] | None:
         at = start - self.first
-        return self.records[at : at + limit] if at >= self.gone else None
+        return self.records[at : at + limit] if at >= self.dropped else None
 
 
 class RecentRecords:
-    """Keeps about `max_bytes`; what came first is given up first, over all partitions."""
+    """Holds about `max_bytes` of records; the oldest over all partitions are dropped first."""
 
     def __init__(self, max_bytes: int = 16 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
@@ -40,7 +40,7 @@ class RecentRecords:
         self._order: deque[tuple[_Run, int]] = deque()
 
     def add(self, records: Iterable[Record]) -> None:
-        """Note records just appended; those of one partition follow each other."""
+        """Add records that were just appended; those of one partition are contiguous."""
         for record in records:
             run = self._runs.get(Partition(record.topic, record.partition))
             if run is None:
@@ -55,15 +55,15 @@ class RecentRecords:
             self._bytes -= size
 
     def since(self, starts: Mapping[Partition, int], limit: int) -> tuple[list[Record], list[Partition]]:
-        """At most `limit` records, of the partitions whose start is still kept, and which of those were read out."""
+        """Return at most `limit` records of the partitions whose start is cached, and those read to their end."""
         found: list[Record] = []
         exhausted: list[Partition] = []
         for partition, start in starts.items():
             run = self._runs.get(partition)
-            room = limit - len(found)
-            records = run.since(start, room) if run is not None and room > 0 else None
+            remaining = limit - len(found)
+            records = run.since(start, remaining) if run is not None and remaining > 0 else None
             if records is not None:
                 found += records
-                if len(records) < room:
+                if len(records) < remaining:
                     exhausted.append(partition)
         return found, exhausted

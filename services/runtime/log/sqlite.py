@@ -61,7 +61,7 @@ class SqliteLog:
             raise ConflictError(f"{self._path} was opened for reading only")
         self._check_open()
         size = checked_size(new_records, self.topics)
-        self._budget.enter(size)
+        self._budget.reserve(size)
         return list(await self._batcher.put(new_records, size)) if new_records else []
 
     async def open(self, starts: Mapping[Partition, int]) -> SqliteReader:

@@ -1,4 +1,4 @@
-"""Time as an argument: the system's clock, and one that tests move."""
+"""Clocks: the system's, and one that tests advance."""
 
 import asyncio
 import heapq
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock time in milliseconds since 1970 UTC, and waiting for it."""
+    """Wall-clock time in milliseconds since 1970 UTC, and waiting for a moment."""
 
     def now_ms(self) -> int: ...
 
@@ -18,7 +18,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock. It sleeps in slices of a minute, so that a clock set anew is noticed."""
+    """The machine's clock. It sleeps a minute at most at a time, so that it notices when the clock was set."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """A clock for tests that only `move` advances."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -46,7 +46,7 @@ class ManualClock:
             await future
 
     def move(self, seconds: float) -> None:
-        """Let the given time pass and wake whoever waited for it."""
+        """Advance the clock and wake the sleepers whose moment has come."""
         self._now_ms += round(seconds * 1000)
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             future = heapq.heappop(self._sleepers)[2]

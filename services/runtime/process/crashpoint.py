@@ -1,6 +1,6 @@
-"""Named places where a test lets the process die, before and after each effect; unless armed, nothing happens there.
+"""Named crash points before and after each effect, at which a test kills the process; without a test they do nothing.
 
-The name of a place that several consumers share carries the consumer after an @: `follower-read@registry`.
+A crash point that several consumers share is named with the consumer after an @: `follower-read@registry`.
 """
 
 from collections.abc import Callable
@@ -8,53 +8,53 @@ from enum import StrEnum
 
 
 class Point(StrEnum):
-    """Where a process may die; the comment says what is done by then."""
+    """A crash point; its comment says what has happened by then."""
 
     FOLLOWER_READ = "follower-read"  # a batch is read, nothing of it applied
     FOLLOWER_APPLIED = "follower-applied"  # applied and decided, no fact appended
     FOLLOWER_APPENDED = "follower-appended"  # its facts are in the log, nothing committed
     FOLLOWER_COMMITTED = "follower-committed"  # rows and offsets are committed
     PUSH_DECIDED = "push-decided"  # audiences are fixed, not in the log
-    PUSH_STARTED = "push-started"  # the start is in the log, nobody is sent anything
-    PUSH_SENT = "push-sent"  # whoever is connected is sent it
+    PUSH_STARTED = "push-started"  # the start is in the log, nothing is sent
+    PUSH_SENT = "push-sent"  # it is sent to all connected devices
     CANCEL_DECIDED = "cancel-decided"  # a cancel is read, not done
     CANCEL_DONE = "cancel-done"  # the end is in the log
-    EXPIRY_DECIDED = "expiry-decided"  # a push is over, which the log does not say
+    EXPIRY_DECIDED = "expiry-decided"  # a push has ended, which is not in the log yet
     EXPIRY_DONE = "expiry-done"  # the end is in the log
-    OUTCOMES_GATHERED = "outcomes-gathered"  # outcomes are in memory alone
+    OUTCOMES_GATHERED = "outcomes-gathered"  # outcomes are only in memory
     OUTCOMES_APPENDED = "outcomes-appended"  # they are in the log
     APNS_SENDING = "apns-sending"  # pushes are about to go to Apple
     APNS_ANSWERED = "apns-answered"  # Apple has answered, nothing is recorded
     SNAPSHOT_TAKEN = "snapshot-taken"  # nothing is on the disk
     SNAPSHOT_WRITTEN = "snapshot-written"  # it is beside the old one
     SNAPSHOT_REPLACED = "snapshot-replaced"  # it is in the old one's place
-    TASK_DUE = "task-due"  # a moment has come, which the log does not say
-    TASK_FELL_DUE = "task-fell-due"  # the log says so
+    TASK_DUE = "task-due"  # a task is due, which is not in the log yet
+    TASK_FELL_DUE = "task-fell-due"  # that the task is due is in the log
     TASK_SENDING = "task-sending"  # its pushes are resolved, not in the log
-    TASK_SENT = "task-sent"  # they are in the log, which does not say that the task is sent
-    SESSIONS_GATHERED = "sessions-gathered"  # what devices did is in memory alone
+    TASK_SENT = "task-sent"  # the pushes are in the log, that the task is sent is not
+    SESSIONS_GATHERED = "sessions-gathered"  # session events are only in memory
     SESSIONS_APPENDED = "sessions-appended"  # it is in the log
-    REPORTS_TAKEN = "reports-taken"  # a batch for delivery is made
-    REPORTS_HANDED = "reports-handed"  # delivery has taken it
-    RANGE_GATHERED = "range-gathered"  # records are read, the range is not noted
-    RANGE_NOTED = "range-noted"  # the range is noted, no row inserted
-    RANGE_INSERTED = "range-inserted"  # the rows are in, the range is not ticked off
-    RANGE_ENDED = "range-ended"  # the range is ticked off
-    COMMAND_CHECKED = "command-checked"  # a door is about to append
-    COMMAND_APPENDED = "command-appended"  # the log has it, the caller has no answer
+    REPORTS_TAKEN = "reports-taken"  # a batch of reports is collected for delivery
+    REPORTS_HANDED = "reports-handed"  # delivery has accepted it
+    RANGE_GATHERED = "range-gathered"  # records are read, their range is not stored
+    RANGE_NOTED = "range-noted"  # the range is stored, no row is inserted
+    RANGE_INSERTED = "range-inserted"  # the rows are inserted, the range is not marked as done
+    RANGE_ENDED = "range-ended"  # the range is marked as done
+    COMMAND_CHECKED = "command-checked"  # a command is checked, not appended
+    COMMAND_APPENDED = "command-appended"  # it is in the log, the caller has no answer
 
 
 _armed: Callable[[str], None] | None = None
 
 
 def reached(point: Point, consumer: str = "") -> None:
-    """Say that the process is at the point."""
+    """Report that the process has reached the crash point."""
     if _armed is not None:
         _armed(f"{point}@{consumer}" if consumer else point)
 
 
 def arm(name: str, times: int, die: Callable[[], None]) -> None:
-    """Die at the named point when it is reached for the given time, counted from 1. For tests alone."""
+    """Call `die` when the named crash point is reached for the `times`-th time, counted from 1. For tests only."""
     global _armed
     left = times
 

@@ -1,4 +1,4 @@
-"""The data directory belongs to one running service at a time."""
+"""The lock of a data directory: one running process at a time."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from services.runtime.errors import CarillonError, ConflictError
 
 @contextmanager
 def lock_directory(directory: Path, name: str = "carillon.lock") -> Iterator[None]:
-    """Hold the directory; ConflictError when another process does. A killed process holds nothing.
+    """Lock the directory while the block runs. ConflictError: another process has locked it.
 
-    CarillonError: the directory cannot be made or written.
+    The lock ends with its process, also when that is killed. CarillonError: the directory cannot be made or written.
     """
     with _opened(directory, name) as lock:
         try:

@@ -1,4 +1,4 @@
-"""How a long-running process collects its garbage: rarely, and without looking at what it started with."""
+"""Garbage collection of a long-running process: rarely, and without its startup objects."""
 
 import gc
 
@@ -6,10 +6,10 @@ _YOUNG = 50_000
 
 
 def freeze_startup_objects() -> None:
-    """Call once everything is loaded and ready.
+    """Exclude all present objects from garbage collection; to be called once the process is ready.
 
-    Python's defaults walk the whole heap again and again, several hundred thousand objects of modules and state that
-    never die; at a few hundred pushes a second that took two thirds of the loop's time.
+    Python's defaults scan the whole heap again and again: several hundred thousand long-lived objects of modules and
+    state. At a few hundred pushes a second that took two thirds of the event loop's time.
     """
     gc.collect()
     gc.freeze()

@@ -8,7 +8,9 @@ APPENDED = Counter("carillon_log_records_appended_total", "Records made durable 
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
 LAG = Gauge("carillon_lag_records", "Records that a role has not applied yet", ["role", "topic"])
 DEAD_LETTERS = Counter(
-    "carillon_records_dead_lettered_total", "Records set aside because they could not be understood", ["role"]
+    "carillon_records_dead_lettered_total",
+    "Records that could not be decoded or applied",
+    ["role"],
 )
 RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
 RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
@@ -18,10 +20,14 @@ REQUEST_SECONDS = Histogram(
 REQUESTS = Counter("carillon_edge_requests_total", "Requests answered to app servers", ["door", "path", "result"])
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
-REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports taken from devices")
+REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports received from devices")
 GOODBYES = Counter("carillon_gateway_goodbyes_total", "Connections ended by the gateway", ["reason"])
-REFUSED = Counter("carillon_gateway_refused_total", "Devices that found no room, or registered too fast", ["why"])
-PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, once a partition")
+REFUSED = Counter(
+    "carillon_gateway_refused_total",
+    "Devices refused: the gateway was full, or registrations too fast",
+    ["why"],
+)
+PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
 OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
 PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")
 APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push service, by reason", ["reason"])

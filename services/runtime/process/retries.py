@@ -1,4 +1,4 @@
-"""Waiting for what will be there again."""
+"""Retries of calls to a dependency that is unavailable for a while."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 async def retry_until_available(message: str, attempt: Callable[[], Awaitable[Result]], **context: str) -> Result:
-    """Try until it raises no UnavailableError, after ever longer pauses: nothing is skipped.
+    """Repeat the attempt until it raises no UnavailableError, with exponential back-off up to ten seconds.
 
     Each failure is logged as `message` with the context.
     """

@@ -1,4 +1,4 @@
-"""Starts services in order, stops them in reverse, one at a time: a door closes before what stands behind it."""
+"""Starts services in order and stops them in reverse, one at a time: listeners close before the roles they call."""
 
 import asyncio
 import signal
@@ -10,13 +10,13 @@ from services.runtime.process.logs import logger
 
 
 class Service(Protocol):
-    """Something that runs until it is cancelled."""
+    """A part of a process that runs until it is cancelled."""
 
     @property
     def name(self) -> str: ...
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Set `ready` once others may rely on it, then run. Cancelling it stops it in an orderly way."""
+        """Set `ready` once other services may rely on this one, then run. Cancellation stops it gracefully."""
         ...
 
 
@@ -28,9 +28,9 @@ async def run(
     *,
     listeners: Sequence[Service] = (),
 ) -> None:
-    """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the orderly stop.
+    """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the graceful stop.
 
-    `listeners` start before all services, whose callers wait until what they need is there, and stop before them too.
+    `listeners` start before all services, so that callers can connect and wait, and stop before them too.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

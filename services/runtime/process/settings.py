@@ -38,7 +38,7 @@ class SettingsError(CarillonError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every role is told. Each field is the environment variable CARILLON_<FIELD> in capitals."""
+    """Settings of every role. Each field is the environment variable CARILLON_<FIELD> in capitals."""
 
     data_dir: str = "./data"
     host: str = "127.0.0.1"
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_authority: str | None = None
 
     def check(self) -> None:
-        """What the types cannot say; SettingsError names the setting."""
+        """Check what the types do not express; SettingsError names the setting."""
         if self.shard >= self.shards:
             raise SettingsError(f"{PREFIX}SHARD is {self.shard}, but must be below {PREFIX}SHARDS ({self.shards})")
         if self.shards > self.partitions:
@@ -85,15 +85,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_file(self) -> Path:
-        """The installation's master key: in the data directory unless CARILLON_MASTER_KEY_FILE says otherwise."""
+        """File of the master key: in the data directory unless CARILLON_MASTER_KEY_FILE is set."""
         return Path(self.master_key_file) if self.master_key_file else self.data / "master.key"
 
     def state_dir(self, role: str) -> Path:
-        """Where this instance of the role keeps its state."""
+        """Return the directory of this role instance's state."""
         return self.data / (role if self.shards == 1 else f"{role}-{self.shard}-of-{self.shards}")
 
     def zone(self) -> ZoneInfo:
-        """The zone of all dates and times of the public interface; the host's unless set."""
+        """Return the time zone of the public interface; the host's unless set."""
         name = self.timezone or _host_zone()
         try:
             return ZoneInfo(name)
@@ -103,13 +103,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def tls(self) -> Tls | None:
-        """What calls between roles use for mutual TLS, or None."""
+        """Return the mutual TLS files of calls between roles, or None."""
         if self.tls_cert is None or self.tls_key is None or self.tls_authority is None:
             return None
         return Tls(Path(self.tls_cert), Path(self.tls_key), Path(self.tls_authority))
 
     def kafka_security(self) -> KafkaSecurity:
-        """How Kafka is reached; the files are read. SettingsError names the setting that is wrong or missing."""
+        """Return the security of connections to Kafka; reads its files. SettingsError names the invalid setting."""
         protocol = self.kafka_security_protocol
         if protocol not in PROTOCOLS:
             raise SettingsError(
@@ -146,7 +146,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def environment() -> dict[str, str]:
-    """The process's environment over what a .env file in the working directory says. SettingsError: not readable."""
+    """Return the process's environment, completed from a .env file in the working directory.
+
+    SettingsError: the file cannot be read.
+    """
     try:
         from_file = dotenv_values(".env")
     except (OSError, UnicodeDecodeError) as error:
@@ -172,7 +175,7 @@ def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
 
 
 def addresses(role: str, env: Mapping[str, str]) -> list[str]:
-    """CARILLON_<ROLE>_ADDR: where the role's instances listen, comma-separated, in order; empty when unset."""
+    """Return the comma-separated addresses in CARILLON_<ROLE>_ADDR, one for each instance; empty when unset."""
     name = f"{PREFIX}{role.upper()}_ADDR"
     given = [address.strip() for address in env.get(name, "").split(",") if address.strip()]
     for address in given:
@@ -186,7 +189,7 @@ def addresses(role: str, env: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def _naming_setting(setting: str) -> Iterator[None]:
-    """Says which setting it is whose file is not what it should be."""
+    """Turn errors of a setting's file into a SettingsError that names the setting."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -194,18 +197,18 @@ def _naming_setting(setting: str) -> Iterator[None]:
 
 
 def _host_zone() -> str:
-    """The name of the host's zone: from TZ, else from the place or the content of /etc/localtime."""
+    """Return the name of the host's time zone: from TZ, else from the target or the content of /etc/localtime."""
     name = os.environ.get("TZ", "").lstrip(":")
     if name and not name.startswith("/"):
         return name
     file = Path(name or LOCALTIME)
     if not file.exists():
         return "UTC"
-    return os.path.realpath(file).partition("/zoneinfo/")[2] or _zone_like(file.read_bytes())
+    return os.path.realpath(file).partition("/zoneinfo/")[2] or _zone_with_content(file.read_bytes())
 
 
-def _zone_like(content: bytes) -> str:
-    """The name of the zone with this content, for a host that keeps a copy in place of a link."""
+def _zone_with_content(content: bytes) -> str:
+    """Return the name of the zone with this content, for hosts where /etc/localtime is a copy and no link."""
     names = sorted(available_timezones(), key=lambda name: ("/" not in name, name))
     for directory in map(Path, TZPATH):
         for name in names:

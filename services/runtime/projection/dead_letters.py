@@ -1,4 +1,4 @@
-"""Where records go that cannot be understood: set aside with their position, so that one does not stop the rest."""
+"""Dead letters: records that cannot be decoded or applied are stored with their position, and the rest goes on."""
 
 import base64
 import json
@@ -11,11 +11,11 @@ from services.runtime.process.metrics import DEAD_LETTERS
 
 
 class TooManyDeadLettersError(CarillonError):
-    """More records than a person would overlook; the reader stops."""
+    """The limit of dead letters is reached; the reader stops."""
 
 
 class DeadLetters:
-    """Appends parked records to a file of JSON lines; `limit` of them in one run stop the reader."""
+    """Appends dead letters to a file of JSON lines; `limit` of them in one run raise TooManyDeadLettersError."""
 
     def __init__(self, path: Path, role: str, limit: int = 100) -> None:
         self._path = path
@@ -25,15 +25,15 @@ class DeadLetters:
 
     def add(self, record: Record, error: Exception) -> None:
         self._count += 1
-        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        line = {**place, "error": str(error), "value": base64.b64encode(record.value).decode()}
+        position = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        line = {**position, "error": str(error), "value": base64.b64encode(record.value).decode()}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         DEAD_LETTERS.labels(self._role).inc()
-        logger.error("record parked", role=self._role, error=str(error), **place)
+        logger.error("record dead-lettered", role=self._role, error=str(error), **position)
         if self._count >= self._limit:
             raise TooManyDeadLettersError(
-                f"{self._role} stopped: {self._count} records could not be understood; they are in {self._path}."
-                " Look at their errors, mend the writer or upgrade this role, then start it again"
+                f"{self._role} stopped: {self._count} records could not be processed; they are in {self._path}."
+                " Look at their errors, repair the writer or upgrade this role, then start it again"
             )

@@ -1,4 +1,4 @@
-"""Partitions of the log in one order of time, in bounded memory: for a fold that wants causes before effects."""
+"""Reading partitions merged by the records' times, in bounded memory, so that causes come before their effects."""
 
 import heapq
 from collections import deque
@@ -11,12 +11,12 @@ from services.runtime.log.decoding import decode
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
 from services.runtime.process.retries import retry_until_available
 
-_A_LINE = 200
-_A_BATCH = 1000
+_READ_RECORDS = 200
+_BATCH_RECORDS = 1000
 
 
 class TimedRecord(NamedTuple):
-    """A record, what is in it (None where that cannot be understood), and when it was made."""
+    """A record, its envelope (None where it cannot be decoded), and its time."""
 
     record: Record
     message: Any
@@ -24,11 +24,11 @@ class TimedRecord(NamedTuple):
 
 
 class MergedReader:
-    """Reads partitions up to their ends: in each the order of the log, between them that of the records' times.
+    """Reads partitions up to their ends: each in the order of the log, all together in the order of the records' times.
 
-    Within a partition time never goes back, though a clock was set back. Topics in `ahead_ms` are read as if their
-    records were older by so much, because clocks differ. A record never comes before the one that its meta names as its
-    cause, whatever the times say.
+    Within a partition, time never decreases, also when a clock was set back. Records of topics in `ahead_ms` count as
+    older by that time, because clocks differ. A record never comes before the cause that its meta names, whatever
+    their times.
     """
 
     def __init__(
@@ -38,47 +38,47 @@ class MergedReader:
         ends: Mapping[Partition, int],
         ahead_ms: Mapping[str, int],
     ) -> None:
-        self._lines = {
+        self._cursors = {
             partition: _PartitionCursor(log, partition, starts.get(partition, 0), end, ahead_ms.get(partition.topic, 0))
             for partition, end in ends.items()
         }
 
     async def batches(self) -> AsyncIterator[list[TimedRecord]]:
-        """All records, some at a time."""
+        """Yield all records in batches."""
         batch: list[TimedRecord] = []
-        order = [(line.place, partition) for partition, line in self._lines.items() if await line.fill()]
+        order = [(cursor.sort_key, partition) for partition, cursor in self._cursors.items() if await cursor.fill()]
         heapq.heapify(order)
         while order:
-            place, partition = heapq.heappop(order)
-            line = self._lines[partition]
-            if line.waiting and line.place == place:
-                batch += await self._causes(line.waiting[0].message)
-                batch.append(line.take())
-            if await line.fill():
-                heapq.heappush(order, (line.place, partition))
-            if len(batch) >= _A_BATCH:
+            sort_key, partition = heapq.heappop(order)
+            cursor = self._cursors[partition]
+            if cursor.waiting and cursor.sort_key == sort_key:
+                batch += await self._causes(cursor.waiting[0].message)
+                batch.append(cursor.take())
+            if await cursor.fill():
+                heapq.heappush(order, (cursor.sort_key, partition))
+            if len(batch) >= _BATCH_RECORDS:
                 yield batch
                 batch = []
         if batch:
             yield batch
 
     async def _causes(self, message: Any) -> list[TimedRecord]:
-        """What has to come before, because the message follows from it."""
+        """Take the records up to the cause of the message."""
         taken: list[TimedRecord] = []
         if message is not None:
             cause = message.meta.cause
-            line = self._lines.get(Partition(cause.topic, cause.partition))
-            while line is not None and line.next <= cause.offset and await line.fill():
-                taken.append(line.take())
+            cursor = self._cursors.get(Partition(cause.topic, cause.partition))
+            while cursor is not None and cursor.next <= cause.offset and await cursor.fill():
+                taken.append(cursor.take())
         return taken
 
     async def close(self) -> None:
-        for line in self._lines.values():
-            await line.close()
+        for cursor in self._cursors.values():
+            await cursor.close()
 
 
 class _PartitionCursor:
-    """One partition; a few of its records wait in memory."""
+    """Reads one partition; a few of its records wait in memory."""
 
     def __init__(self, log: Log, partition: Partition, start: int, end: int, ahead_ms: int) -> None:
         self.waiting: deque[TimedRecord] = deque()
@@ -92,19 +92,19 @@ class _PartitionCursor:
         self._reader: Reader | None = None
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Where its first record stands among those of all lines; at the same time, those that are ahead go first."""
+    def sort_key(self) -> tuple[int, int]:
+        """Sort key of the first waiting record; at equal times, the topic further ahead comes first."""
         return self.waiting[0].time_ms - self._ahead_ms, -self._ahead_ms
 
     async def fill(self) -> bool:
-        """Have a record wait; False at the end."""
+        """Read until a record waits; return False at the end of the partition."""
         while not self.waiting and self._read < self._end:
             if self._reader is None:
                 self._reader = await self._opened()
             for record in await self._more(self._reader):
                 self._read = record.offset + 1
                 if record.offset < self._end:
-                    self.waiting.append(self._dated(record))
+                    self.waiting.append(self._timed(record))
         return bool(self.waiting)
 
     async def _opened(self) -> Reader:
@@ -112,18 +112,20 @@ class _PartitionCursor:
         return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(start), topic=self._partition.topic)
 
     async def _more(self, reader: Reader) -> list[Record]:
-        return await retry_until_available(LOG_UNAVAILABLE, lambda: reader.read(_A_LINE), topic=self._partition.topic)
+        return await retry_until_available(
+            LOG_UNAVAILABLE, lambda: reader.read(_READ_RECORDS), topic=self._partition.topic
+        )
 
     def take(self) -> TimedRecord:
-        dated = self.waiting.popleft()
-        self.next = dated.record.offset + 1
-        return dated
+        timed = self.waiting.popleft()
+        self.next = timed.record.offset + 1
+        return timed
 
     async def close(self) -> None:
         if self._reader is not None:
             await self._reader.close()
 
-    def _dated(self, record: Record) -> TimedRecord:
+    def _timed(self, record: Record) -> TimedRecord:
         try:
             message = decode(self._log.topics, record)
         except DecodeError:

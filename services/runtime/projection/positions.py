@@ -1,4 +1,4 @@
-"""Read your own writes: who has applied which log position, and waiting for it."""
+"""Read your own writes: the log positions that a role has applied, and waiting for them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from services.runtime.rpc.server import Context
 
 
 class AppliedPositions:
-    """The next offset that a role will apply, for each partition it reads, and the facts it has produced so far."""
+    """The next offset that a role will apply in each partition that it reads, and the ends of the facts it produced."""
 
     def __init__(self) -> None:
         self._next: dict[Partition, int] = {}
@@ -18,19 +18,19 @@ class AppliedPositions:
         self._changed = asyncio.Event()
 
     def advance(self, applied: Mapping[Partition, int], produced: Mapping[Partition, int] | None = None) -> None:
-        """Note the next offsets of what was applied, and of what was produced while applying it."""
+        """Set the next offsets of partitions that were applied, and of the facts that were produced meanwhile."""
         self._next.update(applied)
         self._produced.update(produced or {})
         self._changed.set()
         self._changed = asyncio.Event()
 
     def has(self, partition: Partition, offset: int) -> bool:
-        """Whether the record was applied; True also for partitions that are not read here."""
+        """Return whether the record was applied; True also for partitions that the role does not read."""
         return self._next.get(partition, offset + 1) > offset
 
     @property
     def change(self) -> asyncio.Event:
-        """Is set when the progress next advances. Take it before looking at the state, then wait for it."""
+        """An event that the next advance sets. Get it before reading the state, then wait for it."""
         return self._changed
 
     async def wait(self, positions: Iterable[tuple[Partition, int]]) -> None:
@@ -40,11 +40,11 @@ class AppliedPositions:
                 await self._changed.wait()
 
     def produced(self, topic: str, number: int) -> int:
-        """The next offset after the last fact produced there; 0 for none."""
+        """Return the offset after the last fact produced in the partition; 0 for none."""
         return self._produced.get(Partition(topic, number), 0)
 
     def produced_in(self, numbers: Iterable[int]) -> list[Position]:
-        """The last facts produced in those partitions, as positions."""
+        """Return the positions of the last facts produced in the partitions with these numbers."""
         wanted = set(numbers)
         return [
             Position(topic=partition.topic, partition=partition.number, offset=end - 1)
@@ -54,15 +54,16 @@ class AppliedPositions:
 
 
 class PositionsServicer(PositionsServiceServicer):
-    """Serves a role's progress; several followers of one role are asked in order, each with what came before."""
+    """Waits for positions on behalf of other roles. A role's followers are waited for in order, each also for the facts
+    that the earlier ones produced."""
 
-    def __init__(self, *progresses: AppliedPositions) -> None:
-        self._progresses = progresses
+    def __init__(self, *followers: AppliedPositions) -> None:
+        self._followers = followers
 
     async def Await(self, request: AwaitRequest, context: Context) -> AwaitResponse:
         positions = list(request.positions)
-        for progress in self._progresses:
-            await progress.wait((Partition(p.topic, p.partition), p.offset) for p in positions)
-            produced = progress.produced_in(p.partition for p in positions)
+        for applied in self._followers:
+            await applied.wait((Partition(p.topic, p.partition), p.offset) for p in positions)
+            produced = applied.produced_in(p.partition for p in positions)
             positions += produced
         return AwaitResponse(produced=positions[len(request.positions) :])

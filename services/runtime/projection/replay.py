@@ -1,4 +1,4 @@
-"""Replays: a role's state built again from the log, to replace the live one or to be compared with it."""
+"""Replays: a role's state is rebuilt from the log, to replace the live state or to be compared with it."""
 
 import shutil
 import sqlite3
@@ -11,46 +11,46 @@ from typing import NamedTuple, Protocol
 from services.runtime.log.port import Log, Partition
 
 
-class Fold(Protocol):
-    """A part of a state, and the partitions that fold into it. A Follower is one."""
+class ReplayableProjection(Protocol):
+    """A part of a state that is built from some partitions. A Follower is one."""
 
     @property
     def sources(self) -> frozenset[Partition]: ...
 
     async def offsets(self) -> dict[Partition, int]:
-        """The next offset of each partition that the part has seen."""
+        """Return the next offset of each partition that the part has applied."""
         ...
 
     async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
-        """Fold up to the ends and no further; tells with each batch by how many offsets it went on.
+        """Apply facts up to the ends and no further; call `on_batch` with the number of offsets of each batch.
 
-        ConflictError: the part has seen more than the log holds.
+        ConflictError: the part has applied more than the log holds.
         """
         ...
 
 
 class State(Protocol):
-    """A role's state on disk, opened to be folded forward. Nothing is decided and nothing sent."""
+    """A role's state on disk, opened for a replay: facts are applied, nothing is decided or sent."""
 
     @property
-    def followers(self) -> Sequence[Fold]: ...
+    def followers(self) -> Sequence[ReplayableProjection]: ...
 
     def digest(self) -> str:
-        """A hash over the whole state but its offsets."""
+        """Return a hash over the whole state except its offsets."""
         ...
 
     def close(self) -> None:
-        """Make what was folded durable."""
+        """Make the state durable and close it."""
         ...
 
 
 _SQLITE = b"SQLite format 3\x00"
 OpenState = Callable[[Path, Log], State]
-"""Opens the state in a directory (empty: nothing folded yet)."""
+"""Opens the state in a directory; an empty directory gives an empty state."""
 
 
 class ReplayComparison(NamedTuple):
-    """Digests of the live state and of the one rebuilt, both folded to the same ends of the log."""
+    """Digests of the live state and of the rebuilt one, both up to the same ends of the log."""
 
     live: str
     rebuilt: str
@@ -68,9 +68,9 @@ async def rebuild(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> str:
-    """Build the state anew and put it in the directory's place; returns its digest. The role must not be running.
+    """Rebuild the state and replace the directory by it; return its digest. The role must not be running.
 
-    Tells first how many offsets it has to go over, and then with each batch by how many it went on.
+    Calls `on_total` with the number of offsets to read, then `on_batch` with the number of each batch.
     """
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         fresh = Path(work) / "state"
@@ -88,10 +88,10 @@ async def verify(
     on_batch: Callable[[int], None],
     on_total: Callable[[int], None] = lambda total: None,
 ) -> ReplayComparison:
-    """Compare a copy of the live state, folded to the ends, with one built from nothing.
+    """Compare a copy of the live state, brought up to the ends, with a state rebuilt from the log.
 
-    The role may be running: where it is past the ends, both are folded as far as it is. A compacted topic that
-    grows meanwhile can still make them differ; then compare again.
+    The role may be running: where it is past the ends, both are brought to its offsets. A compacted topic that
+    grows meanwhile can still make the digests differ; then compare again.
     """
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         copy, fresh = Path(work) / "copy", Path(work) / "fresh"
@@ -101,13 +101,13 @@ async def verify(
         return ReplayComparison(live, await _folded(open_state, fresh, log, ends, on_batch, on_total))
 
 
-def to_fold(ends: Mapping[Partition, int], folded: Iterable[Partition], offsets: Mapping[Partition, int]) -> int:
-    """How many offsets lie between a state and the ends."""
-    return sum(max(0, ends.get(partition, 0) - offsets.get(partition, 0)) for partition in folded)
+def to_fold(ends: Mapping[Partition, int], sources: Iterable[Partition], offsets: Mapping[Partition, int]) -> int:
+    """Return the number of offsets between a state and the ends."""
+    return sum(max(0, ends.get(partition, 0) - offsets.get(partition, 0)) for partition in sources)
 
 
 def copy_state(source: Path, target: Path) -> None:
-    """Copy a state's files, each SQLite file as of one moment, also while its role is writing; none are none."""
+    """Copy a state's files, each SQLite file as of one moment, also while its role is writing it."""
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()) if source.exists() else ():
         if path.is_dir():
@@ -163,6 +163,6 @@ def _opened(open_state: OpenState, directory: Path, log: Log) -> Iterator[State]
 
 
 def parent_of(directory: Path) -> Path:
-    """The directory's parent, made where there is none: what is built there can be moved into place."""
+    """Return the directory's parent, created if missing: a state built there can be renamed into place."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     return directory.parent

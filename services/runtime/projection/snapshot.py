@@ -1,4 +1,4 @@
-"""A role's state in memory, and its snapshot on disk: state and log offsets in one file, replaced in one step."""
+"""Snapshots of states in memory: state and log offsets in one file, replaced atomically."""
 
 import os
 import sqlite3
@@ -20,14 +20,14 @@ CREATE TABLE offsets (topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTE
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state as (key, value) blobs, in the order they were written, and the next offset of each partition."""
+    """A state as (key, value) blobs, in the order they were written, and the next offset of each partition."""
 
     offsets: dict[Partition, int]
     blobs: list[tuple[bytes, bytes]]
 
 
 class SnapshotFile:
-    """One snapshot at `path`; one with another schema version, or damaged, counts as none."""
+    """The snapshot at `path`. A damaged one, or one of another schema version, is ignored."""
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class SnapshotFile:
         try:
             return self._read()
         except sqlite3.Error as error:
-            logger.warning("a snapshot cannot be read and is left aside", path=str(self.path), error=str(error))
+            logger.warning("a snapshot cannot be read and is ignored", path=str(self.path), error=str(error))
             return None
 
     def _read(self) -> Snapshot | None:
@@ -57,9 +57,9 @@ class SnapshotFile:
         return Snapshot(offsets, [(key, value) for key, value, _ in rows])
 
     def save(self, offsets: Mapping[Partition, int], blobs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Write the new snapshot beside the old one, make it durable, and put it in its place.
+        """Write the snapshot to a new file, make it durable, and replace the old one.
 
-        UnavailableError: the disk does not take it; the old one is still there.
+        UnavailableError: it cannot be written; the old one is unchanged.
         """
         reached(Point.SNAPSHOT_TAKEN, self.path.parent.name)
         fresh = self.path.with_name(self.path.name + ".new")

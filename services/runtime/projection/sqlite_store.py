@@ -1,7 +1,7 @@
 """A role's state on disk: rows and log offsets in one SQLite file, changed in one transaction.
 
-WAL with synchronous=NORMAL: a power cut may take the last transactions, rows and offsets together, and the log
-gives them again.
+WAL with synchronous=NORMAL: a power cut may lose the last transactions, rows and offsets together; they are applied
+again from the log.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS offsets (
 
 
 class SqliteStore:
-    """One file. A file whose schema differs from `ddl` is emptied, and the log fills it again."""
+    """A TransactionalStore in one file. A file whose schema differs from `ddl` is replaced by an empty one."""
 
     def __init__(self, path: Path, ddl: str) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class SqliteStore:
             self.rows.execute(f"PRAGMA user_version = {version}")
 
     def offsets(self) -> dict[Partition, int]:
-        """The next offset of each partition that the rows have seen."""
+        """Return the next offset of each partition that the rows have applied."""
         return {Partition(t, p): n for t, p, n in self.rows.execute("SELECT topic, partition, next FROM offsets")}
 
     def begin(self) -> None:
@@ -44,7 +44,7 @@ class SqliteStore:
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Make the rows changed since `begin` and these offsets durable together.
 
-        UnavailableError: the disk does not take them; none of them is kept.
+        UnavailableError: they cannot be written; all are rolled back.
         """
         try:
             self.rows.executemany(
@@ -61,20 +61,20 @@ class SqliteStore:
             self.rows.execute("ROLLBACK")
 
     def reading(self) -> sqlite3.Connection:
-        """Another connection that sees what is committed; for queries, from any one thread at a time."""
+        """Return a read-only connection that sees committed rows; it may be used by one thread at a time."""
         connection = _open(self.path)
         connection.execute("PRAGMA query_only = ON")
         return connection
 
     def digest(self) -> str:
-        """A hash over all rows but the offsets: equal states have equal digests."""
+        """Return a hash over all rows except the offsets: equal states have equal digests."""
         digest = hashlib.sha256()
         for line in self.dump():
             digest.update(line.encode())
         return digest.hexdigest()
 
     def dump(self) -> Iterator[str]:
-        """Every row as text, table by table, in key order."""
+        """Yield every row as text, table by table, in key order."""
         tables = self.rows.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'offsets' ORDER BY name"
         ).fetchall()
@@ -88,14 +88,14 @@ class SqliteStore:
 
 
 def remove(path: Path) -> None:
-    """Delete a SQLite file with what belongs to it."""
+    """Delete a SQLite file and its -wal and -shm files."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write a new file to; it takes the place of `path` in one step when the block ends well."""
+    """Yield a path for a new file, which replaces `path` atomically unless the block raises."""
     fresh = path.with_name(path.name + ".new")
     remove(fresh)
     yield fresh

@@ -1,4 +1,4 @@
-"""The other roles, seen from one: a channel to each instance, waiting until they saw what was written."""
+"""Channels to the instances of the other roles, and waiting until they have applied records."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from services.runtime.log.topics import Topics
 from services.runtime.rpc.channel import Channel
 
 WAIT_APPLIED_S = 5.0
-"""How long a caller waits at most to read its own writes, seconds."""
+"""Upper bound of the wait for the application of one's own writes, seconds."""
 
 
 class Peers:
-    """Channels by role; a role's n-th leads to its instance n, which owns the partitions p with p mod count = n."""
+    """Channels by role. The n-th leads to the role's instance n, which owns the partitions p with p mod count = n."""
 
     def __init__(self, channels: Mapping[str, Sequence[Channel]], topics: Topics) -> None:
         self._channels = channels
@@ -24,26 +24,26 @@ class Peers:
         }
 
     def all(self, role: str) -> Sequence[Channel]:
-        """One channel for each instance of the role, in order."""
+        """Return one channel for each instance of the role, in order."""
         return self._channels[role]
 
     def owner(self, role: str, partition: int) -> Channel:
-        """The channel to the instance that owns the partition."""
+        """Return the channel to the instance that owns the partition."""
         instances = self._channels[role]
         return instances[partition % len(instances)]
 
     async def wait_applied(self, positions: Iterable[Position]) -> None:
-        """Return once every role that answers for these records, and for the facts that follow, has applied them.
+        """Return once the roles in Topic.answered_by have applied these records and the facts that follow from them.
 
         DeadlineError after WAIT_APPLIED_S: the records are in the log, but a role is behind.
         """
         try:
             async with asyncio.timeout(WAIT_APPLIED_S):
-                await self._settle(list(positions), set())
+                await self._wait(list(positions), set())
         except (TimeoutError, DeadlineError, UnavailableError) as error:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
-    async def _settle(self, positions: list[Position], seen: set[str]) -> None:
+    async def _wait(self, positions: list[Position], seen: set[str]) -> None:
         while positions:
             topics = {position.topic for position in positions} - seen
             seen |= topics

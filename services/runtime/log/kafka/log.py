@@ -87,7 +87,7 @@ class KafkaLog:
         for topic, number in groups:
             if number >= self.topics[topic].partitions(self._partitions):
                 raise InputError(f"the event log has no partition {topic}/{number}")
-        self._budget.enter(size)
+        self._budget.reserve(size)
         if len(groups) == 1:
             return list(await self._batcher(next(iter(groups))).put(new_records, size))
         parts = [[new_records[index] for index in indexes] for indexes in groups.values()]
