@@ -1,10 +1,10 @@
--- Pushes and tasks: what was asked for, from where, and when.
--- Every table: _topic, _partition, _offset and _index name the record, and the place in it, that a row comes from.
--- A record that stands in the log twice has one natural key, so its rows replace each other; the earliest offset wins.
+-- Pushes and timed tasks: each command with its origin and time.
+-- Every table: _topic, _partition and _offset are the position of the record that a row comes from, _index the row in it.
+-- Rows of a record that is in the log twice have the same key, so they replace each other; the earliest offset wins.
 
 CREATE TABLE IF NOT EXISTS pushes (
   msgid UInt64,
-  -- The message ids of a token list follow each other up to this one; the same as `msgid` for other pushes.
+  -- The message ids of a token list go from `msgid` up to this one; other pushes have one id.
   last_msgid UInt64,
   appkey LowCardinality(String),
   platform LowCardinality(String),
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS tasks (
 ) ENGINE = ReplacingMergeTree(_rank) ORDER BY (task_key, event)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- The pushes of tasks, as scheduled; a task that was sent has them in `pushes` too.
+-- The pushes of timed tasks as scheduled; pushes of tasks that were sent are in `pushes` too.
 CREATE TABLE IF NOT EXISTS task_pushes AS pushes
 ENGINE = ReplacingMergeTree(_rank) ORDER BY (msgid, appkey)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;

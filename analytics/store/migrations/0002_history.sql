@@ -1,4 +1,4 @@
--- What became of pushes and devices.
+-- The history of pushes and devices.
 
 CREATE TABLE IF NOT EXISTS push_partitions (
   msgid UInt64,
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS push_partitions (
 ) ENGINE = ReplacingMergeTree(_rank) ORDER BY (msgid, appkey, event, partition)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- One row for each thing that happened to a message on a device, with what the device was like then.
+-- One row for each outcome of a message on a device, with the attributes of the device at that time.
 CREATE TABLE IF NOT EXISTS deliveries (
   appkey LowCardinality(String),
   msgid UInt64 CODEC(Delta, ZSTD),
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
 ORDER BY (appkey, msgid, kind, partition, number, time)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Every state that a device was in.
+-- Every state of every device.
 CREATE TABLE IF NOT EXISTS devices (
   appkey LowCardinality(String),
   partition UInt16,

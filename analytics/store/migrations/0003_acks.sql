@@ -1,12 +1,12 @@
--- Receipts of unicast messages in the order of the log, so that a page of them is a range of each partition.
+-- Receipts of unicast messages in the order of the log: a page of acknowledgements is a range of each partition.
 
--- Receipts of a broadcast stand here too while its command was not read yet; whoever reads a page leaves them out.
+-- Receipts of a broadcast whose push command was not ingested yet are here too; pages leave them out.
 CREATE TABLE IF NOT EXISTS acks (
   appkey LowCardinality(String),
   partition UInt16,
   number UInt32,
   msgid UInt64 CODEC(Delta, ZSTD),
-  -- When the device received it, and no later than the record was written.
+  -- When the device received the message, at most the time when the record was written.
   time DateTime64(3, 'UTC') CODEC(Delta, ZSTD),
   _offset UInt64 CODEC(Delta, ZSTD),
   _index UInt32 CODEC(Delta, ZSTD)
@@ -18,7 +18,7 @@ INSERT INTO acks SELECT appkey, partition, number, msgid, time, _offset, _index 
 WHERE kind = 'received' AND time > now64(3) - INTERVAL 2 DAY
   AND msgid NOT IN (SELECT msgid FROM pushes WHERE kind != 'unicast');
 
--- The token of each device, for looking up a few.
+-- The token of each device, for looking up a few devices.
 CREATE TABLE IF NOT EXISTS device_tokens (
   appkey LowCardinality(String),
   partition UInt16,
@@ -33,5 +33,5 @@ SELECT DISTINCT appkey, partition, number, token FROM devices;
 
 INSERT INTO device_tokens SELECT DISTINCT appkey, partition, number, token FROM devices;
 
--- Which gateway held the connection; empty for reports over HTTP.
+-- The gateway of the connection; empty for reports over HTTP.
 ALTER TABLE sessions ADD COLUMN IF NOT EXISTS gateway LowCardinality(String) AFTER reason;

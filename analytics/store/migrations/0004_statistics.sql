@@ -1,4 +1,4 @@
--- Sets of devices that statistics count. They are bitmaps, so a row that comes twice changes nothing.
+-- Sets of devices that statistics count, as bitmaps: a row that is inserted twice changes nothing.
 
 -- Broadcasts and multicasts by when they were sent.
 CREATE TABLE IF NOT EXISTS broadcasts (
@@ -14,8 +14,8 @@ SELECT appkey, time, msgid, platform FROM pushes WHERE kind != 'unicast';
 
 INSERT INTO broadcasts SELECT appkey, time, msgid, platform FROM pushes WHERE kind != 'unicast';
 
--- Who is in the audience: the bitmap of the log in the form that ClickHouse keeps, which is one byte for its kind, the
--- length in five bytes of seven bits, and then the same bytes.
+-- Audiences: the bitmap of the log in ClickHouse's serialised form, which is one byte for its kind, the length in five
+-- bytes of seven bits, and then the same bytes.
 CREATE TABLE IF NOT EXISTS push_audiences (
   appkey LowCardinality(String),
   msgid UInt64,
@@ -42,7 +42,7 @@ SELECT appkey, msgid, partition,
     bitAnd(bitShiftRight(length(audience), 28), 127)), audience), 'AggregateFunction(groupBitmap, UInt32)') AS devices
 FROM push_partitions WHERE event = 'started';
 
--- Whom something happened to.
+-- The devices with each kind of outcome.
 CREATE TABLE IF NOT EXISTS push_outcomes (
   appkey LowCardinality(String),
   msgid UInt64,
@@ -61,9 +61,9 @@ INSERT INTO push_outcomes
 SELECT appkey, msgid, kind, partition, max(deliveries.time) AS time, groupBitmapState(number) AS devices
 FROM deliveries GROUP BY appkey, msgid, kind, partition;
 
--- Who logged in, by days of the service's time zone; once for all devices, under the category '', and once for each value
--- of each category. A device is its partition in the upper 32 bits and its number in the lower. The view that fills the
--- table knows the zone, so the service makes it.
+-- The devices that logged in by days of the service's time zone: once for all devices, under the category '', and once for
+-- each value of each category. A device is its partition in the upper 32 bits and its number in the lower. The view that
+-- fills the table depends on the zone, so the service creates it.
 CREATE TABLE IF NOT EXISTS login_days (
   appkey LowCardinality(String),
   category LowCardinality(String),

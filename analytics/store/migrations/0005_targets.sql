@@ -1,5 +1,5 @@
--- The devices of a push that lists them, for asking what became of each of its messages: columns of equal length. The
--- message id of a target is the push's plus its offset.
+-- The devices of a push with a list of devices, for audits of each of its messages: columns of equal length. The message
+-- id of a target is the push's first id plus its offset.
 
 ALTER TABLE pushes
   ADD COLUMN IF NOT EXISTS target_partitions Array(UInt16) CODEC(ZSTD) AFTER task_key,
@@ -11,5 +11,5 @@ ALTER TABLE task_pushes
   ADD COLUMN IF NOT EXISTS target_numbers Array(UInt32) CODEC(ZSTD) AFTER target_partitions,
   ADD COLUMN IF NOT EXISTS target_offsets Array(UInt32) CODEC(ZSTD) AFTER target_numbers;
 
--- A store without readers is filled from the log again.
+-- A store without ingesters (table `readers`) is filled from the log again.
 TRUNCATE TABLE readers;

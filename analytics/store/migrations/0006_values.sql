@@ -1,6 +1,6 @@
--- Devices by what they were like, so that no statistic looks at every device.
+-- Devices by attribute values, so that no statistic reads every device.
 
--- Each device once, as it was when it registered first.
+-- Each device once, with its attributes at its first registration.
 CREATE TABLE IF NOT EXISTS registrations (
   appkey LowCardinality(String),
   registered DateTime64(3, 'UTC') CODEC(Delta, ZSTD),
@@ -29,7 +29,7 @@ SELECT appkey, registered, partition, number, region, carrier, channel, sdk_vers
   app_version, _topic, _partition, _offset, _index
 FROM devices ORDER BY appkey, partition, number, _offset LIMIT 1 BY appkey, partition, number;
 
--- The audience of a push in one partition, by each value of each attribute: a bitmap in the form of `push_audiences`.
+-- The audience of a push in one partition by each value of each attribute, as bitmaps like those of `push_audiences`.
 CREATE TABLE IF NOT EXISTS push_values (
   appkey LowCardinality(String),
   msgid UInt64,
@@ -51,5 +51,5 @@ CREATE TABLE IF NOT EXISTS push_values (
 ) ENGINE = ReplacingMergeTree(_rank) ORDER BY (appkey, msgid, partition)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- A store without readers is filled from the log again.
+-- A store without ingesters (table `readers`) is filled from the log again.
 TRUNCATE TABLE readers;

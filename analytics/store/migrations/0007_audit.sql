@@ -1,10 +1,10 @@
--- Who asked for what: changes of devices and of apps, and every record that a push stands in.
+-- Changes of devices and apps with their origins, and every record of a push.
 
--- Every change that was asked for, also where the device's record that came of it was replaced before it was read here.
+-- Every command to a device, also if the resulting device record was compacted away before it was ingested.
 CREATE TABLE IF NOT EXISTS device_commands (
   appkey LowCardinality(String),
   partition UInt16,
-  -- Empty when all devices of the partition are meant.
+  -- Empty for a command to all devices of the partition.
   token String,
   time DateTime64(3, 'UTC'),
   command LowCardinality(String),
@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS app_changes (
 ) ENGINE = ReplacingMergeTree(_rank) ORDER BY (appkey, time, _event_id)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- The records themselves: a push whose command or start stands in the log twice has two rows here.
+-- The positions of a push's records: a push whose command or start is in the log twice has two rows here.
 CREATE TABLE IF NOT EXISTS push_records (
   appkey LowCardinality(String),
   msgid UInt64,
@@ -58,11 +58,11 @@ SELECT appkey, msgid, 'command' AS event, time, _partition, _offset FROM pushes;
 CREATE MATERIALIZED VIEW IF NOT EXISTS push_records_of_partitions TO push_records AS
 SELECT appkey, msgid, event, time, _partition, _offset FROM push_partitions;
 
--- The filter of a push that has one, as it stands in the log: a protos.push.v1.Filter.
+-- The filter of a push that has one, as in the log: a protos.push.v1.Filter.
 ALTER TABLE pushes ADD COLUMN IF NOT EXISTS filter String CODEC(ZSTD) AFTER audience;
 ALTER TABLE task_pushes ADD COLUMN IF NOT EXISTS filter String CODEC(ZSTD) AFTER audience;
 
--- A store without readers is filled from the log again. Log-ins come again under what their devices are like by now, and
--- would stay under what they were like before.
+-- A store without ingesters (table `readers`) is filled from the log again. Log-ins are then counted with the current
+-- attributes of their devices, so those counted before are deleted.
 TRUNCATE TABLE readers;
 TRUNCATE TABLE login_days;

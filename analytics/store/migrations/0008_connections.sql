@@ -1,7 +1,7 @@
--- How many devices were connected by what they were like, as changes, so that no statistic looks at every connection.
+-- The number of connections by attribute values, as changes, so that no statistic reads every connection.
 
--- What openings and ends of connections change from a full minute on; a level is the sum of all changes until then. Each
--- change comes once, from the reader whose identity it bears; changes of a reader that was replaced count for nothing.
+-- Changes by openings and ends of connections from a full minute on; the number of connections is the sum of all changes
+-- until then. `reader` is the identity of the ingester; changes of a replaced ingester do not count.
 CREATE TABLE IF NOT EXISTS connection_changes (
   appkey LowCardinality(String),
   -- An attribute and its value when the device connected.
@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS connection_changes (
 ) ENGINE = SummingMergeTree(change) PARTITION BY reader ORDER BY (appkey, category, gateway, minute, info)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- The same by UTC days, for what there was before the days of a question.
+-- The same by UTC days, for the sum of changes before the days of a query.
 CREATE TABLE IF NOT EXISTS connection_days (
   appkey LowCardinality(String),
   category LowCardinality(String),
@@ -26,5 +26,5 @@ CREATE TABLE IF NOT EXISTS connection_days (
 ) ENGINE = SummingMergeTree(change) PARTITION BY reader ORDER BY (appkey, category, gateway, day, info)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
 
--- A store without readers is filled from the log again.
+-- A store without ingesters (table `readers`) is filled from the log again.
 TRUNCATE TABLE readers;

@@ -1,7 +1,7 @@
--- Counts of log-ins that are kept, so that a window of days is put together once and not for every question.
+-- Stored counts of log-ins, so that the sets of a window of days are merged once and not for every query.
 
--- How many rows of `sessions` a set was made of. It grows with every log-in that is taken in, so it tells whether what
--- was counted from the set is still so.
+-- The number of rows of `sessions` in a set. It grows with every log-in, so it tells whether a count of the set is still
+-- valid.
 DROP VIEW IF EXISTS login_days_of_sessions;
 ALTER TABLE login_days ADD COLUMN IF NOT EXISTS rows SimpleAggregateFunction(sum, UInt64) AFTER info;
 TRUNCATE TABLE login_days;
@@ -13,12 +13,12 @@ CREATE TABLE IF NOT EXISTS login_counts (
   info LowCardinality(String),
   -- Devices within 1, 2, 3, 4, 5, 6, 7 and 30 days up to this one.
   counts Array(UInt32),
-  -- How many rows were in the sets of the longest window.
+  -- The number of rows in the sets of the longest window.
   version UInt64,
   kept DateTime64(3, 'UTC') DEFAULT now64(3)
 ) ENGINE = ReplacingMergeTree(kept) ORDER BY (appkey, category, day, info);
 
--- The devices that logged in before a day, by when they did last: band 1 on the day before, band 7 more than six and
+-- The devices that logged in before a day, by their latest log-in: band 1 is the day before, band 7 is more than six and
 -- less than thirty days before.
 CREATE TABLE IF NOT EXISTS login_before (
   appkey LowCardinality(String),

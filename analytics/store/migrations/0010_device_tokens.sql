@@ -1,5 +1,5 @@
--- The token of each device again, for looking up a thousand at once among millions: one number to look for, and small
--- blocks, as each look-up unpacks one.
+-- The token of each device again, for looking up a thousand devices among millions: the key is one number, and blocks are
+-- small because each look-up decompresses one.
 
 DROP VIEW IF EXISTS device_tokens_of_devices SYNC;
 DROP TABLE IF EXISTS device_tokens SYNC;

@@ -1,8 +1,8 @@
 """The analytics store for a module of tests, and an empty database in it for each test.
 
 The store is the engine in this process, of which a process can have one. The modules in OVER_HTTP run a second time, on
-a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface. Tests with
-parameters of their own do not: they are many alike.
+a server: the one that CARILLON_TEST_CLICKHOUSE names, or the engine behind ClickHouse's HTTP interface. Parametrized
+tests run on chdb only.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ OVER_HTTP = {
     "test_acks",
     "test_audit",
     "test_audit_export",
-    "test_connections",
+    "test_broadcasts",
+    "test_connection_changes",
     "test_crashes",
     "test_ingestion",
     "test_statistics",
@@ -41,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server for the whole run; nobody stops it."""
+    """The URL of a server that runs for the whole session and is never stopped by a test."""
     if url := os.environ.get("CARILLON_TEST_CLICKHOUSE"):
         yield url
         return
@@ -53,7 +54,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def interface(request: pytest.FixtureRequest) -> str:
-    """`chdb`, the engine in this process, or `http`."""
+    """`chdb` for the engine in this process, or `http` for a server."""
     return getattr(request, "param", "chdb")
 
 

@@ -1,4 +1,4 @@
-"""The wired role: settings, one process at a time, building the store again, the operators' command."""
+"""The wired role: settings, exclusive access to the store, rebuild and verify, and the operators' command."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import SettingsError, load
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import serve
-from tests.roles.analytics.support import T0, app_outcomes, device, outcomes, send, started
+from tests.roles.analytics.records import T0, app_outcomes, device, outcomes, send, started
 
 
 def settings_in(directory: Path, **env: str) -> AnalyticsSettings:
@@ -78,7 +78,7 @@ async def test_migrations_are_applied_once(tmp_path: Path) -> None:
         await clickhouse.close()
 
 
-async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
+async def test_a_store_that_is_not_open_is_unavailable(tmp_path: Path) -> None:
     clickhouse = ClickHouse(None, tmp_path / "chdb")
     with pytest.raises(UnavailableError, match="not open"):
         await clickhouse.rows("SELECT 1")
@@ -93,7 +93,7 @@ async def test_a_server_that_does_not_answer(tmp_path: Path, unused_tcp_port: in
     await clickhouse.close()
 
 
-async def test_one_process_at_a_time(tmp_path: Path) -> None:
+async def test_only_one_process_opens_the_store(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     clickhouse = connect(settings)
     await clickhouse.open()
@@ -147,8 +147,8 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
         await log.close()
 
 
-async def test_a_device_that_came_back_is_verified_too(tmp_path: Path) -> None:
-    """Its first registration is in the store only: the topic keeps the last state."""
+async def test_a_device_that_registered_again_is_verified(tmp_path: Path) -> None:
+    """Only the store has the first registration: the compacted topic keeps the last state."""
     settings = settings_in(tmp_path)
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     try:

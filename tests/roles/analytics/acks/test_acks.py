@@ -1,4 +1,4 @@
-"""Pages of acknowledgements: nothing missed, nothing twice, whenever what arrives."""
+"""Pages of acknowledgements: each receipt appears once, whenever records arrive."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,8 @@ from services.runtime.errors import InputError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from tests.roles.analytics.support import APP, T0, app_outcomes, device, finished, outcomes, send, served, started
+from tests.roles.analytics.records import APP, T0, app_outcomes, device, finished, outcomes, send, started
+from tests.roles.analytics.service import running_service
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -67,7 +68,7 @@ async def test_visible_after_the_delay_and_gone_after_two_days(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     clock = ManualClock(T0)
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(3), unicast(1000), receipt(1000, 3, T0)])
         await caught_up(analytics)
 
@@ -88,10 +89,10 @@ async def test_visible_after_the_delay_and_gone_after_two_days(
         assert pairs(await read(analytics)) == []
 
 
-async def test_only_receipts_of_unicast_messages_to_android(
+async def test_pages_have_only_receipts_of_unicast_messages_to_android(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
         await log.append(
             [
                 device(3),
@@ -120,30 +121,32 @@ async def test_only_receipts_of_unicast_messages_to_android(
         assert pairs(await read(analytics, appkey="99")) == []
 
 
-async def test_a_broadcast_whose_command_is_in_the_log_only_is_no_unicast(
+async def test_a_broadcast_whose_command_is_not_ingested_yet_is_no_unicast(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """The command is read late; a page waits for it rather than showing a broadcast's receipts."""
-    async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
+    """A page waits until the push command is ingested, rather than show receipts of a broadcast."""
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
         await log.append([device(3), receipt(1000, 3, T0)])
         await caught_up(analytics)
         await log.append([send(1000)])
         assert pairs(await read(analytics)) == []
 
 
-async def test_a_device_that_is_read_late_is_not_passed_over(
+async def test_a_receipt_of_a_device_that_is_ingested_late_is_not_skipped(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
         await log.append([unicast(1000), receipt(1000, 3, T0), receipt(1000, 77, T0)])
         await caught_up(analytics)
         await log.append([device(3)])
         assert pairs(await read(analytics)) == [(1000, "token-1-3")]
 
 
-async def test_late_records_come_behind_every_position(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_late_records_come_after_every_returned_position(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
     clock = ManualClock(T0 + DELAY_MS + 100)
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(1), device(2, 2), *(unicast(1000 + n) for n in range(10))])
         await log.append([receipt(1000, 1, T0 + 50), receipt(1001, 2, T0 + 60, 2)])
         await caught_up(analytics)
@@ -167,7 +170,7 @@ async def test_a_page_stays_the_same_while_more_becomes_visible(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     clock = ManualClock(T0 + DELAY_MS + 19)
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(number, partition) for number in range(3) for partition in range(4)])
         await log.append([unicast(1000, id_count=100)])
         await log.append([receipt(1000 + n, n % 3, T0 + n, 3 - n % 4) for n in range(40)])
@@ -181,10 +184,10 @@ async def test_a_page_stays_the_same_while_more_becomes_visible(
         assert [ack.msgid for ack in rest.acks] == list(range(1010, 1040))
 
 
-async def test_a_record_that_stands_in_the_log_twice_is_told_once(
+async def test_a_record_that_is_in_the_log_twice_is_returned_once(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    async with served(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
         one = receipt(1000, 3, T0)
         await log.append([device(3), unicast(1000), one])
         await caught_up(analytics)
@@ -196,11 +199,11 @@ async def test_a_record_that_stands_in_the_log_twice_is_told_once(
         assert pairs(await read(analytics, page.pos)) == []
 
 
-async def test_a_receipt_after_the_expiry_is_told_once_however_often_it_is_recorded(
+async def test_a_repeated_receipt_after_the_expiry_is_returned_once(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     clock = ManualClock(T0 + DELAY_MS)
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(3), unicast(1000), started(1000, 1, [3], T0 - 10), finished(1000, 1, T0 - 5)])
         await log.append([receipt(1000, 3, T0), receipt(1000, 3, T0 + 1)])
         await caught_up(analytics)
@@ -214,13 +217,13 @@ async def test_a_receipt_after_the_expiry_is_told_once_however_often_it_is_recor
     assert (pairs(first), pairs(later), pairs(whole)) == ([(1000, "token-1-3")], [], [(1000, "token-1-3")])
 
 
-async def test_positions_outlive_a_store_built_again(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_positions_stay_valid_after_a_rebuild(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     clock = ManualClock(T0 + DELAY_MS + 1000)
     await log.append([device(number, partition) for number in range(5) for partition in range(4)])
     await log.append([unicast(1000, id_count=1000)])
     for at in range(0, 300, 60):
         await log.append([receipt(1000 + n, n % 5, T0 + n % 7, n % 4) for n in range(at, at + 60)])
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
         await caught_up(analytics)
         first = await read(analytics, limit=120)
         rest, _ = await read_all(analytics, first.pos, 50)
@@ -230,7 +233,7 @@ async def test_positions_outlive_a_store_built_again(log: SqliteLog, clickhouse:
     await other.drop()
     await migrate(other)
     try:
-        async with served(log, other, tmp_path / "other", clock) as analytics:
+        async with running_service(log, other, tmp_path / "other", clock) as analytics:
             await caught_up(analytics)
             assert pairs(await read(analytics, limit=120)) == pairs(first)
             assert (await read_all(analytics, first.pos, 50))[0] == rest
@@ -240,11 +243,11 @@ async def test_positions_outlive_a_store_built_again(log: SqliteLog, clickhouse:
 
 
 async def test_large_records_are_read_in_part(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """One record holds more than a page, between thousands of records that hold none."""
+    """One record has more receipts than a page, between thousands of records without any."""
     clock = ManualClock(T0 + DELAY_MS)
     many = app_outcomes(np.arange(5000, 7500), np.arange(2500), RECEIVED, T0)
     nothing = [outcomes(1, app_outcomes(1, [9], Outcome.OUTCOME_KIND_SENT, T0 + n), seed=str(n)) for n in range(6000)]
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
         await log.append([device(number) for number in range(2500)])
         await log.append([send(1), *(unicast(5000 + at, id_count=1000) for at in range(0, 3000, 1000))])
         await log.append([*nothing, outcomes(1, many)])
@@ -256,12 +259,12 @@ async def test_large_records_are_read_in_part(log: SqliteLog, clickhouse: ClickH
 @pytest.mark.parametrize(
     "pos", ["", "1", "00", "-1", "abc", "AAAAAAAA", "é", "0" * 100_000, encode("other", {1: ReadPosition(2, 3)})]
 )
-def test_a_position_that_was_never_given(pos: str) -> None:
+def test_a_position_that_was_never_returned_is_refused(pos: str) -> None:
     with pytest.raises(InputError, match="pos"):
         decode(APP, pos)
 
 
-def test_positions_keep_what_they_say() -> None:
+def test_positions_round_trip() -> None:
     places = {0: ReadPosition(0, 1), 7: ReadPosition(2**40, 29_999), 31: ReadPosition(5, 0)}
     assert decode(APP, encode(APP, places)) == places
     assert decode(APP, "0") == {}
@@ -271,11 +274,11 @@ def test_positions_keep_what_they_say() -> None:
 
 @pytest.mark.parametrize("limit", [0, 1001])
 async def test_limits(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, limit: int) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         with pytest.raises(InputError, match="limit"):
             await read(analytics, limit=limit)
 
 
 async def caught_up(analytics: "AnalyticsServiceAsyncStub") -> None:
-    """A statistic takes in what is in the log."""
+    """Ingest what is in the log, as any statistic does first."""
     await analytics.Statistics(StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS))

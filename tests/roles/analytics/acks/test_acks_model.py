@@ -1,4 +1,4 @@
-"""Readers of acknowledgements who come at any time, against everything that was received."""
+"""Pages of acknowledgements read at any time, compared with all receipts."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -13,21 +13,21 @@ from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKi
 from protos.push.v1.push_pb2 import Kind
 from services.domain.topics import DELIVERIES
 from testkit.examples import examples
-from tests.roles.analytics.statistics.world import World
-from tests.roles.analytics.support import PARTITIONS, T0, app_outcomes, send
+from tests.roles.analytics.records import PARTITIONS, T0, app_outcomes, send
+from tests.roles.analytics.statistics.sync_store import SyncStore
 
 UNICASTS, BROADCAST = 50, 900
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    world = World(tmp_path_factory.mktemp("world"))
-    yield world
-    world.close()
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncStore]:
+    store = SyncStore(tmp_path_factory.mktemp("world"))
+    yield store
+    store.close()
 
 
 class Receipt(NamedTuple):
-    """`after` counts milliseconds; the number and the message are the same, so a receipt that comes again is one."""
+    """A receipt `after` ms from the start. Equal values mean the same device and message, so they count once."""
 
     message: int
     after: int
@@ -41,7 +41,7 @@ class Written(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One page, at a moment."""
+    """Read one page at this moment."""
 
     limit: int
     after: int
@@ -55,15 +55,17 @@ reads = st.builds(Read, st.integers(1, 7), st.integers(0, 40))
 @pytest.mark.long
 @given(steps=st.lists(records | reads, max_size=30))
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
-def test_everyone_gets_everything_once(world: World, steps: list[Written | Read]) -> None:
-    """Whatever is written, a reader who goes on from page to page sees each receipt once, in its partition's order, and
-    none before its time; and a position read again gives the same."""
-    appkey = world.app()
+def test_pages_in_sequence_have_every_receipt_once(store: SyncStore, steps: list[Written | Read]) -> None:
+    """Pages in sequence have each receipt once, in its partition's order and not before it is visible.
+
+    Reading from a position again returns the same receipts.
+    """
+    appkey = store.new_app()
     first_id = int(appkey) * 1000
     commands = [send(first_id, kind=Kind.KIND_UNICAST, id_count=UNICASTS, appkey=appkey)]
     commands.append(send(first_id + BROADCAST, appkey=appkey))
-    devices = [world.device(appkey, p, n, T0) for p in range(PARTITIONS) for n in {*range(UNICASTS), BROADCAST}]
-    world.happen([*commands, *devices])
+    devices = [store.device(appkey, p, n, T0) for p in range(PARTITIONS) for n in {*range(UNICASTS), BROADCAST}]
+    store.ingest([*commands, *devices])
 
     pos, now_ms = "0", T0
     seen: list[tuple[int, str]] = []
@@ -73,12 +75,12 @@ def test_everyone_gets_everything_once(world: World, steps: list[Written | Read]
             apps = [_outcomes(appkey, first_id, receipt) for receipt in step.receipts]
             fact = DeliveryFact(outcomes=Outcomes(apps=apps))
             fact.meta.time_ms = T0 + 10_000
-            world.happen([world.record(DELIVERIES.name, step.partition, fact)])
+            store.ingest([store.record(DELIVERIES.name, step.partition, fact)])
             written[step.partition] += step.receipts
         else:
             now_ms += step.after
-            page, following = world.page(appkey, pos, step.limit, now_ms)
-            again, _ = world.page(appkey, pos, step.limit, now_ms)
+            page, following = store.page(appkey, pos, step.limit, now_ms)
+            again, _ = store.page(appkey, pos, step.limit, now_ms)
             assert again == page
             found = [(ack.msgid - first_id, ack.token) for ack in page.acks]
             seen += found
@@ -88,14 +90,14 @@ def test_everyone_gets_everything_once(world: World, steps: list[Written | Read]
             assert len(found) == step.limit or not page.has_more
             pos = following
 
-    page, pos = world.page(appkey, pos, 1000, T0 + 10_000)
+    page, pos = store.page(appkey, pos, 1000, T0 + 10_000)
     seen += [(ack.msgid - first_id, ack.token) for ack in page.acks]
     assert len(seen) == len(set(seen))
     assert set(seen) == _visible(written, 10_000)
     for partition in range(PARTITIONS):
         order = dict.fromkeys(r.message for r in written[partition] if r.message != BROADCAST)
         assert [message for message, token in seen if token.startswith(f"{partition}-")] == list(order)
-    assert world.page(appkey, pos, 1000, T0 + 10_000)[0].acks == []
+    assert store.page(appkey, pos, 1000, T0 + 10_000)[0].acks == []
 
 
 def _outcomes(appkey: str, first_id: int, receipt: Receipt) -> AppOutcomes:
@@ -105,7 +107,7 @@ def _outcomes(appkey: str, first_id: int, receipt: Receipt) -> AppOutcomes:
 
 
 def _visible(written: dict[int, list[Receipt]], after: int) -> set[tuple[int, str]]:
-    """Each partition up to the first one whose time has not come."""
+    """Return each partition's receipts up to the first one that is not visible yet."""
     found = set()
     for partition, receipts_there in written.items():
         latest = accumulate((receipt.after for receipt in receipts_there if receipt.message != BROADCAST), max)

@@ -1,4 +1,4 @@
-"""What is told about pushes and devices with a known history."""
+"""Audits of pushes and devices with a known history."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from services.domain.topics import DEVICES, TASKS
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     T0,
     app_outcomes,
@@ -31,16 +31,16 @@ from tests.roles.analytics.support import (
     new_record,
     outcomes,
     send,
-    served,
     session,
     started,
 )
+from tests.roles.analytics.service import running_service
 
 Line = tuple[str, int, int, int, str]
 
 
 def lines(timeline: "list[TimelineEntry]") -> list[Line]:
-    """(event, ms after T0 of the first and the last, count, detail) of each entry."""
+    """Return (event, first and last time in ms after T0, count, detail) of each entry."""
     return [(e.event, e.first_ms - T0, e.last_ms - T0, e.count, e.detail) for e in timeline]
 
 
@@ -50,7 +50,7 @@ def in_states(answer: AuditPushResponse) -> list[tuple[str, str, int]]:
 
 async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     audience = Audience(filter=Filter(tags=[TagGroup(tags=[5])]))
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
                 send(1000, audience=audience),
@@ -91,10 +91,10 @@ async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tm
     assert in_states(answer) == [("received", "", 2), ("failed", "token not found", 1), ("expired", "", 1)]
 
 
-async def test_a_receipt_counts_more_than_the_end_before_it(
+async def test_a_receipt_takes_precedence_over_an_earlier_final_outcome(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         sent = outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 5))
         await log.append([send(1000), started(1000, 1, [1, 2, 3]), started(1000, 2, [9]), sent, cancelled(1000, 1)])
         before = await analytics.AuditPush(AuditPushRequest(msgid=1000))
@@ -114,7 +114,7 @@ async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickH
             id_offsets=np.array([0, 2], "<u4").tobytes(),
         )
     )
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
                 send(900),
@@ -158,7 +158,7 @@ def task(time_ms: int, **fact: object) -> NewRecord:
 
 async def test_a_timed_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     push = SendPush(msgid=1000, id_count=1, appkey=APP, audience=Audience(), request_json='{"a":1}', task_key="k1")
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([task(T0, scheduled=TaskScheduled(pushes=[push], due_ms=T0 + 60_000, created_ms=T0))])
         waiting = await analytics.AuditPush(AuditPushRequest(msgid=1000))
         await log.append(
@@ -187,14 +187,14 @@ async def test_a_timed_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Pa
     ]
 
 
-async def test_the_request_stands_at_its_first_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+async def test_the_request_is_found_at_its_first_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([send(1000, request_json='{"both":1}'), send(1001, request_json="")])
         assert (await analytics.AuditPush(AuditPushRequest(msgid=1001))).request_json == '{"both":1}'
 
 
 async def test_unknown_and_impossible_ids(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         with pytest.raises(NotFoundError, match="42"):
             await analytics.AuditPush(AuditPushRequest(msgid=42))
         with pytest.raises(InputError, match="msgid"):
@@ -208,7 +208,7 @@ async def test_unknown_and_impossible_ids(log: SqliteLog, clickhouse: ClickHouse
 async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     request = AuditDeviceRequest(appkey=APP, token="token-1-3")
     shanghai = {"region": "上海市"}
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         for state in (
             device(3, attributes={"region": "北京市"}),
             device(4),
@@ -248,7 +248,7 @@ async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) 
 
 
 async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         reason = "revoked by alice@ops"
         revocations = DeviceFact(revocations=Revocations(appkey=APP, partition=1, numbers=BitMap([3]).serialize()))
         revoked = NewRecord(DEVICES.name, 1, APP.encode(), revocations.SerializeToString())
@@ -281,8 +281,10 @@ async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickH
     ]
 
 
-async def test_a_device_whose_first_states_are_gone(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+async def test_a_device_whose_first_states_were_compacted(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([device(3), device(3, time_ms=T0 + 9, alias="a", tags=[1])])
         answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
 

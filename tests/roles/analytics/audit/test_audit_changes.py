@@ -1,4 +1,4 @@
-"""Who asked for what: of a device, and of an app."""
+"""Audits of changes: each change of a device or an app with the origin of its command."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,22 +33,19 @@ from services.domain.topics import DEVICE_COMMANDS, TASKS
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     T0,
     app_changed,
-    asked,
     cancel,
     device,
-    ingest,
-    make,
+    device_command,
     meta,
     new_record,
-    running,
     send,
-    served,
     started,
 )
+from tests.roles.analytics.service import ingest, new_ingestion, running_ingestion, running_service
 
 HOUR_MS = 3_600_000
 GATEWAY = Origin(door="gateway", address="192.0.2.7", request_id="g-1")
@@ -60,19 +57,21 @@ def told(timeline: Sequence[TimelineEntry]) -> list[tuple[str, int, str]]:
     return [(line.event, line.first_ms - T0, line.detail) for line in timeline]
 
 
-async def test_changes_are_told_with_who_asked_for_them(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_changes_have_the_origin_of_their_command(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     register = RegisterDevice(platform=Platform.PLATFORM_ANDROID, attributes=Attributes(model="Mi 9"))
-    async with served(log, clickhouse, tmp_path) as analytics:
-        await log.append([asked(3, origin=GATEWAY, register=register), device(3, attributes={"model": "Mi 9"})])
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [device_command(3, origin=GATEWAY, register=register), device(3, attributes={"model": "Mi 9"})]
+        )
         await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
         await log.append(
             [
-                asked(3, time_ms=T0 + 1, add_tags=AddTags(tags=[5])),
+                device_command(3, time_ms=T0 + 1, add_tags=AddTags(tags=[5])),
                 device(3, time_ms=T0 + 1, tags=[5], attributes={"model": "Mi 9"}),
-                asked(3, time_ms=T0 + 2, origin=GATEWAY, set_alias=SetAlias(alias="a")),
+                device_command(3, time_ms=T0 + 2, origin=GATEWAY, set_alias=SetAlias(alias="a")),
                 device(3, time_ms=T0 + 2, tags=[5], alias="a", attributes={"model": "Mi 9"}),
-                asked(3, time_ms=T0 + 3, clear_alias=ClearAlias(only_alias="b")),
-                asked(4, time_ms=T0 + 3, clear_alias=ClearAlias()),
+                device_command(3, time_ms=T0 + 3, clear_alias=ClearAlias(only_alias="b")),
+                device_command(4, time_ms=T0 + 3, clear_alias=ClearAlias()),
             ]
         )
         answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
@@ -90,17 +89,17 @@ async def test_states_that_were_compacted_are_still_explained(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     register = RegisterDevice(platform=Platform.PLATFORM_IOS)
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
-                asked(3, register=register),
-                asked(3, time_ms=T0 + 1, add_stags=AddStags(stags=["news", "vip"])),
+                device_command(3, register=register),
+                device_command(3, time_ms=T0 + 1, add_stags=AddStags(stags=["news", "vip"])),
                 device(3, time_ms=T0 + 2, removed_ms=T0 + 2, removed_reason="revoked by alice@ops"),
                 _to_all(T0 + 3),
             ]
         )
         answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
-        await log.append([asked(9, add_tags=AddTags(tags=[1]))])
+        await log.append([device_command(9, add_tags=AddTags(tags=[1]))])
         without_states = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-9"))
         with pytest.raises(NotFoundError):
             await analytics.AuditDevice(AuditDeviceRequest(appkey="1", token="token-1-9"))
@@ -124,19 +123,19 @@ def _to_all(time_ms: int) -> NewRecord:
 async def test_commands_are_stored_once_and_rebuilt_the_same(
     log: SqliteLog, clickhouse: ClickHouse, engine: ClickHouse, tmp_path: Path
 ) -> None:
-    command = asked(3, add_tags=AddTags(tags=[5]))
+    command = device_command(3, add_tags=AddTags(tags=[5]))
     await ingest(log, clickhouse, tmp_path, [command, app_changed("set", "ack_info on"), command])
     live = await digest(clickhouse)
     (tmp_path / "offsets.db").unlink()
-    async with running(make(log, clickhouse, tmp_path)) as again:
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path)) as again:
         assert await again.catch_up() == 0
     assert await digest(clickhouse) == live
     assert (await clickhouse.rows("SELECT count() FROM device_commands FINAL"))[0][0] == 1
 
 
-async def test_a_push_that_stands_in_the_log_twice(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_a_push_that_is_in_the_log_twice(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     twice = [send(1000), started(1000, 1, [3], T0 + 5), started(1000, 2, [4], T0 + 5)]
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([*twice, send(1000), started(1000, 1, [3], T0 + 5)])
         answer = await analytics.AuditPush(AuditPushRequest(msgid=1000))
 
@@ -163,7 +162,7 @@ def task(time_ms: int, **fact: object) -> NewRecord:
 
 def of_everything() -> list[NewRecord]:
     timed = SendPush(msgid=1001, id_count=1, appkey=APP, task_key="k1")
-    by_one = [asked(number, time_ms=T0 + 50, add_stags=AddStags(stags=["a"])) for number in (1, 2, 3)]
+    by_one = [device_command(number, time_ms=T0 + 50, add_stags=AddStags(stags=["a"])) for number in (1, 2, 3)]
     return [
         app_changed("created", time_ms=T0 + 1),
         app_changed("set", "ack_info on", "name N", time_ms=T0 + 10),
@@ -176,8 +175,8 @@ def of_everything() -> list[NewRecord]:
         task(T0 + 35, scheduled=TaskScheduled(pushes=[timed], due_ms=T0 + HOUR_MS, created_ms=T0 + 35)),
         task(T0 + 40, cancelled=TaskCancelled()),
         *by_one,
-        *(asked(n, time_ms=T0 + 60 + n, origin=GATEWAY, set_alias=SetAlias(alias="a")) for n in (1, 2)),
-        asked(1, time_ms=T0 + 2 * HOUR_MS, origin=GATEWAY, set_alias=SetAlias(alias="b")),
+        *(device_command(n, time_ms=T0 + 60 + n, origin=GATEWAY, set_alias=SetAlias(alias="a")) for n in (1, 2)),
+        device_command(1, time_ms=T0 + 2 * HOUR_MS, origin=GATEWAY, set_alias=SetAlias(alias="b")),
         _to_all(T0 + 3 * HOUR_MS),
     ]
 
@@ -200,8 +199,8 @@ def lines(answer: AuditAppResponse) -> list[tuple[str, int, int, str]]:
     return [(line.event, line.first_ms - T0, line.count, line.detail) for line in answer.timeline]
 
 
-async def test_who_did_what_with_an_app(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+async def test_the_timeline_of_an_app(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(of_everything())
         whole = await analytics.AuditApp(of_app())
         paged = []
@@ -220,10 +219,10 @@ async def test_who_did_what_with_an_app(log: SqliteLog, clickhouse: ClickHouse, 
     ("field", "fields"),
     [("limit", {"limit": 1001}), ("pos", {"pos": "x/y"}), ("from", {"from_ms": T0 + 48 * HOUR_MS})],
 )
-async def test_wrong_questions(
+async def test_invalid_requests(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, field: str, fields: dict[str, object]
 ) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         with pytest.raises(InputError, match=field):
             await analytics.AuditApp(of_app(**fields))
         with pytest.raises(InputError, match="appkey"):

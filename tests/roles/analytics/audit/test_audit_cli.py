@@ -24,19 +24,18 @@ from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import serve
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     PARTITIONS,
     T0,
     app_changed,
     app_outcomes,
     device,
-    make,
     outcomes,
-    running,
     send,
     started,
 )
+from tests.roles.analytics.service import new_ingestion, running_ingestion
 
 Carillon = Callable[..., Awaitable[Result]]
 ZONE = "Asia/Shanghai"
@@ -46,7 +45,7 @@ ZONE = "Asia/Shanghai"
 async def carillon(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Carillon]:
-    """The command, with a push to a device that got it and to one that has no tag 5."""
+    """Return the command; its service has a push to a device that received it, and a device without tag 5."""
     monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("CARILLON_TIMEZONE", ZONE)
     monkeypatch.chdir(tmp_path)
@@ -62,7 +61,7 @@ async def carillon(
         ]
     )
     limits = IngestionLimits(flush_s=0.01, catch_up_s=2, stop_s=2)
-    async with running(make(log, clickhouse, tmp_path, limits)) as ingestion:
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path, limits)) as ingestion:
         servicer = AnalyticsServicer(
             *(ingestion, clickhouse, ManualClock(T0), ZoneInfo(ZONE)), partitions=PARTITIONS, ack_delay_ms=0
         )
@@ -127,7 +126,7 @@ async def test_an_export(carillon: Carillon, tmp_path: Path) -> None:
     assert {"none.csv", "none.csv.part"}.isdisjoint(os.listdir(tmp_path))
 
 
-async def test_an_audit_that_lacks_records_says_so(
+async def test_an_incomplete_audit_reports_the_missing_records(
     carillon: Carillon, log: SqliteLog, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What became of a push on each device, as a file."""
+"""Exports: the state of a push on each device, as a file."""
 
 import csv
 import io
@@ -18,7 +18,8 @@ from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import Platform
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import T0, app_outcomes, cancelled, device, finished, outcomes, send, served, started
+from tests.roles.analytics.records import T0, app_outcomes, cancelled, device, finished, outcomes, send, started
+from tests.roles.analytics.service import running_service
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -29,7 +30,7 @@ CSV, PARQUET = ExportFormat.EXPORT_FORMAT_CSV, ExportFormat.EXPORT_FORMAT_PARQUE
 async def exported(
     analytics: "AnalyticsServiceAsyncStub", msgid: int, file_format: ExportFormat.ValueType = CSV
 ) -> tuple[int, list[bytes]]:
-    """The rows that were announced, and the pieces."""
+    """Return the announced number of rows, and the pieces."""
 
     async def requests() -> AsyncIterator[ExportPushRequest]:
         yield ExportPushRequest(msgid=msgid, format=file_format)
@@ -44,7 +45,7 @@ def table(pieces: list[bytes]) -> list[dict[str, str]]:
 
 
 async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
                 send(1000),
@@ -98,7 +99,7 @@ async def test_a_list_and_one_message_of_it(log: SqliteLog, clickhouse: ClickHou
     push = send(1000, audience=Audience(devices=listed), id_count=3, kind=Kind.KIND_UNICAST, platform=ios)
     sent = app_outcomes(1002, [4], Outcome.OUTCOME_KIND_SENT, T0 + 10)
     expired = app_outcomes(1002, [4], Outcome.OUTCOME_KIND_EXPIRED, T0 + 20, "late")
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([push, device(4), outcomes(1, sent, expired)])
         rows, whole = await exported(analytics, 1000)
         one_row, one = await exported(analytics, 1002)
@@ -110,7 +111,7 @@ async def test_a_list_and_one_message_of_it(log: SqliteLog, clickhouse: ClickHou
 
 async def test_a_large_file_comes_in_pieces(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     numbers = np.arange(20_000)
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([send(1000), started(1000, 1, numbers.tolist())])
         await log.append([outcomes(1, app_outcomes(1000, numbers, Outcome.OUTCOME_KIND_SENT, T0 + 10))])
         rows, pieces = await exported(analytics, 1000)
@@ -121,7 +122,7 @@ async def test_a_large_file_comes_in_pieces(log: SqliteLog, clickhouse: ClickHou
 
 
 async def test_a_push_without_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append([send(1000)])
         rows, pieces = await exported(analytics, 1000)
         _, parquet = await exported(analytics, 1000, PARQUET)
@@ -130,8 +131,8 @@ async def test_a_push_without_devices(log: SqliteLog, clickhouse: ClickHouse, tm
     assert pq.read_table(io.BytesIO(b"".join(parquet))).num_rows == 0
 
 
-async def test_wrong_questions(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+async def test_invalid_requests(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         with pytest.raises(NotFoundError, match="77"):
             await exported(analytics, 77)
         with pytest.raises(InputError, match="format"):

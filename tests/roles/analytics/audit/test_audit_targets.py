@@ -1,4 +1,4 @@
-"""Whether a push was for one device, and which clause of its audience says why not."""
+"""Audits of a push on one device: whether it is in the audience, and which clause excludes it."""
 
 from pathlib import Path
 
@@ -26,19 +26,19 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.devices_pb2 import AddTags
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     T0,
     app_outcomes,
-    asked,
     cancelled,
     device,
+    device_command,
     outcomes,
     send,
-    served,
     session,
     started,
 )
+from tests.roles.analytics.service import running_service
 
 DAY_MS = 86_400_000
 BEFORE = T0 - 1000
@@ -48,8 +48,8 @@ MI = {"region": "上海市", "brand": "Xiaomi", "model": "Mi 9"}
 async def on_device(
     log: SqliteLog, clickhouse: ClickHouse, directory: Path, new_records: list[NewRecord], token: str = "token-1-3"
 ) -> PushOnDevice:
-    """What push 1000, the first draft, was to a device; the next draft comes when one was read, as the log compacts."""
-    async with served(log, clickhouse, directory) as analytics:
+    """Audit push 1000 on a device, after appending the records one by one, so that none is compacted away unread."""
+    async with running_service(log, clickhouse, directory) as analytics:
         for new_record in new_records:
             await log.append([new_record])
             await analytics.AuditPush(AuditPushRequest(msgid=1000))
@@ -60,7 +60,7 @@ def filtered(**rule: object) -> NewRecord:
     return send(1000, audience=Audience(filter=Filter(**rule)))  # type: ignore[arg-type]
 
 
-async def test_what_happened_to_it(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_outcomes_of_a_device_in_the_audience(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     told = await on_device(
         log,
         clickhouse,
@@ -128,10 +128,10 @@ CLAUSES = [
 
 
 @pytest.mark.parametrize(("rule", "text", "found"), CLAUSES, ids=[text for _, text, _ in CLAUSES])
-async def test_the_clause_that_excluded_it(
+async def test_the_clause_that_excludes_a_device(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, rule: Filter, text: str, found: str
 ) -> None:
-    """A clause that holds stands beside it, and what the device became later counts for nothing."""
+    """Clauses that hold are listed too, and later states of the device do not count."""
     rule.attributes.append(AttributeClause(attribute=Attribute.ATTRIBUTE_BRAND, values=["Xiaomi"]))
     opened = Session.SESSION_EVENT_KIND_APP_OPENED
     told = await on_device(
@@ -155,9 +155,9 @@ async def test_the_clause_that_excluded_it(
     assert not told.timeline
 
 
-async def test_a_device_that_was_not_there(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_a_device_that_was_not_registered(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     push = [send(1000), started(1000, 1, [4], T0 + 5)]
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
                 *push,
@@ -166,7 +166,7 @@ async def test_a_device_that_was_not_there(log: SqliteLog, clickhouse: ClickHous
                 device(6, time_ms=T0 + 9, tags=[1]),
                 device(7, time_ms=BEFORE, registered_ms=BEFORE),
                 device(8, time_ms=BEFORE, registered_ms=BEFORE),
-                asked(8, time_ms=T0 + 1, add_tags=AddTags(tags=[1])),
+                device_command(8, time_ms=T0 + 1, add_tags=AddTags(tags=[1])),
                 device(9, partition=2),
             ]
         )
@@ -191,7 +191,7 @@ async def test_a_list_of_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
         numbers=np.array([3, 4], "<u4").tobytes(),
         id_offsets=np.array([0, 1], "<u4").tobytes(),
     )
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
                 send(1000, audience=Audience(devices=listed), id_count=2, kind=Kind.KIND_UNICAST),

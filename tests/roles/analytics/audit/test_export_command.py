@@ -1,4 +1,4 @@
-"""`carillon audit export` as a process: how far it is, and what it leaves when it ends early."""
+"""`carillon audit export` as a process: its progress, and the files that it leaves when it ends early."""
 
 import asyncio
 import os
@@ -24,14 +24,15 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import Server, serve
 from testkit.installation.processes import CARILLON
-from tests.roles.analytics.support import PARTITIONS, T0, make, running, send, started
+from tests.roles.analytics.records import PARTITIONS, T0, send, started
+from tests.roles.analytics.service import new_ingestion, running_ingestion
 
 ROWS = 20_000
 OLD = "an older export"
 
 
 class Halting:
-    """The store; a file of it halts behind its first piece, and then goes on, ends, or fails."""
+    """A store whose file stops after its first piece until `goes_on` has a result: continue, end, or an exception."""
 
     def __init__(self, clickhouse: ClickHouse) -> None:
         self._clickhouse = clickhouse
@@ -53,7 +54,7 @@ class Halting:
 
 
 class Exporting:
-    """A service with a push to many devices, and the command that exports it to a file with an older export in it."""
+    """A service with a push to many devices, and an output file with an older export."""
 
     def __init__(self, directory: Path, store: Halting, server: Server) -> None:
         self.directory = directory
@@ -74,7 +75,7 @@ class Exporting:
         return await asyncio.create_subprocess_exec(*command, env=env, cwd=self.directory, **given)
 
     async def half_written(self) -> asyncio.subprocess.Process:
-        """The command, once a part of the file is there."""
+        """Start the command; return it once a part of the file is written."""
         process = await self.begin()
         await until(lambda: self.part.exists() and self.part.stat().st_size > 0)
         return process
@@ -99,7 +100,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def exporting(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> AsyncIterator[Exporting]:
     store = Halting(clickhouse)
     await log.append([send(1000), started(1000, 1, np.arange(ROWS).tolist(), T0 + 5)])
-    async with running(make(log, clickhouse, tmp_path)) as ingestion:
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path)) as ingestion:
         servicer = AnalyticsServicer(
             *(ingestion, store, ManualClock(T0), ZoneInfo("UTC")),  # type: ignore[arg-type]
             partitions=PARTITIONS,
@@ -113,7 +114,7 @@ async def exporting(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> A
         await server.stop(1)
 
 
-async def test_a_whole_file_takes_the_place_of_the_older_one(exporting: Exporting) -> None:
+async def test_a_complete_file_replaces_the_older_one(exporting: Exporting) -> None:
     process = await exporting.half_written()
     assert exporting.output.read_text() == OLD
     exporting.store.goes_on.set_result(True)
@@ -125,19 +126,19 @@ async def test_a_whole_file_takes_the_place_of_the_older_one(exporting: Exportin
     assert not exporting.part.exists()
 
 
-async def test_a_service_that_ends_in_the_middle(exporting: Exporting) -> None:
+async def test_a_service_that_stops_during_the_export(exporting: Exporting) -> None:
     process = await exporting.half_written()
     await exporting.server.stop(0)
     await exporting.assert_nothing_is_left(process, 1, "no analytics answers")
 
 
-async def test_a_store_that_fails_in_the_middle(exporting: Exporting) -> None:
+async def test_a_store_that_fails_during_the_export(exporting: Exporting) -> None:
     process = await exporting.half_written()
     exporting.store.goes_on.set_exception(UnavailableError("ClickHouse: the connection broke"))
     await exporting.assert_nothing_is_left(process, 1, "ClickHouse: the connection broke")
 
 
-async def test_an_answer_that_is_cut_without_a_word(exporting: Exporting) -> None:
+async def test_an_answer_that_ends_early_without_an_error(exporting: Exporting) -> None:
     process = await exporting.half_written()
     exporting.store.goes_on.set_result(False)
     await exporting.assert_nothing_is_left(process, 1, f"of {ROWS} rows; try again")
@@ -149,7 +150,7 @@ async def test_ctrl_c(exporting: Exporting) -> None:
     await exporting.assert_nothing_is_left(process, 1, "Aborted!")
 
 
-async def test_sigkill_leaves_a_part_that_the_next_export_takes_the_place_of(exporting: Exporting) -> None:
+async def test_sigkill_leaves_a_part_that_the_next_export_replaces(exporting: Exporting) -> None:
     process = await exporting.half_written()
     process.kill()
     await process.wait()
@@ -181,7 +182,7 @@ async def test_a_full_disk_behind_the_standard_output(exporting: Exporting) -> N
     assert b"the output cannot be written: No space left on device" in errors
 
 
-async def test_what_is_no_file_stays_what_it_is(exporting: Exporting) -> None:
+async def test_an_output_that_is_no_regular_file_is_refused(exporting: Exporting) -> None:
     pipe = exporting.directory / "pipe"
     os.mkfifo(pipe)
     process = await exporting.begin("--output", str(pipe))
@@ -198,7 +199,7 @@ async def test_a_link_stays_a_link(exporting: Exporting) -> None:
     assert exporting.output.read_text().count("\n") == ROWS + 1
 
 
-async def test_the_bar_says_how_far_a_csv_file_is(exporting: Exporting) -> None:
+async def test_the_progress_bar_of_a_csv_file(exporting: Exporting) -> None:
     terminal, screen = pty.openpty()
     process = await exporting.begin("--output", str(exporting.output), stderr=screen)
     os.close(screen)

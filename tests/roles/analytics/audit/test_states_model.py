@@ -1,4 +1,4 @@
-"""The states of a push's devices against a plain recount, in whatever order the records come."""
+"""The states of a push's devices compared with a plain recount, for records in any order."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ from protos.registry.v1.apps_pb2 import Platform
 from services.domain.topics import DELIVERIES, PUSHES
 from services.runtime.log.port import NewRecord
 from testkit.examples import examples
-from tests.roles.analytics.statistics.world import World
-from tests.roles.analytics.support import T0, app_outcomes, send
+from tests.roles.analytics.records import T0, app_outcomes, send
+from tests.roles.analytics.statistics.sync_store import SyncStore
 
 PARTITIONS = (0, 3)
 DEVICES = [(partition, number) for partition in PARTITIONS for number in (0, 1, 40_000)]
@@ -31,14 +31,14 @@ Device = tuple[int, int]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    world = World(tmp_path_factory.mktemp("world"))
-    yield world
-    world.close()
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncStore]:
+    store = SyncStore(tmp_path_factory.mktemp("world"))
+    yield store
+    store.close()
 
 
 class Target(NamedTuple):
-    """A device, and which of the push's message ids is for it."""
+    """A device, and the offset of its message id in the push."""
 
     device: Device
     offset: int
@@ -77,7 +77,7 @@ strangers = st.lists(st.builds(Target, devices, st.integers(0, IDS - 1)), max_si
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Push, list[list[Fact]]]:
-    """Up to four records of each target and of some that are none, in any order, some of them again; in batches."""
+    """Draw batches with up to four records of each target and of other devices, in any order, some of them repeated."""
     push = draw(pushes)
     steps = st.sampled_from(draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=4)))
     facts: list[Fact] = [Ending(partition, fact) for partition in PARTITIONS for fact in draw(endings)]
@@ -93,32 +93,32 @@ def histories(draw: st.DrawFn) -> tuple[Push, list[list[Fact]]]:
 @pytest.mark.long
 @given(history=histories())
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_device_is_in_one_state(world: World, history: tuple[Push, list[list[Fact]]]) -> None:
+def test_every_device_has_one_state(store: SyncStore, history: tuple[Push, list[list[Fact]]]) -> None:
     push, batches = history
-    appkey = world.app()
+    appkey = store.new_app()
     first_id = int(appkey) * 1000
     audience = set(push.targets)
     facts: list[Fact] = []
-    world.happen(_begun(world, appkey, first_id, push))
+    store.ingest(_begun(store, appkey, first_id, push))
     for batch in [[], *batches]:
         facts += batch
-        world.happen([_draft(world, appkey, first_id, fact) for fact in batch])
-        audit = world.audit(first_id)
+        store.ingest([_draft(store, appkey, first_id, fact) for fact in batch])
+        audit = store.audit(first_id)
         assert audit.audience_count == len(audience)
         assert _counted(audit.states) == _recount(push, audience, facts)
         assert sum(count.devices for count in audit.states) == len(audience)
     for offset in range(1, IDS if push.is_listed else 1):
         of_message = {target for target in audience if target.offset == offset}
-        assert _counted(world.audit(first_id + offset).states) == _recount(push, of_message, facts)
+        assert _counted(store.audit(first_id + offset).states) == _recount(push, of_message, facts)
     if not push.is_listed:
-        _agrees_with_statistics(world, appkey, first_id)
+        _agrees_with_statistics(store, appkey, first_id)
 
 
-def _agrees_with_statistics(world: World, appkey: str, msgid: int) -> None:
+def _agrees_with_statistics(store: SyncStore, appkey: str, msgid: int) -> None:
     request = StatisticsRequest(appkey=appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, msgid=msgid)
-    (row,) = world.ask(request, T0, "UTC").broadcasts
+    (row,) = store.statistics(request, T0, "UTC").broadcasts
     states: Counter[str] = Counter()
-    for count in world.audit(msgid).states:
+    for count in store.audit(msgid).states:
         states[count.state] += count.devices
     assert row.target == states.total()
     assert row.clicked == states["clicked"]
@@ -129,7 +129,7 @@ def _agrees_with_statistics(world: World, appkey: str, msgid: int) -> None:
     assert (row.expired, row.cancelled) == (states["expired"], states["cancelled"])
 
 
-def _begun(world: World, appkey: str, first_id: int, push: Push) -> list[NewRecord]:
+def _begun(store: SyncStore, appkey: str, first_id: int, push: Push) -> list[NewRecord]:
     platform = Platform.PLATFORM_IOS if push.is_ios else Platform.PLATFORM_ANDROID
     kind = Kind.KIND_UNICAST if push.is_listed else Kind.KIND_BROADCAST
     audience = Audience(devices=_devices(push.targets)) if push.is_listed else Audience(everyone=Everyone())
@@ -140,7 +140,7 @@ def _begun(world: World, appkey: str, first_id: int, push: Push) -> list[NewReco
         fact = PushFact(msgid=first_id, appkey=appkey, partition=partition)
         fact.started.audience = numbers.serialize()
         fact.started.count = len(numbers)
-        new_records.append(world.record(PUSHES.name, partition, fact))
+        new_records.append(store.record(PUSHES.name, partition, fact))
     return new_records
 
 
@@ -152,16 +152,16 @@ def _devices(targets: Sequence[Target]) -> Devices:
     )
 
 
-def _draft(world: World, appkey: str, first_id: int, fact: Fact) -> NewRecord:
+def _draft(store: SyncStore, appkey: str, first_id: int, fact: Fact) -> NewRecord:
     if isinstance(fact, Ending):
         message = PushFact(msgid=first_id, appkey=appkey, partition=fact.partition)
         getattr(message, fact.fact).SetInParent()
-        return world.record(PUSHES.name, fact.partition, message)
+        return store.record(PUSHES.name, fact.partition, message)
     partition, number = fact.target.device
     kind = OutcomeKind.Value(f"OUTCOME_KIND_{fact.step}")
     msgid, reason = first_id + fact.target.offset, fact.reason if fact.step in ENDS else ""
     apps = [app_outcomes(msgid, [number], kind, T0 + fact.after_ms, reason, appkey)]
-    return world.record(DELIVERIES.name, partition, DeliveryFact(outcomes=Outcomes(apps=apps)))
+    return store.record(DELIVERIES.name, partition, DeliveryFact(outcomes=Outcomes(apps=apps)))
 
 
 def _counted(states: Sequence[StateCount]) -> dict[tuple[str, str], int]:
@@ -171,7 +171,7 @@ def _counted(states: Sequence[StateCount]) -> dict[tuple[str, str], int]:
 
 
 def _recount(push: Push, audience: set[Target], facts: Sequence[Fact]) -> dict[tuple[str, str], int]:
-    """One target after another: (state, reason) and how many are in it."""
+    """Count the targets by (state, reason), one by one."""
     return dict(Counter(_state(push, target, facts) for target in audience))
 
 

@@ -1,4 +1,4 @@
-"""What devices are like, by number."""
+"""The attributes of devices by device number."""
 
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.columns import ATTRIBUTES
 from protos.registry.v1.devices_pb2 import Attributes
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import APP, T0, device, ingest
+from tests.roles.analytics.records import APP, T0, device
+from tests.roles.analytics.service import ingest
 
 REGION = ATTRIBUTES.index("region")
 
@@ -30,7 +31,7 @@ def test_unknown_numbers_have_no_attributes() -> None:
     assert attributes.strings(attributes.codes_of(APP, 0, 4_000_000_000)) == [""] * len(ATTRIBUTES)
 
 
-def test_more_values_than_two_bytes_hold() -> None:
+def test_more_values_than_two_bytes_can_encode() -> None:
     attributes = DeviceAttributes()
     attributes.note(APP, 0, 0, Attributes(region="first"))
     for number in range(70_000):
@@ -40,7 +41,7 @@ def test_more_values_than_two_bytes_hold() -> None:
     assert regions(attributes, 1, [0, 65_534, 65_535, 69_999]) == [f"region {n}" for n in (0, 65_534, 65_535, 69_999)]
 
 
-async def test_they_are_loaded_from_the_store(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_attributes_are_loaded_from_the_store(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     new_records = [
         device(number, partition, attributes={"region": f"{partition}-{number}", "brand": "x"})
         for partition in (0, 1, 3)

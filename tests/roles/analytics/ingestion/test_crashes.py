@@ -1,4 +1,4 @@
-"""Exact totals, wherever the ingestion dies."""
+"""Exact totals, wherever the ingestion crashes."""
 
 import asyncio
 import os
@@ -27,33 +27,30 @@ from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.faults.full_disk import full_disk
+from tests.roles.analytics.ingestion.test_connection_changes import MINUTE_MS, OPENED, START_MS, sums
 from tests.roles.analytics.ingestion.test_ingestion import task
-from tests.roles.analytics.statistics.test_connections import MINUTE_MS, OPENED, START_MS, sums
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     T0,
     app_changed,
     app_outcomes,
-    asked,
     device,
-    ingest,
-    make,
+    device_command,
     outcomes,
-    running,
     send,
     session,
     started,
-    value,
 )
+from tests.roles.analytics.service import ingest, new_ingestion, running_ingestion, value
 
 MONTH_MS = 31 * 86_400_000
 
 
 class CrashError(Exception):
-    """The process dies here."""
+    """Stands for the death of the process."""
 
 
 class Fragile:
-    """The store, with a crash before or after the n-th insert."""
+    """A store with a crash before or after the n-th insert."""
 
     def __init__(self, clickhouse: ClickHouse, at: int, after: bool) -> None:
         self._clickhouse = clickhouse
@@ -74,13 +71,13 @@ class Fragile:
 
 
 def new_records(round_: int) -> list[NewRecord]:
-    """Rows for twelve tables, the deliveries over three months and two partitions of the log."""
+    """Return records for twelve tables, with deliveries over three months and two partitions of the log."""
     numbers = np.arange(50)
     return [
         send(1000 + round_),
         started(1000 + round_, 1, [1, 2, 3]),
         device(round_, time_ms=T0 + round_),
-        asked(round_, time_ms=T0 + round_, add_tags=AddTags(tags=[round_])),
+        device_command(round_, time_ms=T0 + round_, add_tags=AddTags(tags=[round_])),
         app_changed("set", "ack_info on", time_ms=T0 + round_),
         task(f"key {round_}", T0 + round_, fell_due=TaskFellDue()),
         session(0, OPENED, START_MS + round_ * MINUTE_MS, connection=round_ + 1, gateway=f"g{round_ % 2}"),
@@ -100,14 +97,14 @@ def new_records(round_: int) -> list[NewRecord]:
 
 async def crash(log: SqliteLog, clickhouse: Any, directory: Path) -> None:
     """Run until the crash."""
-    ingestion = make(log, clickhouse, directory)
+    ingestion = new_ingestion(log, clickhouse, directory)
     with pytest.raises(CrashError):
         async with asyncio.timeout(30):
             await ingestion.run(asyncio.Event())
 
 
 async def assert_exact(log: SqliteLog, clickhouse: ClickHouse, directory: Path, rounds: int) -> None:
-    """A fresh ingestion on the same state brings the totals to what the log says: stored rows, not only merged ones."""
+    """Check that a new ingestion with the same offsets file stores each row exactly once, before any merge."""
     await ingest(log, clickhouse, directory, [])
     assert await value(clickhouse, "SELECT count() FROM deliveries") == rounds * 300
     assert await value(clickhouse, "SELECT count() FROM pushes") == rounds
@@ -138,7 +135,7 @@ async def test_crash_around_an_insert(
 
 
 def failing(method: str, after: bool) -> Callable[..., Any]:
-    """The method of Offsets, with a crash before or after it."""
+    """Return the method of Offsets with a crash before or after it."""
     original = getattr(Offsets, method)
 
     def crashing(*arguments: Any) -> Any:
@@ -152,7 +149,7 @@ def failing(method: str, after: bool) -> Callable[..., Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("method", ["begin", "end"])
-async def test_crash_around_the_notes(
+async def test_crash_around_the_offsets_file(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
 ) -> None:
     await log.append(new_records(0))
@@ -164,7 +161,7 @@ async def test_crash_around_the_notes(
     await assert_exact(log, clickhouse, tmp_path, 2)
 
 
-async def test_crash_while_healing(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_crash_while_recovering(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     await log.append(new_records(0))
     for at in (1, 2, 3):
         await crash(log, Fragile(clickhouse, at, after=True), tmp_path)
@@ -173,7 +170,7 @@ async def test_crash_while_healing(log: SqliteLog, clickhouse: ClickHouse, tmp_p
 
 
 class Unreliable(Fragile):
-    """Of three inserts one is refused, one is made but its answer is lost, and one works."""
+    """A store that refuses every third insert, and loses the answer of another third after making the insert."""
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
         self._left += 1
@@ -185,12 +182,12 @@ class Unreliable(Fragile):
             raise UnavailableError("the answer was lost")
 
 
-async def test_inserts_are_tried_until_they_work(
+async def test_inserts_are_retried_until_they_work(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
     await log.append(new_records(0))
-    async with running(make(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
+    async with running_ingestion(new_ingestion(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
         assert await ingestion.catch_up() == 0
 
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
@@ -198,7 +195,7 @@ async def test_inserts_are_tried_until_they_work(
 
 
 class Down(Fragile):
-    """The store while it takes nothing, until it is back."""
+    """A store that refuses inserts until `is_back`."""
 
     is_back = False
 
@@ -208,16 +205,16 @@ class Down(Fragile):
         await self._clickhouse.insert(table, rows, token)
 
 
-async def test_the_lag_shows_while_the_store_takes_nothing(
+async def test_the_lag_grows_while_the_store_refuses_inserts(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It falls to nothing again, and everything is in once."""
+    """The lag falls to 0 again, and every row is stored once."""
     monkeypatch.setattr("analytics.ingestion.ingestion._LAG_S", 0.01)
     monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
     down = Down(clickhouse, 0, after=False)
     lag = LAG.labels("analytics", "push-commands")
     limits = IngestionLimits(flush_s=0.01, ready_s=0.01, max_records=3)
-    async with running(make(log, down, tmp_path, limits)) as ingestion:  # type: ignore[arg-type]
+    async with running_ingestion(new_ingestion(log, down, tmp_path, limits)) as ingestion:  # type: ignore[arg-type]
         await log.append([send(1000 + n) for n in range(50)])
         async with asyncio.timeout(20):
             while lag._value.get() < 50:
@@ -236,7 +233,8 @@ from pathlib import Path
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import IngestionLimits, make
+from tests.roles.analytics.records import IngestionLimits
+from tests.roles.analytics.service import make
 
 async def main(directory):
     clickhouse = ClickHouse(None, directory / "chdb")
@@ -259,7 +257,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 @pytest.mark.long
-async def test_sigkill_again_and_again(tmp_path: Path) -> None:
+async def test_repeated_sigkill(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     records = [record for round_ in range(40) for record in new_records(round_)]
     await log.append(records)
@@ -291,8 +289,8 @@ async def test_sigkill_again_and_again(tmp_path: Path) -> None:
         await log.close()
 
 
-async def test_a_full_disk_is_waited_out(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    async with running(make(log, clickhouse, tmp_path, IngestionLimits(catch_up_s=20))) as ingestion:
+async def test_ingestion_continues_after_a_full_disk(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path, IngestionLimits(catch_up_s=20))) as ingestion:
         await log.append([send(1000)])
         assert await ingestion.catch_up() == 0
         await log.append([send(1001)])

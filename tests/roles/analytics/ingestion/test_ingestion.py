@@ -1,4 +1,4 @@
-"""Every fact becomes rows, once."""
+"""Every fact of the log becomes rows, each once."""
 
 from base64 import b64decode
 from pathlib import Path
@@ -21,28 +21,25 @@ from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskFel
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, TASKS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     T0,
     app_changed,
     app_outcomes,
-    asked,
     cancel,
     cancelled,
     connection_counts,
     device,
+    device_command,
     finished,
-    ingest,
-    make,
     meta,
     new_record,
     outcomes,
-    running,
     send,
     session,
     started,
-    value,
 )
+from tests.roles.analytics.service import ingest, new_ingestion, running_ingestion, value
 
 BEIJING = {"region": "北京市", "carrier": "cm", "os_version": "14", "model": "Mi 9"}
 SHANGHAI = {"region": "上海市", "carrier": "cm", "os_version": "14", "model": "Mi 9"}
@@ -56,10 +53,10 @@ def task(key: str, time_ms: int, **fact: Any) -> NewRecord:
 
 
 def history() -> list[NewRecord]:
-    """One of everything."""
+    """Return one record of every kind."""
     return [
         device(3, attributes=BEIJING, alias="alice", tags=[1, 5], stags=["news"]),
-        asked(3, add_tags=AddTags(tags=[1, 5])),
+        device_command(3, add_tags=AddTags(tags=[1, 5])),
         app_changed("set", "ack_info on"),
         send(1000),
         started(1000, 1, [3, 4]),
@@ -149,7 +146,7 @@ async def test_every_fact_becomes_rows(log: SqliteLog, clickhouse: ClickHouse, t
     ]
 
 
-async def test_the_audience_is_kept_as_it_was_fixed(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_the_audience_is_stored_as_it_was_fixed(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     numbers = [0, 7, 70_000, 4_000_000_000]
     await ingest(log, clickhouse, tmp_path, [started(5, 1, numbers)])
 
@@ -167,7 +164,7 @@ async def test_repeated_records_double_nothing(log: SqliteLog, clickhouse: Click
     assert await digest(clickhouse) == contents
 
 
-async def test_outcomes_keep_what_the_device_was_like_then(
+async def test_outcomes_have_the_attributes_of_their_time(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     await ingest(
@@ -191,7 +188,7 @@ async def test_outcomes_keep_what_the_device_was_like_then(
     assert [tuple(row) for row in rows] == [(1, "北京市"), (2, "北京市"), (3, "上海市")]
 
 
-async def test_undecodable_records_are_parked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_undecodable_records_become_dead_letters(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     uneven = app_outcomes(1, [1, 2], Outcome.OUTCOME_KIND_SENT)
     uneven.kinds = b"\x01"
     wrong_reason = app_outcomes(1, [1], Outcome.OUTCOME_KIND_SENT)
@@ -211,7 +208,9 @@ async def test_undecodable_records_are_parked(log: SqliteLog, clickhouse: ClickH
 
 
 @pytest.mark.parametrize("time_ms", [-(2**62), -1, 0, 2**62])
-async def test_strange_times_stop_nothing(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, time_ms: int) -> None:
+async def test_out_of_range_times_do_not_stop_the_ingestion(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, time_ms: int
+) -> None:
     new_records = [
         outcomes(1, app_outcomes(1, [9], Outcome.OUTCOME_KIND_SENT, time_ms)),
         send(1000, time_ms=time_ms),
@@ -246,7 +245,7 @@ async def test_lost_offsets_double_nothing(log: SqliteLog, clickhouse: ClickHous
     assert (await counts(clickhouse))["deliveries"] == 4
 
 
-async def test_token_lists_keep_their_ids(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_token_lists_have_their_message_ids(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     audience = Audience(
         devices=Devices(
             partitions=np.array([0, 1], "<u2").tobytes(),
@@ -262,13 +261,13 @@ async def test_token_lists_keep_their_ids(log: SqliteLog, clickhouse: ClickHouse
 
 async def test_catch_up_does_not_wait_for_the_flush(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     never = IngestionLimits(flush_s=3600, catch_up_s=20, stop_s=1)
-    async with running(make(log, clickhouse, tmp_path, never)) as ingestion:
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path, never)) as ingestion:
         await log.append([send(1000)])
         assert await ingestion.catch_up() == 0
         assert await value(clickhouse, "SELECT count() FROM pushes") == 1
 
 
-async def test_a_store_from_before_gets_the_targets_of_its_pushes(
+async def test_a_store_of_an_older_version_gets_the_targets_of_its_pushes(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     columns = {"partitions": np.array([1, 2], "<u2"), "numbers": np.array([4, 5], "<u4")}

@@ -1,4 +1,4 @@
-"""Several instances of analytics fill one store: whichever is asked answers for all of them."""
+"""Several instances of analytics fill one store, and each answers for all of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,14 +26,15 @@ from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.server import Context
-from tests.roles.analytics.support import PARTITIONS, T0, app_outcomes, outcomes, running, send, started, value
+from tests.roles.analytics.records import PARTITIONS, T0, app_outcomes, outcomes, send, started
+from tests.roles.analytics.service import running_ingestion, value
 
 SHARDS = 2
 UNHURRIED = IngestionLimits(flush_s=3600, catch_up_s=20, stop_s=2)
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
-def served(servicer: AnalyticsServiceServicer) -> Channel:
+def running_service(servicer: AnalyticsServiceServicer) -> Channel:
     server = LocalServer()
     add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
     return server.channel()
@@ -50,11 +51,11 @@ def servicer(ingestion: Ingestion, clickhouse: ClickHouse, *others: Channel) -> 
 
 @pytest.fixture
 async def ingestions(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> AsyncIterator[list[Ingestion]]:
-    """One for each half of the partitions; they take nothing in before somebody asks."""
+    """Two ingestions, each with half of the partitions, that ingest only on request."""
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
-                running(
+                running_ingestion(
                     Ingestion(
                         *(
                             log,
@@ -73,11 +74,11 @@ async def ingestions(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> 
         ]
 
 
-async def test_what_other_instances_read_is_in_an_answer(
+async def test_an_answer_includes_records_of_other_instances(
     log: SqliteLog, clickhouse: ClickHouse, ingestions: list[Ingestion]
 ) -> None:
-    other = served(servicer(ingestions[1], clickhouse))
-    stub = AnalyticsServiceStub(served(servicer(ingestions[0], clickhouse, other)))
+    other = running_service(servicer(ingestions[1], clickhouse))
+    stub = AnalyticsServiceStub(running_service(servicer(ingestions[0], clickhouse, other)))
     await log.append([send(1), *(started(1, partition, [1, 2, 3]) for partition in range(PARTITIONS))])
     await log.append([outcomes(partition, app_outcomes(1, [1, 2], RECEIVED)) for partition in range(PARTITIONS)])
     async with asyncio.timeout(20):
@@ -93,11 +94,11 @@ class Behind(AnalyticsServiceServicer):
         return CatchUpResponse(records_behind=7)
 
 
-async def test_what_other_instances_lack_is_told(
+async def test_an_answer_reports_records_missing_at_other_instances(
     log: SqliteLog, clickhouse: ClickHouse, ingestions: list[Ingestion]
 ) -> None:
-    other = served(Behind())  # type: ignore[abstract]
-    stub = AnalyticsServiceStub(served(servicer(ingestions[0], clickhouse, other)))
+    other = running_service(Behind())  # type: ignore[abstract]
+    stub = AnalyticsServiceStub(running_service(servicer(ingestions[0], clickhouse, other)))
     await log.append([send(1)])
     assert (await stub.AuditPush(AuditPushRequest(msgid=1))).records_behind == 7
     with pytest.raises(UnavailableError, match="7 records behind"):

@@ -1,4 +1,4 @@
-"""ClickHouse is away, hangs, or refuses: what is held stays bounded, nothing is lost or doubled, the log says why."""
+"""ClickHouse is down, hangs, or refuses: memory stays bounded, every row is stored once, the cause is logged."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,7 +19,8 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
 from testkit.faults.crashing_log import CrashingLog
-from tests.roles.analytics.support import make, running, send, value
+from tests.roles.analytics.records import send
+from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
 A_BATCH = 10
 SMALL = IngestionLimits(flush_s=0.01, max_records=A_BATCH, catch_up_s=60, stop_s=2)
@@ -43,7 +44,7 @@ async def store(server: ClickHouseServer) -> AsyncIterator[ClickHouse]:
 
 
 class CountingLog(CrashingLog):
-    """A log that counts what its readers gave away, in records and bytes."""
+    """A log that counts the records and bytes its readers have returned."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
@@ -70,7 +71,7 @@ class CountingReader:
 
 
 class NotingStore:
-    """The store; it notes what is put in, table and rows."""
+    """A store that notes the table and rows of every insert."""
 
     def __init__(self, clickhouse: ClickHouse) -> None:
         self._clickhouse = clickhouse
@@ -95,7 +96,7 @@ def refusals(logs: list[Any]) -> list[Any]:
 
 
 async def sent(store: ClickHouse) -> list[int]:
-    """The message ids of the stored rows, not only of the merged ones."""
+    """Return the message ids of all stored rows, merged or not."""
     ids: list[int] = await value(store, "SELECT arraySort(groupArray(msgid)) FROM pushes")
     return ids
 
@@ -107,12 +108,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("hangs", [False, True], ids=["down", "hanging"])
-async def test_what_is_held_does_not_grow_with_the_log(
+async def test_memory_does_not_grow_with_the_log(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, hangs: bool
 ) -> None:
-    """A batch that waits to be inserted, the next one, and one read; while fifty times as much comes."""
+    """At most a batch being inserted, the next one and one read are in memory, while the log grows fifty times."""
     counting = CountingLog(log)
-    async with running(make(counting, store, tmp_path, SMALL)) as ingestion:
+    async with running_ingestion(new_ingestion(counting, store, tmp_path, SMALL)) as ingestion:
         await log.append([send(1)])
         assert await ingestion.catch_up() == 0
         server.pause() if hangs else server.kill()
@@ -131,14 +132,14 @@ async def test_what_is_held_does_not_grow_with_the_log(
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_what_is_held_is_bounded_by_bytes_too(
+async def test_memory_is_bounded_by_bytes_too(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
 ) -> None:
-    """One read gives everything; it goes on in batches of a few records, and nothing more is read before."""
+    """One read returns everything; it is written in batches of a few records before anything else is read."""
     counting, noting = CountingLog(log), NotingStore(store)
     size = len(send(1000).value)
     pace = IngestionLimits(flush_s=0.01, max_bytes=5 * size, catch_up_s=60, stop_s=2)
-    async with running(make(counting, noting, tmp_path, pace)) as ingestion:  # type: ignore[arg-type]
+    async with running_ingestion(new_ingestion(counting, noting, tmp_path, pace)) as ingestion:  # type: ignore[arg-type]
         await asyncio.to_thread(server.kill)
         with capture_logs() as logs:
             await log.append([send(msgid) for msgid in range(1000, 1100)])
@@ -154,7 +155,7 @@ async def test_what_is_held_is_bounded_by_bytes_too(
     assert await sent(store) == list(range(1000, 1103))
 
 
-UNDO = "undo what was changed in the database, or build it again with `carillon replay analytics`"
+UNDO = "undo the change made in the database, or rebuild it with `carillon replay analytics`"
 CHANGED = [
     ("ALTER TABLE pushes DROP COLUMN qps", "ALTER TABLE pushes ADD COLUMN qps UInt32", "No such column qps"),
     ("RENAME TABLE pushes TO away", "RENAME TABLE away TO pushes", "does not exist"),
@@ -168,10 +169,10 @@ CHANGED = [
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("change", "undo", "why"), CHANGED, ids=["column missing", "table missing", "other type"])
-async def test_a_table_that_was_changed(
+async def test_a_table_whose_schema_was_changed(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, change: str, undo: str, why: str
 ) -> None:
-    async with running(make(log, store, tmp_path, SMALL)) as ingestion:
+    async with running_ingestion(new_ingestion(log, store, tmp_path, SMALL)) as ingestion:
         await store.command(change)
         with capture_logs() as logs:
             await log.append([send(msgid) for msgid in range(1000, 1050)])
@@ -184,20 +185,20 @@ async def test_a_table_that_was_changed(
 
 
 REFUSED = [
-    ("Code: 243. DB::Exception: Cannot reserve 1.00 MiB. (NOT_ENOUGH_SPACE)", "make room on ClickHouse's disk"),
-    ("Code: 164. DB::Exception: Cannot execute query in readonly mode. (READONLY)", "write again"),
-    ("Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)", "write again"),
+    ("Code: 243. DB::Exception: Cannot reserve 1.00 MiB. (NOT_ENOUGH_SPACE)", "free space on ClickHouse's disk"),
+    ("Code: 164. DB::Exception: Cannot execute query in readonly mode. (READONLY)", "writable again"),
+    ("Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)", "writable again"),
     ("Code: 497. DB::Exception: Not enough privileges. (ACCESS_DENIED)", "give the user of CARILLON_CLICKHOUSE_URL"),
     ("Code: 516. DB::Exception: Authentication failed. (AUTHENTICATION_FAILED)", "correct the user and password"),
 ]
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_refusals_say_what_to_do(
+async def test_refusals_are_logged_with_a_hint(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
 ) -> None:
-    """One after the other, each until it is mended; what the service's user is called by stays out of the log."""
-    async with running(make(log, store, tmp_path, SMALL)) as ingestion:
+    """Each refusal in turn lasts until it is repaired; user name and password stay out of the log."""
+    async with running_ingestion(new_ingestion(log, store, tmp_path, SMALL)) as ingestion:
         for msgid, (error, remedy) in enumerate(REFUSED, 1000):
             server.refuse_inserts(error)
             with capture_logs() as logs:
@@ -213,13 +214,13 @@ async def test_refusals_say_what_to_do(
     assert await sent(store) == list(range(1000, 1000 + len(REFUSED)))
 
 
-async def test_an_insert_that_is_refused_is_tried_more_and_more_rarely(
+async def test_a_refused_insert_is_retried_with_back_off(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its waits double up to a bound, and every table that is not refused goes on."""
+    """Waits double up to a bound, and inserts into other tables continue."""
     monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
     monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.02)
-    async with running(make(log, store, tmp_path, SMALL)):
+    async with running_ingestion(new_ingestion(log, store, tmp_path, SMALL)):
         await store.command("RENAME TABLE pushes TO away")
         with capture_logs() as logs:
             await log.append([send(1000), NewRecord(PUSH_COMMANDS.name, 0, b"", b"\xff")])
@@ -228,12 +229,12 @@ async def test_an_insert_that_is_refused_is_tried_more_and_more_rarely(
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_the_lag_shows_what_is_refused(
+async def test_the_lag_counts_refused_records(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analytics.ingestion.ingestion._LAG_S", 0.01)
     lag = LAG.labels("analytics", PUSH_COMMANDS.name)
-    async with running(make(log, store, tmp_path, SMALL)) as ingestion:
+    async with running_ingestion(new_ingestion(log, store, tmp_path, SMALL)) as ingestion:
         server.refuse_inserts(REFUSED[0][0])
         await log.append([send(msgid) for msgid in range(1000, 1030)])
         await until(lambda: lag._value.get() == 30)
@@ -243,7 +244,7 @@ async def test_the_lag_shows_what_is_refused(
 
 
 async def test_a_file_whose_connection_breaks(server: ClickHouseServer, store: ClickHouse) -> None:
-    """Whoever reads it is told, and takes no part of it for the whole."""
+    """The reader of the file gets an error and does not take a part for the whole file."""
     async with LossyNetwork(server.port).open() as network:
         reading = ClickHouse(network.url, Path(), "history")
         await reading.open()

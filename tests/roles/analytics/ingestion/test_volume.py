@@ -17,7 +17,8 @@ from analytics.store.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log.port import NewRecord, Record
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import T0, app_outcomes, device, make, outcomes, running, value
+from tests.roles.analytics.records import T0, app_outcomes, device, outcomes
+from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
 OUTCOMES = 1_000_000
 A_RECORD = 40_000
@@ -25,7 +26,7 @@ A_RECORD = 40_000
 
 @pytest.fixture(scope="module")
 def new_records() -> list[NewRecord]:
-    """In records as large as the log takes."""
+    """Return records as large as the log accepts."""
     every = np.arange(OUTCOMES)
     return [
         outcomes(1, app_outcomes(1000, every[at : at + A_RECORD], Outcome.OUTCOME_KIND_SENT, T0), seed=str(at))
@@ -34,7 +35,7 @@ def new_records() -> list[NewRecord]:
 
 
 def test_no_python_step_for_each_outcome(new_records: list[NewRecord]) -> None:
-    """Translating runs a number of Python calls that does not depend on how many outcomes there are."""
+    """The number of Python calls does not depend on the number of outcomes."""
 
     def calls(records: list[Record], rows: int) -> int:
         count = 0
@@ -66,7 +67,8 @@ async def test_a_million_outcomes(
     await log.append(new_records)
 
     start = time.perf_counter()
-    async with running(make(log, clickhouse, tmp_path, IngestionLimits(catch_up_s=100, ready_s=0.1))) as ingestion:
+    limits = IngestionLimits(catch_up_s=100, ready_s=0.1)
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path, limits)) as ingestion:
         assert await ingestion.catch_up() == 0
     seconds = time.perf_counter() - start
 

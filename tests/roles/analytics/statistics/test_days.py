@@ -1,4 +1,4 @@
-"""Days where clocks change, asked for by name; and a service whose time zone is another one after a restart."""
+"""Days on which clocks change, and a change of the service's time zone between two starts."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -17,7 +17,8 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.ingestion.test_crashes import CrashError
-from tests.roles.analytics.support import APP, connection_counts, device, ingest, served, session
+from tests.roles.analytics.records import APP, connection_counts, device, session
+from tests.roles.analytics.service import ingest, running_service
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -37,7 +38,7 @@ def local_date(time_ms: int, zone: str) -> date:
     return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(ZoneInfo(zone)).date()
 
 
-def asked(kind: StatisticsKind.ValueType, scope: TimeScope.ValueType, **fields: Any) -> StatisticsRequest:
+def device_command(kind: StatisticsKind.ValueType, scope: TimeScope.ValueType, **fields: Any) -> StatisticsRequest:
     return StatisticsRequest(appkey=APP, kind=kind, scope=scope, **fields)
 
 
@@ -54,10 +55,10 @@ MOMENTS = [
 @pytest.mark.parametrize("fold", [0, 1])
 @pytest.mark.parametrize(("zone", "text"), MOMENTS)
 @pytest.mark.parametrize("scope", SPANS)
-def test_days_by_name(zone: str, text: str, fold: int, scope: TimeScope.ValueType) -> None:
-    """Each is all moments that a calendar on the wall calls by its date, and no other."""
+def test_days_contain_the_moments_of_their_date(zone: str, text: str, fold: int, scope: TimeScope.ValueType) -> None:
+    """A day contains exactly the moments with its date in the time zone."""
     now_ms = at(zone, text, fold)
-    days = StatisticsQuery.of(asked(StatisticsKind.STATISTICS_KIND_LOGINS, scope), now_ms, ZoneInfo(zone)).days
+    days = StatisticsQuery.of(device_command(StatisticsKind.STATISTICS_KIND_LOGINS, scope), now_ms, ZoneInfo(zone)).days
     first, last = SPANS[scope]
     today = date.fromisoformat(text[:10])
     assert [day.date for day in days] == [(today - timedelta(ago)).isoformat() for ago in range(first, last - 1, -1)]
@@ -82,7 +83,7 @@ HOURS_GONE = [
 async def test_a_day_that_is_not_over(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, text: str, fold: int, hours: float
 ) -> None:
-    """Ten were connected all the time, and five more in the last hour."""
+    """Ten devices are connected all the time, and five more in the last hour."""
     now_ms, midnight_ms = at("Europe/Berlin", text, fold), at("Europe/Berlin", text[:10])
     assert now_ms - midnight_ms == hours * HOUR_MS
     marks = range(midnight_ms - HOUR_MS, now_ms, MINUTE_MS)
@@ -90,24 +91,24 @@ async def test_a_day_that_is_not_over(
     times = [midnight_ms - 1, midnight_ms, now_ms - HOUR_MS, now_ms - 1]
     people = [device(number, registered_ms=time_ms) for number, time_ms in enumerate(times)]
     logins = [session(number, Session.SESSION_EVENT_KIND_LOGGED_IN, time_ms) for number, time_ms in enumerate(times)]
-    async with served(log, clickhouse, tmp_path, ManualClock(now_ms), "Europe/Berlin") as analytics:
+    async with running_service(log, clickhouse, tmp_path, ManualClock(now_ms), "Europe/Berlin") as analytics:
         await log.append([*counts, *people, *logins])
         for scope, (first, last) in SPANS.items():
             new = [0, 0, 0, 0, 0, 1, 3][6 - first : 7 - last]
-            request = asked(StatisticsKind.STATISTICS_KIND_LOGINS, scope)
+            request = device_command(StatisticsKind.STATISTICS_KIND_LOGINS, scope)
             found = (await analytics.Statistics(request)).logins
             assert [row.counts[1] for row in found] == new
             assert found[-1].counts[7] == (1 if last else 4)
-            request = asked(StatisticsKind.STATISTICS_KIND_USERS, scope, user_kind=UserKind.USER_KIND_NEW)
+            request = device_command(StatisticsKind.STATISTICS_KIND_USERS, scope, user_kind=UserKind.USER_KIND_NEW)
             assert [row.count for row in (await analytics.Statistics(request)).users] == new
-        request = asked(StatisticsKind.STATISTICS_KIND_CONNECTIONS, TimeScope.TIME_SCOPE_TODAY)
+        request = device_command(StatisticsKind.STATISTICS_KIND_CONNECTIONS, TimeScope.TIME_SCOPE_TODAY)
         (row,) = (await analytics.Statistics(request)).connections
         assert row.average == pytest.approx((10 * (hours - 1) + 15) / hours)
         assert (row.maximum, row.minimum) == (15, 10)
 
 
 class Mortal:
-    """The store, with a crash before or after the n-th statement."""
+    """A store with a crash before or after the n-th statement."""
 
     def __init__(self, clickhouse: ClickHouse, dies_at: int, after: bool) -> None:
         self._clickhouse = clickhouse
@@ -141,9 +142,9 @@ BY_DAY = {
 
 
 async def logged_in(log: SqliteLog, clickhouse: ClickHouse, directory: Path, zone: str) -> dict[str, int]:
-    """Devices by day, as a service says that starts in this zone."""
-    request = asked(StatisticsKind.STATISTICS_KIND_LOGINS, TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS)
-    async with served(log, clickhouse, directory, ManualClock(NOON_MS), zone) as analytics:
+    """Return the devices by day, as counted by a service that starts in this zone."""
+    request = device_command(StatisticsKind.STATISTICS_KIND_LOGINS, TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS)
+    async with running_service(log, clickhouse, directory, ManualClock(NOON_MS), zone) as analytics:
         rows = (await analytics.Statistics(request)).logins
     assert {row.date: row.counts[7] for row in rows}.popitem()[1] == sum(BY_DAY[zone].values())
     return {row.date: row.counts[1] for row in rows if row.counts[1]}
@@ -153,8 +154,8 @@ def of(logins: Sequence[tuple[int, int]]) -> list[Any]:
     return [session(number, Session.SESSION_EVENT_KIND_LOGGED_IN, time_ms) for number, time_ms in logins]
 
 
-async def test_a_zone_that_changes_between_two_starts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """What was counted by the old days is counted again, and what comes then by the new ones alone."""
+async def test_a_change_of_the_zone_between_two_starts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Stored log-ins are counted again by days of the new zone, and later ones by these days only."""
     await count_days(clickhouse, ZoneInfo("UTC"))
     await ingest(log, clickhouse, tmp_path, of(LOGINS[:2]))
     await count_days(clickhouse, ZoneInfo("America/New_York"))
@@ -164,10 +165,10 @@ async def test_a_zone_that_changes_between_two_starts(log: SqliteLog, clickhouse
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_crash_while_another_zone_is_taken_over(
+async def test_a_crash_during_a_change_of_the_zone(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, after: bool
 ) -> None:
-    """Wherever it was, the next start counts all of it."""
+    """Wherever the crash is, the next start counts every log-in."""
     await count_days(clickhouse, ZoneInfo("UTC"))
     await ingest(log, clickhouse, tmp_path, of(LOGINS))
     zones = ["America/New_York", "UTC"]

@@ -1,4 +1,4 @@
-"""Counts of log-ins that are kept: used while they are so, made again when more log-ins came."""
+"""Stored counts of log-ins: used while they are valid, and made again after further log-ins."""
 
 import asyncio
 from datetime import date
@@ -13,7 +13,8 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from tests.roles.analytics.support import APP, T0, device, ingest, session, value
+from tests.roles.analytics.records import APP, T0, device, session
+from tests.roles.analytics.service import ingest, value
 
 UTC = ZoneInfo("UTC")
 DAY_MS = 86_400_000
@@ -47,7 +48,7 @@ async def test_a_range_is_counted_once(log: SqliteLog, clickhouse: ClickHouse, t
     assert await logins.between(date(2025, 1, 1), date(2025, 1, 9)) == {}
 
 
-async def test_a_day_that_goes_on_is_laid_over_the_days_before(
+async def test_today_is_merged_with_the_stored_sets_of_earlier_days(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     await count_days(clickhouse, UTC)
@@ -78,8 +79,8 @@ async def test_days_of_another_zone(log: SqliteLog, clickhouse: ClickHouse, tmp_
     assert await logins.between(TODAY, TOMORROW) == {TOMORROW: {"": [1] * 8}}
 
 
-async def test_counting_by_days_is_taken_up_again(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """Killed after the view was made and before the sets of what was stored were."""
+async def test_collecting_log_ins_resumes_after_a_kill(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """The service was killed after it created the view and before it filled the sets from stored rows."""
     await ingest(log, clickhouse, tmp_path, [login(1)])
     await count_days(clickhouse, UTC)
     await clickhouse.command("ALTER TABLE login_days_of_sessions MODIFY COMMENT ''")
@@ -88,9 +89,7 @@ async def test_counting_by_days_is_taken_up_again(log: SqliteLog, clickhouse: Cl
     assert await LoginCounts(clickhouse, APP, "").between(TODAY, TODAY) == {TODAY: {"": [1] * 8}}
 
 
-async def test_large_apps_are_counted_before_somebody_asks(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
-) -> None:
+async def test_large_apps_are_counted_ahead(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     await count_days(clickhouse, UTC)
     await ingest(log, clickhouse, tmp_path, [login(1), login(2), login(1, 1)])
     preparing = Prewarm(clickhouse, ManualClock(T0), UTC, min_logins=4)
@@ -104,10 +103,10 @@ async def test_large_apps_are_counted_before_somebody_asks(
     assert await value(clickhouse, "SELECT uniqExact(category) FROM login_counts") == 6
 
 
-async def test_counting_ahead_goes_on_when_the_store_answers_again(
+async def test_prewarming_resumes_when_the_store_answers_again(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """The first attempt comes before there is a table."""
+    """The first attempt fails because there is no table yet."""
     clock = ManualClock(T0)
     preparing = asyncio.create_task(Prewarm(clickhouse, clock, UTC, min_logins=1).run(asyncio.Event()))
     try:

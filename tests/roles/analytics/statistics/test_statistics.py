@@ -1,6 +1,5 @@
-"""Statistics as they are asked for: periods, shapes, what is refused; and days of 23 and 25 hours."""
+"""Statistics requests: periods, distributions, invalid requests, and days of 23 and 25 hours."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from analytics.store.retention import apply_retention
 from protos.analytics.v1.analytics_pb2 import (
-    BroadcastRow,
     Category,
     ConnectionsRow,
     LoginsRow,
@@ -21,27 +19,20 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from protos.push.v1.push_pb2 import Kind
-from services.runtime.errors import InputError, NotFoundError
+from services.runtime.errors import InputError
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
-from tests.roles.analytics.statistics.world import dates
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     T0,
     app_outcomes,
-    cancelled,
     connection_counts,
     device,
-    finished,
-    ingest,
     outcomes,
-    send,
-    served,
     session,
-    started,
-    value,
 )
+from tests.roles.analytics.service import ingest, running_service, value
+from tests.roles.analytics.statistics.sync_store import dates
 
 CONNECTIONS = StatisticsKind.STATISTICS_KIND_CONNECTIONS
 BROADCASTS = StatisticsKind.STATISTICS_KIND_BROADCASTS
@@ -53,7 +44,10 @@ SPRING_MS = 1_774_738_800_000  # 2026-03-29 00:00 in Berlin, a day of 23 hours
 AUTUMN_MS = 1_792_879_200_000  # 2026-10-25 00:00 in Berlin, a day of 25 hours
 
 
-def asked(kind: StatisticsKind.ValueType, **fields: Any) -> StatisticsRequest:
+REGIONS_TODAY = {"scope": TimeScope.TIME_SCOPE_TODAY, "category": Category.CATEGORY_REGION, "info": "all"}
+
+
+def statistics_request(kind: StatisticsKind.ValueType, **fields: Any) -> StatisticsRequest:
     return StatisticsRequest(appkey=APP, kind=kind, **fields)
 
 
@@ -61,11 +55,11 @@ def asked(kind: StatisticsKind.ValueType, **fields: Any) -> StatisticsRequest:
 async def test_a_day_on_which_clocks_change(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, start_ms: int, day: str, hours: int
 ) -> None:
-    """Ten devices all day long: the average would show an hour too many or too few."""
+    """With ten connections all day, an hour too many or too few would change the average."""
     end_ms = start_ms + hours * 60 * MINUTE_MS
     marks = range(start_ms - MINUTE_MS, end_ms + MINUTE_MS, MINUTE_MS)
     clock = ManualClock(end_ms + DAY_MS)
-    async with served(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
         await log.append([connection_counts(at, {APP: 10}) for at in marks])
         await log.append(
             [
@@ -82,26 +76,26 @@ async def test_a_day_on_which_clocks_change(
             ]
         )
         period = dates(day, day)
-        answer = await analytics.Statistics(asked(CONNECTIONS, dates=period))
+        answer = await analytics.Statistics(statistics_request(CONNECTIONS, dates=period))
         assert list(answer.connections) == [ConnectionsRow(date=day, average=10, maximum=10, minimum=10)]
-        answer = await analytics.Statistics(asked(USERS, dates=period))
+        answer = await analytics.Statistics(statistics_request(USERS, dates=period))
         assert list(answer.users) == [UsersRow(date=day, count=2)]
-        answer = await analytics.Statistics(asked(LOGINS, dates=period))
+        answer = await analytics.Statistics(statistics_request(LOGINS, dates=period))
         counts = {1: 2, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 30: 4}
         assert list(answer.logins) == [LoginsRow(date=day, counts=counts)]
 
 
-async def test_gateways_add_up_and_a_dead_one_counts_no_more(
+async def test_gateways_add_up_and_a_dead_one_stops_counting(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """g1 holds 100 and dies after two minutes; its devices go over to g2 within one."""
+    """g1 has 100 connections and dies after two minutes; its devices reconnect to g2 within one."""
     clock = ManualClock(AUTUMN_MS + 5 * MINUTE_MS)
-    async with served(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
         g1, g2 = [100, 100], [20, 20, 60, 120, 120]
         counts = [connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: c}, "g1") for n, c in enumerate(g1)]
         counts += [connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: c}, "g2") for n, c in enumerate(g2)]
         await log.append([*counts, *counts[:2]])
-        request = asked(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY)
+        request = statistics_request(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY)
         expected = ConnectionsRow(date="2026-10-25", average=(120 * 4 + 60) / 5, maximum=120, minimum=60)
         assert list((await analytics.Statistics(request)).connections) == [expected]
 
@@ -111,13 +105,13 @@ async def test_gateways_add_up_and_a_dead_one_counts_no_more(
 
 
 async def test_connections_by_region(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """One connects after a minute and a half and stays; what it was like then counts, not what it is later."""
+    """A device connects after a minute and a half and stays; its attributes at that time count."""
     clock = ManualClock(AUTUMN_MS + 5 * MINUTE_MS)
-    async with served(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
         await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 1}, "key") for n in range(5)])
         await log.append([device(3, attributes={"region": "north"})])
         await log.append([session(3, Session.SESSION_EVENT_KIND_OPENED, AUTUMN_MS + 90_000)])
-        request = asked(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_REGION, info="all")
+        request = statistics_request(CONNECTIONS, **REGIONS_TODAY)
         expected = [ConnectionsRow(info="north", average=3 / 5, maximum=1, minimum=0)]
         assert list((await analytics.Statistics(request)).connections) == expected
         await log.append([device(3, time_ms=T0 + 1, attributes={"region": "south"})])
@@ -144,16 +138,16 @@ async def test_scopes(
     expected: list[str],
     now_ms: int,
 ) -> None:
-    """Today begins and ends with the service's day; an app nothing is known of has zeros."""
-    async with served(log, clickhouse, tmp_path, ManualClock(now_ms), "Europe/Berlin") as analytics:
+    """Today begins and ends with the day of the service's zone; an unknown app has zeros."""
+    async with running_service(log, clickhouse, tmp_path, ManualClock(now_ms), "Europe/Berlin") as analytics:
         for kind in (CONNECTIONS, USERS, LOGINS):
-            answer = await analytics.Statistics(asked(kind, scope=scope))
+            answer = await analytics.Statistics(statistics_request(kind, scope=scope))
             rows: list[Any] = [*answer.connections, *answer.users, *answer.logins]
             assert [row.date for row in rows] == expected
         assert [dict(row.counts) for row in answer.logins] == [dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 30), 0)] * len(rows)
         for kind in (CONNECTIONS, LOGINS):
             answer = await analytics.Statistics(
-                asked(kind, scope=scope, category=Category.CATEGORY_REGION, info="nowhere")
+                statistics_request(kind, scope=scope, category=Category.CATEGORY_REGION, info="nowhere")
             )
             found: list[Any] = [*answer.connections, *answer.logins]
             assert {row.info for row in found} == {"nowhere"}
@@ -181,71 +175,15 @@ async def test_scopes(
         ({"kind": BROADCASTS, "msgid": 5, "category": 1}, "info"),
     ],
 )
-async def test_what_is_refused(
+async def test_invalid_requests(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, fields: dict[str, Any], problem: str
 ) -> None:
-    async with served(log, clickhouse, tmp_path) as analytics:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
         with pytest.raises(InputError, match=problem):
             await analytics.Statistics(StatisticsRequest(appkey=APP, **fields))
 
 
-async def test_the_list_of_broadcasts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    clock = ManualClock(T0)
-    async with served(log, clickhouse, tmp_path, clock) as analytics:
-        pushes = [send(n, time_ms=T0 - n * MINUTE_MS) for n in range(1, 1010)]
-        unicast = send(5000, kind=Kind.KIND_UNICAST)
-        await log.append([*pushes, pushes[0], unicast, send(6000, time_ms=T0 - 30 * DAY_MS), send(7, appkey="9")])
-        request = asked(BROADCASTS, category=99, info="ignored", dates=dates("x", "y"))
-        rows = (await analytics.Statistics(request)).broadcasts
-        assert [row.msgid for row in rows] == list(range(1, 1001))
-        assert rows[0] == BroadcastRow(msgid=1, sent_ms=T0 - MINUTE_MS)
-
-        for msgid in (4999, 5000):
-            with pytest.raises(NotFoundError, match=str(msgid)):
-                await analytics.Statistics(asked(BROADCASTS, msgid=msgid))
-
-
-async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """Reports of devices outside the audience count for nothing, and a repeated one once."""
-    async with served(log, clickhouse, tmp_path) as analytics:
-        await log.append(
-            [
-                send(1000),
-                started(1000, 1, [1, 2, 3, 4, 5]),
-                started(1000, 2, [1, 2]),
-                outcomes(1, app_outcomes(1000, [1, 2, 3], Outcome.OUTCOME_KIND_SENT, T0 + 1)),
-                outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
-                outcomes(1, app_outcomes(1000, [1, 99], Outcome.OUTCOME_KIND_RECEIVED, T0 + 3)),
-                outcomes(1, app_outcomes(1000, [2, 99], Outcome.OUTCOME_KIND_CLICKED, T0 + 3)),
-                outcomes(1, app_outcomes(1000, [4], Outcome.OUTCOME_KIND_FAILED, T0 + 4, "why")),
-                finished(1000, 1),
-                cancelled(1000, 2),
-            ]
-        )
-        row = (await analytics.Statistics(asked(BROADCASTS, msgid=1000))).broadcasts[0]
-    counts: dict[str, Any] = {
-        "sent": 3,
-        "received": 2,
-        "shown": 1,
-        "clicked": 1,
-        "failed": 1,
-        "expired": 2,
-        "cancelled": 2,
-    }
-    assert row == BroadcastRow(msgid=1000, sent_ms=T0, target=7, **counts)
-    assert row.target == row.received + row.failed + row.expired + row.cancelled
-
-
-async def test_an_audience_that_is_none_is_parked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    fact = started(1000, 1, [1])
-    broken = fact._replace(value=fact.value.replace(b"\x3a\x30\x00\x00", b"\x3a\x31\x00\x00"))
-    assert broken != fact
-    await ingest(log, clickhouse, tmp_path, [broken, send(1000)])
-    assert len((tmp_path / "dead-letters.jsonl").read_text().splitlines()) == 1
-    assert await value(clickhouse, "SELECT count() FROM pushes") == 1
-
-
-async def test_old_facts_go_away(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_old_facts_are_dropped(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     now_ms = await value(clickhouse, "SELECT toUnixTimestamp64Milli(now64(3))")
     await apply_retention(clickhouse, 400)
     new_records = []
@@ -274,30 +212,13 @@ async def test_old_facts_go_away(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
     assert await value(clickhouse, mutations) == done, "what is so already is not changed again"
 
 
-async def test_many_devices_by_value(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """Sets of many sizes, each read back as it was put in; devices that nothing is known of have the empty value."""
-    regions = [f"r{number % 7}" if number % 300 else f"rare{number}" for number in range(4000)]
-    await log.append([device(n, attributes={"region": region}) for n, region in enumerate(regions)])
-    async with served(log, clickhouse, tmp_path) as analytics:
-        audience = range(1, 70_000, 2)
-        reached = app_outcomes(1000, range(1, 2000, 2), Outcome.OUTCOME_KIND_RECEIVED)
-        await log.append([send(1000), started(1000, 1, audience), outcomes(1, reached)])
-        request = asked(BROADCASTS, msgid=1000, category=Category.CATEGORY_REGION, info="all")
-        rows = (await analytics.Statistics(request)).broadcasts
-    target = Counter(regions[number] if number < len(regions) else "" for number in audience)
-    received = Counter(regions[1:2000:2])
-    assert {row.info: (row.target, row.received) for row in rows} == {
-        info: (count, received[info]) for info, count in target.items()
-    }
-
-
 async def test_connections_by_region_when_a_gateway_dies(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """g1 dies in the middle of a minute; of its two devices one goes to g2, which held a third, and the other away."""
+    """g1 dies in the middle of a minute; one of its two devices reconnects to g2, which has a third device."""
     clock = ManualClock(AUTUMN_MS + 5 * MINUTE_MS)
     opened = Session.SESSION_EVENT_KIND_OPENED
-    async with served(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
+    async with running_service(log, clickhouse, tmp_path, clock, "Europe/Berlin") as analytics:
         await log.append([device(n, attributes={"region": f"r{n}"}) for n in (1, 2, 3)])
         await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 2}, "g1") for n in range(2)])
         await log.append([connection_counts(AUTUMN_MS + n * MINUTE_MS, {APP: 1 + n // 2}, "g2") for n in range(5)])
@@ -305,7 +226,7 @@ async def test_connections_by_region_when_a_gateway_dies(
         for number, gateway, at_ms in ((1, "g1", before_ms), (2, "g1", before_ms), (3, "g2", before_ms)):
             await log.append([session(number, opened, at_ms, connection=number, gateway=gateway)])
         await log.append([session(1, opened, moved_ms, connection=4, gateway="g2")])
-        request = asked(CONNECTIONS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_REGION, info="all")
+        request = statistics_request(CONNECTIONS, **REGIONS_TODAY)
         rows = (await analytics.Statistics(request)).connections
     assert list(rows) == [
         ConnectionsRow(info="r1", average=1, maximum=1, minimum=1),
@@ -314,12 +235,13 @@ async def test_connections_by_region_when_a_gateway_dies(
     ]
 
 
-async def test_a_login_that_is_read_again_stays_under_one_value(
+async def test_a_log_in_that_is_ingested_again_counts_under_one_value(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """A store from before is filled again, when the device is not what it was any more."""
-    by_brand = asked(LOGINS, scope=TimeScope.TIME_SCOPE_TODAY, category=Category.CATEGORY_BRAND, info="all")
-    async with served(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
+    """A store of an older version is filled again after the device has changed its attributes."""
+    today_by_brand = {**REGIONS_TODAY, "category": Category.CATEGORY_BRAND}
+    by_brand = statistics_request(LOGINS, **today_by_brand)
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
         await log.append([device(1, attributes={"brand": "Mi"})])
         await analytics.Statistics(by_brand)
         await log.append([session(1, Session.SESSION_EVENT_KIND_LOGGED_IN, T0)])
@@ -329,6 +251,6 @@ async def test_a_login_that_is_read_again_stays_under_one_value(
         await analytics.Statistics(by_brand)
     await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version >= 7 SETTINGS mutations_sync = 2")
     await migrate(clickhouse)
-    async with served(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0)) as analytics:
         rows = (await analytics.Statistics(by_brand)).logins
         assert [(row.info, row.counts[1]) for row in rows] == [("Oppo", 1)]

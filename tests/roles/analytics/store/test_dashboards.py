@@ -1,4 +1,4 @@
-"""The Grafana dashboards: each query runs on a store that the ingestion filled, and shows what is in it."""
+"""The Grafana dashboards: each query runs on a store filled by the ingestion, and shows its rows."""
 
 import re
 from collections import Counter
@@ -17,8 +17,7 @@ from protos.registry.v1.apps_pb2 import Platform
 from services.runtime.log.port import NewRecord
 from services.runtime.process import metrics
 from testkit.repository import ROOT
-from tests.roles.analytics.statistics.world import World
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     T0,
     app_outcomes,
@@ -30,6 +29,7 @@ from tests.roles.analytics.support import (
     session,
     started,
 )
+from tests.roles.analytics.statistics.sync_store import SyncStore
 
 FOLDER = ROOT / "dashboards"
 BOARDS: dict[str, Any] = {path.stem: msgspec.json.decode(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))}
@@ -82,16 +82,16 @@ def history() -> list[NewRecord]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    world = World(tmp_path_factory.mktemp("dashboards"))
-    world.happen(devices())
-    world.happen(history())
-    yield world
-    world.close()
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncStore]:
+    store = SyncStore(tmp_path_factory.mktemp("dashboards"))
+    store.ingest(devices())
+    store.ingest(history())
+    yield store
+    store.close()
 
 
 def query(sql: str, **variables: str) -> str:
-    """What the plugin sends: $__conditionalAll first, then the variables of the dashboard, then the other macros."""
+    """Replace $__conditionalAll, then dashboard variables, then other macros, as the plugin does."""
     given = {"appkey": "$__all", "attribute": "brand", "msgid": str(BROADCAST), **variables}
     sql = re.sub(
         r"\$__conditionalAll\(((?:[^()]|\([^()]*\))*), \$(\w+)\)",
@@ -109,9 +109,9 @@ def query(sql: str, **variables: str) -> str:
     return sql
 
 
-def rows(world: World, sql: str) -> list[tuple[Any, ...]]:
-    """Times without a fraction are seconds since 1970."""
-    return list(zip(*(column.to_pylist() for column in world.query(sql).columns), strict=True))
+def rows(store: SyncStore, sql: str) -> list[tuple[Any, ...]]:
+    """Run a query; times without a fraction are returned as seconds since 1970."""
+    return list(zip(*(column.to_pylist() for column in store.query(sql).columns), strict=True))
 
 
 def panels_on(source: str) -> list[Any]:
@@ -129,11 +129,11 @@ def sql_of(name: str, title: str) -> str:
 
 
 @pytest.mark.parametrize("panel", panels_on(CLICKHOUSE))
-def test_every_panel_shows_what_there_is(world: World, panel: Any) -> None:
+def test_every_panel_shows_rows(store: SyncStore, panel: Any) -> None:
     sql = panel["targets"][0]["rawSql"]
     for appkey in ("$__all", APP):
-        table = world.query(query(sql, appkey=appkey))
-        found = rows(world, query(sql, appkey=appkey))
+        table = store.query(query(sql, appkey=appkey))
+        found = rows(store, query(sql, appkey=appkey))
         assert found
         match panel["type"]:
             case "stat":
@@ -150,22 +150,22 @@ def test_every_panel_shows_what_there_is(world: World, panel: Any) -> None:
             case "table":
                 assert table.num_columns > 1
     if "$appkey" in sql and panel["type"] != "stat":
-        assert rows(world, query(sql, appkey="77")) == []
+        assert rows(store, query(sql, appkey="77")) == []
 
 
 @pytest.mark.parametrize("panel", panels_on(CLICKHOUSE))
-def test_every_panel_bears_a_message_id_that_is_none(world: World, panel: Any) -> None:
+def test_every_panel_accepts_an_unknown_message_id(store: SyncStore, panel: Any) -> None:
     for msgid in ("", "x", "77"):
-        world.query(query(panel["targets"][0]["rawSql"], msgid=msgid))
+        store.query(query(panel["targets"][0]["rawSql"], msgid=msgid))
 
 
 @pytest.mark.parametrize("msgid", [BROADCAST, LIST, LIST + 2, IOS, CANCELLED])
-def test_the_states_of_a_push_are_those_of_the_audit(world: World, msgid: int) -> None:
+def test_the_states_of_a_push_are_those_of_the_audit(store: SyncStore, msgid: int) -> None:
     audited = Counter[str]()
-    for count in world.audit(LIST if msgid == LIST + 2 else msgid).states:
+    for count in store.audit(LIST if msgid == LIST + 2 else msgid).states:
         audited[count.state] += count.devices
     assert audited
-    assert dict(rows(world, query(sql_of("push", "States"), msgid=str(msgid)))) == audited
+    assert dict(rows(store, query(sql_of("push", "States"), msgid=str(msgid)))) == audited
 
 
 @pytest.mark.parametrize(
@@ -186,21 +186,21 @@ def test_the_states_of_a_push_are_those_of_the_audit(world: World, msgid: int) -
         ("devices", "Removed, by reason", [("unregistered", 1)]),
     ],
 )
-def test_numbers(world: World, board: str, title: str, expected: list[Any]) -> None:
-    assert rows(world, query(sql_of(board, title))) == expected
+def test_numbers_of_the_panels(store: SyncStore, board: str, title: str, expected: list[Any]) -> None:
+    assert rows(store, query(sql_of(board, title))) == expected
 
 
-def test_latencies_are_those_of_each_message(world: World) -> None:
-    (sent,) = rows(world, query(sql_of("overview", "From accepted to first sent")))
+def test_latencies_are_measured_by_message(store: SyncStore) -> None:
+    (sent,) = rows(store, query(sql_of("overview", "From accepted to first sent")))
     assert sent[1:] == (10, 10, 10)
-    (received,) = rows(world, query(sql_of("overview", "From accepted to first received")))
+    (received,) = rows(store, query(sql_of("overview", "From accepted to first received")))
     assert received[1:] == (20, 30, 30)
-    of_kinds = rows(world, query(sql_of("push", "From accepted to first")))
+    of_kinds = rows(store, query(sql_of("push", "From accepted to first")))
     assert of_kinds == [("failed", 50, 50, 50), ("received", 20, 20, 20), ("sent", 10, 10, 10), ("shown", 30, 30, 30)]
 
 
-def test_connections_are_summed_over_gateways(world: World) -> None:
-    assert [row[1:] for row in rows(world, query(sql_of("devices", "Connected")))] == [(APP, 7)]
+def test_connections_are_summed_over_gateways(store: SyncStore) -> None:
+    assert [row[1:] for row in rows(store, query(sql_of("devices", "Connected")))] == [(APP, 7)]
 
 
 @pytest.mark.parametrize("panel", panels_on(PROMETHEUS))
@@ -217,7 +217,7 @@ def test_every_metric_and_label_exists(panel: Any) -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_what_grafana_needs(name: str) -> None:
+def test_files_have_what_grafana_needs(name: str) -> None:
     board = BOARDS[name]
     assert board["uid"] == f"carillon-{name}"
     ids = [panel["id"] for panel in board["panels"]]
@@ -238,11 +238,11 @@ def test_what_grafana_needs(name: str) -> None:
     assert all(x < 24 for x, _ in taken)
 
 
-def test_apps_to_choose_from(world: World) -> None:
+def test_the_app_variable_lists_the_apps(store: SyncStore) -> None:
     for board in BOARDS.values():
         for variable in board["templating"]["list"]:
             if variable["type"] == "query":
-                assert rows(world, variable["query"]) == [(APP,)]
+                assert rows(store, variable["query"]) == [(APP,)]
 
 
 def test_links_lead_to_dashboards() -> None:

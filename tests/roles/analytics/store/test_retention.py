@@ -1,4 +1,4 @@
-"""What is left when rows grew too old: answers without exceptions, of what is kept."""
+"""Answers after rows have outlived their retention: without errors, from the rows that are left."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -25,20 +25,20 @@ from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock, SystemClock
 from tests.roles.analytics.audit.test_audit_export import exported, table
-from tests.roles.analytics.questions import answers
-from tests.roles.analytics.support import (
+from tests.roles.analytics.every_answer import answers
+from tests.roles.analytics.records import (
     APP,
     app_outcomes,
-    asked,
     connection_counts,
     device,
+    device_command,
     finished,
     outcomes,
     send,
-    served,
     session,
     started,
 )
+from tests.roles.analytics.service import running_service
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -54,14 +54,14 @@ DEVICES = [device(number, time_ms=OLD_MS, registered_ms=OLD_MS) for number in (3
 
 
 def lived(time_ms: int, msgid: int) -> list[NewRecord]:
-    """A broadcast of which one of two devices received the message, a unicast, connections, log-ins and changes."""
+    """Return a broadcast received by one of two devices, a unicast, connections, log-ins and changes."""
     listed = Devices(
         partitions=np.array([1], "<u2").tobytes(),
         numbers=np.array([3], "<u4").tobytes(),
         id_offsets=np.array([0], "<u4").tobytes(),
     )
     return [
-        asked(3, time_ms=time_ms),
+        device_command(3, time_ms=time_ms),
         send(msgid, time_ms=time_ms),
         started(msgid, 1, [3, 4], time_ms),
         outcomes(1, app_outcomes(msgid, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 1), seed=f"received {msgid}"),
@@ -80,7 +80,7 @@ def history() -> list[NewRecord]:
 
 
 async def grow_old(clickhouse: ClickHouse) -> None:
-    """As ClickHouse does by itself in time."""
+    """Drop rows past their retention now, as ClickHouse does at merges."""
     await apply_retention(clickhouse, HISTORY_DAYS)
     for name in (*HISTORY, "acks"):
         await clickhouse.command(f"ALTER TABLE {name} MATERIALIZE TTL SETTINGS mutations_sync = 2")
@@ -96,19 +96,21 @@ async def analytics(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
     await log.append(history())
-    async with served(log, clickhouse, tmp_path, ManualClock(NOW_MS), "UTC", ack_delay_ms=0) as analytics:
+    async with running_service(log, clickhouse, tmp_path, ManualClock(NOW_MS), "UTC", ack_delay_ms=0) as analytics:
         yield analytics
 
 
 async def told(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *msgids: int) -> list[str]:
-    """Of these broadcasts and the lists behind them, of the days since then, of the device, the app and receipts."""
+    """Return all answers about these broadcasts and lists, the days since then, the device, the app and receipts."""
     pushes = [msgid + number for msgid in msgids for number in (0, 1)]
     period = {"first": day_of(since_ms), "last": day_of(NOW_MS), "now_ms": NOW_MS}
     found = answers(analytics, broadcasts=msgids, pushes=pushes, token="token-1-3", **period)  # type: ignore[arg-type]
     return [answer async for answer in found]
 
 
-async def test_old_rows_go_and_new_ones_stay(analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse) -> None:
+async def test_old_rows_are_dropped_and_new_ones_kept(
+    analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
+) -> None:
     *of_late, _, _, receipts = await told(analytics, NEW_MS, 2000)
     await grow_old(clickhouse)
     for name, column in {**HISTORY, "acks": "time"}.items():
@@ -122,10 +124,10 @@ async def test_old_rows_go_and_new_ones_stay(analytics: "AnalyticsServiceAsyncSt
     assert (still, receipts_still) == (of_late, receipts)
 
 
-async def test_what_became_of_an_old_push_is_unknown(
+async def test_the_states_of_an_old_push_are_unknown(
     analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
 ) -> None:
-    """And not expired, as it would look without outcomes; its audience is known for ever."""
+    """The devices are not expired, as they would be for a push without outcomes; the audience is still counted."""
     question = StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, msgid=1000)
     assert [(count.state, count.devices) for count in (await audited(analytics, 1000)).states] == [
         ("received", 1),
@@ -152,18 +154,16 @@ async def audited(analytics: "AnalyticsServiceAsyncStub", msgid: int) -> AuditPu
     return await analytics.AuditPush(AuditPushRequest(msgid=msgid))
 
 
-async def test_a_page_goes_on_where_the_one_before_it_is_gone(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
-) -> None:
-    """A position that was given out for receipts that were dropped since then misses nothing of what is kept."""
+async def test_a_page_continues_behind_dropped_receipts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """A position behind receipts that were dropped since then skips none of the others."""
     await log.append([*DEVICES, *lived(OLD_MS, 1000)])
     then, now = ManualClock(OLD_MS + DAY_MS), ManualClock(NOW_MS)
-    async with served(log, clickhouse, tmp_path, then, "UTC", ack_delay_ms=0) as analytics:
+    async with running_service(log, clickhouse, tmp_path, then, "UTC", ack_delay_ms=0) as analytics:
         page = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos="0", limit=1))
         assert [ack.msgid for ack in page.acks] == [1001]
     await grow_old(clickhouse)
     await log.append(lived(NEW_MS, 2000))
-    async with served(log, clickhouse, tmp_path, now, "UTC", ack_delay_ms=0) as analytics:
+    async with running_service(log, clickhouse, tmp_path, now, "UTC", ack_delay_ms=0) as analytics:
         for pos in (page.pos, "0"):
             later = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=pos, limit=10))
             assert [ack.msgid for ack in later.acks] == [2001]

@@ -9,13 +9,14 @@ from analytics.ingestion.ingestion import sources
 from analytics.projection import connect
 from analytics.replay import verify
 from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.records import PARTITIONS
+from tests.roles.analytics.service import value
 from tests.roles.analytics.store.test_retention import HISTORY_DAYS, grow_old, history
-from tests.roles.analytics.support import PARTITIONS, value
 from tests.roles.analytics.test_main import settings_in
 
 
 async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
-    """The log has them still, and a store built beside has them too."""
+    """The log still has the dropped records, and so has the store rebuilt from it."""
     settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
     await log.append(history())
     ends = await log.ends(sources(PARTITIONS))

@@ -1,4 +1,4 @@
-"""A ClickHouse server that comes late, dies, or whose answers get lost: everything in it once."""
+"""A ClickHouse server that starts late, dies, or whose answers are lost: every row is stored once."""
 
 import asyncio
 import dataclasses
@@ -24,13 +24,13 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
 from tests.roles.analytics.ingestion.test_crashes import assert_exact, new_records
-from tests.roles.analytics.support import make, running, value
+from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 from tests.roles.analytics.test_main import context
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ClickHouseServer]:
-    """One of the test's own, started."""
+    """A running server of this test alone."""
     server = ClickHouseServer(tmp_path / "server")
     server.start()
     yield server
@@ -49,10 +49,10 @@ async def opened(url: str) -> ClickHouse:
     return clickhouse
 
 
-async def test_a_server_that_comes_late_is_waited_for(
+async def test_a_server_that_starts_late(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others start without it after a while; it is filled once it is there."""
+    """Services behind it start without it after a while; it is filled once it answers."""
     monkeypatch.setattr("analytics.main._PATIENCE_S", 0.01)
     server.kill()
     await log.append(new_records(0))
@@ -80,11 +80,9 @@ async def test_a_server_that_comes_late_is_waited_for(
     await clickhouse.close()
 
 
-async def test_a_server_that_is_killed_again_and_again(
-    server: ClickHouseServer, log: SqliteLog, tmp_path: Path
-) -> None:
+async def test_a_server_that_is_killed_repeatedly(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
     clickhouse = await opened(server.url)
-    async with running(make(log, clickhouse, tmp_path)) as ingestion:
+    async with running_ingestion(new_ingestion(log, clickhouse, tmp_path)) as ingestion:
         for round_ in range(3):
             await log.append(new_records(round_))
             with pytest.raises(UnavailableError):
@@ -98,15 +96,15 @@ async def test_a_server_that_is_killed_again_and_again(
     await clickhouse.close()
 
 
-async def test_inserts_whose_answers_get_lost_are_made_once(
+async def test_inserts_whose_answers_are_lost_are_made_once(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path
 ) -> None:
-    """More get lost than the client tries by itself for one insert."""
+    """More answers are lost than the client retries for one insert."""
     async with LossyNetwork(server.port).open() as network:
         clickhouse = await opened(network.url)
         network.to_lose = 12
         await log.append(new_records(0))
-        async with running(make(log, clickhouse, tmp_path)) as ingestion:
+        async with running_ingestion(new_ingestion(log, clickhouse, tmp_path)) as ingestion:
             assert await ingestion.catch_up() == 0
         await log.append(new_records(1))
 
@@ -115,7 +113,7 @@ async def test_inserts_whose_answers_get_lost_are_made_once(
         await clickhouse.close()
 
 
-async def test_a_store_on_a_server_is_built_again(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
+async def test_a_store_on_a_server_is_rebuilt(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
     settings = settings_of(server, tmp_path)
     await log.append(new_records(0))
     ends = await log.ends(sources(4))
@@ -126,7 +124,7 @@ async def test_a_store_on_a_server_is_built_again(server: ClickHouseServer, log:
     assert await fill(settings, tmp_path / "past", log, ends, lambda count: None) == verdict.rebuilt
 
 
-async def test_one_of_several_instances_builds_the_whole_past_and_compares_nothing(
+async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_verify(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path
 ) -> None:
     settings = settings_of(server, tmp_path)

@@ -1,4 +1,4 @@
-"""docs/dashboards.md, held against the tables that the migrations make."""
+"""docs/dashboards.md, compared with the tables that the migrations create."""
 
 import re
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import pytest
 from analytics.store.columns import ATTRIBUTES
 from analytics.store.retention import ACK_DAYS, HISTORY
 from testkit.repository import ROOT
-from tests.roles.analytics.statistics.world import World
+from tests.roles.analytics.records import APP, T0
+from tests.roles.analytics.statistics.sync_store import SyncStore
 from tests.roles.analytics.store.test_dashboards import BROADCAST, devices, history
-from tests.roles.analytics.support import APP, T0
 
 TEXT = (ROOT / "docs" / "dashboards.md").read_text()
 OWN = {"readers", "schema_migrations"}
@@ -45,24 +45,24 @@ def table(section: str) -> Table:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    world = World(tmp_path_factory.mktemp("tables"))
-    world.happen(devices())
-    world.happen(history())
-    yield world
-    world.close()
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncStore]:
+    store = SyncStore(tmp_path_factory.mktemp("tables"))
+    store.ingest(devices())
+    store.ingest(history())
+    yield store
+    store.close()
 
 
-def of_schema(world: World, sql: str) -> dict[str, str]:
-    table = world.query(sql)
+def of_schema(store: SyncStore, sql: str) -> dict[str, str]:
+    table = store.query(sql)
     return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def test_every_table_is_told_with_its_key_and_its_columns(world: World) -> None:
+def test_every_table_is_documented_with_its_key_and_columns(store: SyncStore) -> None:
     where = "WHERE database = currentDatabase() AND engine LIKE '%MergeTree'"
-    keys = of_schema(world, f"SELECT name, sorting_key FROM system.tables {where}")
+    keys = of_schema(store, f"SELECT name, sorting_key FROM system.tables {where}")
     columns = of_schema(
-        world,
+        store,
         "SELECT table, arrayStringConcat(arraySort(groupArray(name)), ' ') FROM system.columns "
         "WHERE database = currentDatabase() GROUP BY table",
     )
@@ -73,24 +73,24 @@ def test_every_table_is_told_with_its_key_and_its_columns(world: World) -> None:
         assert found.key == keys[name], name
 
 
-def test_how_long_rows_are_kept_and_which_tables_are_parted_by_months(world: World) -> None:
+def test_retention_and_partitions_are_documented(store: SyncStore) -> None:
     told = documented()
     days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days"}
     expected = dict.fromkeys(told, "") | dict.fromkeys(HISTORY, "history") | days
     assert {name: found.kept for name, found in told.items()} == expected
-    parted = of_schema(world, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
+    parted = of_schema(store, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
     for name in told:
         section = TEXT.partition(f"\n### {name}\n")[2].partition("\n#")[0]
         assert ("By months." in section) == parted[name].startswith("toYYYYMM("), name
 
 
 @pytest.mark.parametrize("sql", re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL))
-def test_every_query_finds_something(world: World, sql: str) -> None:
+def test_every_documented_query_returns_rows(store: SyncStore, sql: str) -> None:
     values = {"appkey": f"'{APP}'", "msgid": str(BROADCAST), "from": f"toDateTime({T0 // 1000 - 60})"}
-    assert world.query(re.sub(r"\{(\w+):\w+\}", lambda found: values[found[1]], sql)).num_rows
+    assert store.query(re.sub(r"\{(\w+):\w+\}", lambda found: values[found[1]], sql)).num_rows
 
 
-def test_values_of_kinds_and_events_are_told(world: World) -> None:
+def test_values_of_kinds_and_events_are_documented(store: SyncStore) -> None:
     told = {name: TEXT.partition(f"\n### {name}\n")[2].partition("\n###")[0] for name in documented()}
     for name, column in [
         ("pushes", "kind"),
@@ -98,6 +98,6 @@ def test_values_of_kinds_and_events_are_told(world: World) -> None:
         ("push_partitions", "event"),
         ("sessions", "kind"),
     ]:
-        found = world.query(f"SELECT DISTINCT toString({column}) FROM {name}").column(0).to_pylist()
+        found = store.query(f"SELECT DISTINCT toString({column}) FROM {name}").column(0).to_pylist()
         assert found
         assert all(f"`{value}`" in told[name] for value in found)

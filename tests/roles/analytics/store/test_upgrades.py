@@ -1,4 +1,4 @@
-"""A store that an older version made and filled answers like a fresh one, once this version has started on it."""
+"""A store created and filled by an older version answers like a new one after an upgrade."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -18,23 +18,22 @@ from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
+from tests.roles.analytics.every_answer import answers
 from tests.roles.analytics.ingestion.test_ingestion import BEIJING, SHANGHAI, history
 from tests.roles.analytics.ingestion.test_outage import NotingStore
-from tests.roles.analytics.questions import answers
-from tests.roles.analytics.support import (
+from tests.roles.analytics.records import (
     APP,
     PARTITIONS,
     T0,
     app_outcomes,
     connection_counts,
     device,
-    ingest,
     outcomes,
     send,
-    served,
     session,
     started,
 )
+from tests.roles.analytics.service import ingest, running_service
 
 ZONE = "Asia/Shanghai"
 HOUR_MS = 3_600_000
@@ -56,7 +55,7 @@ _COLUMNS = "SELECT table, groupArray(name) FROM system.columns WHERE database = 
 
 
 def before() -> list[NewRecord]:
-    """What the older version took in."""
+    """Return the records ingested by the older version."""
     listed = Devices(
         partitions=np.array([1, 1], "<u2").tobytes(),
         numbers=np.array([3, 4], "<u4").tobytes(),
@@ -78,7 +77,7 @@ def before() -> list[NewRecord]:
 
 
 def after() -> list[NewRecord]:
-    """What comes when this version runs."""
+    """Return the records that arrive while this version runs."""
     later = T0 + HOUR_MS
     return [
         device(5, time_ms=later, registered_ms=later, attributes=BEIJING),
@@ -93,7 +92,7 @@ def after() -> list[NewRecord]:
 
 @pytest.fixture
 async def fresh(engine: ClickHouse, clickhouse: ClickHouse) -> AsyncIterator[ClickHouse]:
-    """Another database, as this version makes it."""
+    """Another database, created by this version."""
     database = engine.beside(f"{clickhouse.database}_fresh")
     await migrate(database)
     yield database
@@ -101,7 +100,7 @@ async def fresh(engine: ClickHouse, clickhouse: ClickHouse) -> AsyncIterator[Cli
 
 
 async def made_by(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the store and let the version that knew so many migrations make it."""
+    """Create the store as the version with this number of migrations did."""
     await store.drop()
     known: list[Migration] = migrations()[:version]
     with monkeypatch.context() as patch:
@@ -114,7 +113,7 @@ async def made_by(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPat
 async def filled_then(
     store: ClickHouse, tables: Sequence[tuple[str, pa.Table]], ends: Mapping[Partition, int], state: Path
 ) -> None:
-    """Put in what the store has columns for, and note that everything up to the ends is in."""
+    """Insert the columns that the store has, and note everything up to the ends as ingested."""
     offsets = Offsets(state)
     identity = offsets.restart()
     batch = {partition: Range(0, end) for partition, end in ends.items() if end}
@@ -130,11 +129,11 @@ async def filled_then(
 
 
 async def told(log: SqliteLog, store: ClickHouse, directory: Path) -> list[str]:
-    """What the store says of everything, once this version follows the log into it."""
+    """Return all answers once this version has ingested the log."""
     now_ms = T0 + 2 * HOUR_MS
-    asked = {"broadcasts": [1000, 3000], "pushes": [1000, 2000, 2001, 3000], "token": "token-1-4"}
-    async with served(log, store, directory, ManualClock(now_ms), ZONE) as analytics:
-        found = answers(analytics, **asked, first="2026-09-19", last="2026-09-22", now_ms=now_ms)  # type: ignore[arg-type]
+    device_command = {"broadcasts": [1000, 3000], "pushes": [1000, 2000, 2001, 3000], "token": "token-1-4"}
+    async with running_service(log, store, directory, ManualClock(now_ms), ZONE) as analytics:
+        found = answers(analytics, **device_command, first="2026-09-19", last="2026-09-22", now_ms=now_ms)  # type: ignore[arg-type]
         return [answer async for answer in found] + [str(await counts(store)), await digest(store)]
 
 

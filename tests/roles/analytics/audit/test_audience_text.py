@@ -1,4 +1,4 @@
-"""Audiences as people read them."""
+"""Texts of audiences."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A service to ask statistics of, and facts of one app after another, for tests that try many histories."""
+"""A filled analytics store for synchronous tests, which try many histories, each in a new app."""
 
 import asyncio
 import itertools
@@ -26,7 +26,8 @@ from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from services.domain.topics import DELIVERIES, DEVICES, SESSIONS, TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import PARTITIONS, make, meta, new_record, running
+from tests.roles.analytics.records import PARTITIONS, meta, new_record
+from tests.roles.analytics.service import new_ingestion, running_ingestion
 
 ZONES = (
     "Europe/Berlin",
@@ -36,11 +37,11 @@ ZONES = (
     "Australia/Lord_Howe",
     "America/Santiago",
 )
-"""Changes of an hour, half an hour and at midnight, and offsets that are no full hours."""
+"""Zones with changes by an hour, by half an hour and at midnight, and with offsets of no full hours."""
 
 
-class World:
-    """Holds a store and its ingestion open between the steps of a synchronous test."""
+class SyncStore:
+    """A store and its ingestion, kept open between the steps of a synchronous test."""
 
     def __init__(self, directory: Path) -> None:
         self._runner = asyncio.Runner()
@@ -57,29 +58,29 @@ class World:
         self._stack.push_async_callback(self.clickhouse.close)
         await migrate(self.clickhouse)
         self._ingestion: Ingestion = await self._stack.enter_async_context(
-            running(make(self._log, self.clickhouse, directory))
+            running_ingestion(new_ingestion(self._log, self.clickhouse, directory))
         )
 
     def close(self) -> None:
         self._runner.run(self._stack.aclose())
         self._runner.close()
 
-    def app(self) -> str:
-        """An app that nothing is known of."""
+    def new_app(self) -> str:
+        """Return the key of an app without records."""
         return next(self._apps)
 
-    def happen(self, new_records: Sequence[NewRecord]) -> None:
-        """Return when all of it is in the store."""
-        self._runner.run(self._happen(new_records))
+    def ingest(self, new_records: Sequence[NewRecord]) -> None:
+        """Append the records; return when they are in the store."""
+        self._runner.run(self._ingest(new_records))
 
-    async def _happen(self, new_records: Sequence[NewRecord]) -> None:
+    async def _ingest(self, new_records: Sequence[NewRecord]) -> None:
         await self._log.append(new_records)
         assert await self._ingestion.catch_up() == 0
 
-    def ask(self, request: StatisticsRequest, now_ms: int, zone: str) -> StatisticsResponse:
-        question = StatisticsQuery.of(request, now_ms, ZoneInfo(zone))
+    def statistics(self, request: StatisticsRequest, now_ms: int, zone: str) -> StatisticsResponse:
+        query = StatisticsQuery.of(request, now_ms, ZoneInfo(zone))
         self._runner.run(count_days(self.clickhouse, ZoneInfo(zone)))
-        return self._runner.run(answer(self.clickhouse, question))
+        return self._runner.run(answer(self.clickhouse, query))
 
     def query(self, sql: str) -> pa.Table:
         return self._runner.run(self.clickhouse.arrow(sql))
@@ -88,7 +89,7 @@ class World:
         return self._runner.run(audit_push(self.clickhouse, msgid, ZoneInfo("UTC")))
 
     def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[AckPage, str]:
-        """A page of what was received until now, and the position behind it."""
+        """Return a page of receipts received until now, and the position after it."""
         ends = self._ingestion.ends(DELIVERIES)
         catch_up = self._ingestion.catch_up
         reader = AckReader(*(self.clickhouse, appkey, PARTITIONS, ends, catch_up), now_ms=now_ms, visible_ms=now_ms)
@@ -96,7 +97,7 @@ class World:
         return page, encode(appkey, page.positions)
 
     def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> NewRecord:
-        """One state of a device; each is kept, as every token is new to the compacted topic."""
+        """Return a record of a device's state; its key is unique, so the compacted topic keeps every state."""
         attributes = Attributes(**fields.pop("attributes", {}))
         token = f"{partition}-{number}"
         state = Device(
@@ -112,7 +113,7 @@ class World:
         fact = DeviceFact(meta=meta(f"device {seed}", time_ms, "registry"), device=state)
         return NewRecord(DEVICES.name, partition, f"{appkey}/{token}/{seed}".encode(), fact.SerializeToString())
 
-    def sessions(self, gateway: str, partition: int, events: Sequence[SessionEvent]) -> NewRecord:
+    def sessions_record(self, gateway: str, partition: int, events: Sequence[SessionEvent]) -> NewRecord:
         fact = SessionFact(meta=meta(f"sessions {next(self._seeds)}", 0, "gateway"), batch=SessionBatch(events=events))
         return NewRecord(SESSIONS.name, partition, gateway.encode(), fact.SerializeToString())
 

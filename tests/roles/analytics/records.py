@@ -1,22 +1,12 @@
-"""Facts as the other roles write them, and an ingestion that runs."""
+"""Log records as the other roles write them."""
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from pyroaring import BitMap
 
-from analytics.ingestion.batch_reader import IngestionLimits
-from analytics.ingestion.ingestion import Ingestion, sources
-from analytics.server import AnalyticsServicer
-from analytics.statistics.logins import count_days
-from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import (
     AppOutcomes,
     DeliveryFact,
@@ -33,18 +23,14 @@ from protos.registry.v1.apps_pb2 import AppChanged, AppFact, Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
-from services.runtime.log.port import Log, NewRecord
-from services.runtime.process.clock import Clock, ManualClock
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.rpc.local import LocalServer
+from services.runtime.log.port import NewRecord
 
 if TYPE_CHECKING:
-    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
+    pass
 
 APP = "1234567890"
 PARTITIONS = 4
 T0 = 1_790_000_000_000
-FAST = IngestionLimits(flush_s=0.01, catch_up_s=20, stop_s=2)
 
 
 def meta(seed: str, time_ms: int = T0, writer: str = "edge", origin: Origin | None = None) -> Meta:
@@ -139,7 +125,7 @@ def app_outcomes(
 
 
 def outcomes(partition: int, *apps: AppOutcomes, seed: str = "outcomes") -> NewRecord:
-    """Written when the last of them happened."""
+    """Return a record of outcomes, written at the time of the last one."""
     times_ms = np.concatenate([np.frombuffer(app.times_ms, "<i8") for app in apps])
     fact = DeliveryFact(meta=meta(seed, int(times_ms.max(initial=0)), "delivery"), outcomes=Outcomes(apps=apps))
     return new_record(DELIVERIES.name, partition, fact)
@@ -160,10 +146,10 @@ def device(number: int, partition: int = 1, *, time_ms: int = T0, token: str = "
     return NewRecord(DEVICES.name, partition, f"{APP}/{state.token}".encode(), fact.SerializeToString())
 
 
-def asked(
+def device_command(
     number: int, partition: int = 1, *, time_ms: int = T0, origin: Origin | None = None, **command: Any
 ) -> NewRecord:
-    """A command to a device; of an app server unless an origin is given."""
+    """Return a command to a device, from an app server unless an origin is given."""
     token = f"token-{partition}-{number}"
     origin = origin or Origin(door="v2", address="10.0.0.3", request_id="req-3")
     made = DeviceCommand(meta=meta(f"{token} {time_ms} {command}", time_ms, "edge", origin), appkey=APP, token=token)
@@ -204,64 +190,3 @@ def connection_counts(minute_ms: int, counts: dict[str, int], gateway: str = "g1
     fact = SessionFact(meta=meta(f"counts {minute_ms} {gateway}", minute_ms, "gateway"))
     fact.counts.CopyFrom(ConnectionCounts(gateway=gateway, minute_ms=minute_ms, connections_by_app=counts))
     return new_record(SESSIONS.name, 0, fact)
-
-
-def make(
-    log: Log, clickhouse: ClickHouse, directory: Path, pace: IngestionLimits = FAST, shard: int = 0, shards: int = 1
-) -> Ingestion:
-    dead_letters = DeadLetters(directory / "dead-letters.jsonl", "analytics")
-    reads = sources(PARTITIONS, shard, shards)
-    instance = f"{shard}/{shards}"
-    return Ingestion(log, clickhouse, directory / "offsets.db", dead_letters, reads, instance=instance, limits=pace)
-
-
-@asynccontextmanager
-async def running(ingestion: Ingestion) -> AsyncIterator[Ingestion]:
-    """The ingestion, ready. A failure of it is raised at the end."""
-    ready = asyncio.Event()
-    task = asyncio.create_task(ingestion.run(ready))
-    waiting = asyncio.create_task(ready.wait())
-    try:
-        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=30)
-        if task.done():
-            task.result()
-        assert ready.is_set()
-        yield ingestion
-    finally:
-        waiting.cancel()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-@asynccontextmanager
-async def served(
-    log: Log,
-    clickhouse: ClickHouse,
-    directory: Path,
-    clock: Clock | None = None,
-    zone: str = "Asia/Shanghai",
-    ack_delay_ms: int = 900_000,
-) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
-    """The service as others call it."""
-    await count_days(clickhouse, ZoneInfo(zone))
-    async with running(make(log, clickhouse, directory)) as ingestion:
-        servicer = AnalyticsServicer(
-            *(ingestion, clickhouse, clock or ManualClock(T0), ZoneInfo(zone)),
-            partitions=PARTITIONS,
-            ack_delay_ms=ack_delay_ms,
-        )
-        server = LocalServer()
-        add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
-        yield AnalyticsServiceStub(server.channel())
-
-
-async def ingest(log: Log, clickhouse: ClickHouse, directory: Path, new_records: Sequence[NewRecord]) -> None:
-    """Append the drafts and return when they are in the store."""
-    await log.append(new_records)
-    async with running(make(log, clickhouse, directory)) as ingestion:
-        assert await ingestion.catch_up() == 0
-
-
-async def value(clickhouse: ClickHouse, sql: str) -> Any:
-    return (await clickhouse.rows(sql))[0][0]

@@ -1,4 +1,4 @@
-"""A batch fits, however much one read gives; and no more is held than a batch and what one read gave."""
+"""Batches stay within their limits however much one read returns, and at most one read is buffered beside a batch."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ PARTITIONS = [Partition(PUSH_COMMANDS.name, 0), *(Partition(DELIVERIES.name, num
 
 
 class Counting:
-    """A reader that counts what it gave away."""
+    """A log reader that counts the records it has returned."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -35,12 +35,12 @@ async def reader(log: SqliteLog) -> Counting:
 
 
 def records(count: int, size: int) -> list[NewRecord]:
-    """Over all partitions; the values tell them apart."""
+    """Return different records over all partitions."""
     return [NewRecord(*PARTITIONS[n % len(PARTITIONS)], b"key", n.to_bytes(size, "big")) for n in range(count)]
 
 
 async def batches(gathering: BatchReader, count: int) -> list[list[Record]]:
-    """Until so many records are there."""
+    """Read batches until they have `count` records."""
     found: list[list[Record]] = []
     async with asyncio.timeout(20):
         while sum(map(len, found)) < count:
@@ -57,7 +57,7 @@ def assert_each_once_in_order(found: Sequence[Sequence[Record]], count: int) -> 
 
 
 async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: Counting) -> None:
-    """One read gives sixteen times what a batch takes."""
+    """One read returns sixteen times the bytes of a batch."""
     await log.append(records(160, 1000))
     found = await batches(BatchReader(reader, IngestionLimits(flush_s=5, max_bytes=10_000), asyncio.Event()), 160)
 
@@ -71,8 +71,8 @@ async def test_a_record_larger_than_a_batch_is_one(log: SqliteLog, reader: Count
     assert [len(batch) for batch in found] == [1, 1, 1]
 
 
-async def test_a_batch_has_no_more_records_than_it_may(log: SqliteLog, reader: Counting) -> None:
-    """Reads that do not add up to a full batch are cut, too."""
+async def test_a_batch_has_at_most_max_records(log: SqliteLog, reader: Counting) -> None:
+    """The second of two reads is cut where the batch is full."""
     hurry = asyncio.Event()
     gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=10), hurry)
     await log.append(records(7, 8))
@@ -88,7 +88,7 @@ async def test_a_batch_has_no_more_records_than_it_may(log: SqliteLog, reader: C
     assert_each_once_in_order(found, 16)
 
 
-async def test_nothing_is_read_while_a_rest_fills_batches(log: SqliteLog, reader: Counting) -> None:
+async def test_nothing_is_read_while_buffered_records_fill_batches(log: SqliteLog, reader: Counting) -> None:
     await log.append(records(100, 1000))
     gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=40, max_bytes=10_000), asyncio.Event())
     for _ in range(4):
@@ -99,8 +99,8 @@ async def test_nothing_is_read_while_a_rest_fills_batches(log: SqliteLog, reader
     await gathering.close()
 
 
-async def test_a_rest_does_not_wait_for_company(log: SqliteLog, reader: Counting) -> None:
-    """Somebody waits: what is there goes on at once, though a batch would take more."""
+async def test_a_flush_returns_buffered_records_at_once(log: SqliteLog, reader: Counting) -> None:
+    """While a flush is requested, buffered records are returned at once, though a batch could take more."""
     hurry = asyncio.Event()
     gathering = BatchReader(reader, IngestionLimits(flush_s=3600, max_bytes=10_000), hurry)
     await log.append(records(12, 1000))

@@ -1,4 +1,4 @@
-"""What openings and ends of connections change, minute by minute."""
+"""Changes of the number of connections by openings and ends, minute by minute."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def opened(id_: int, minute: int, gateway: int = 1, values: tuple[int, ...] = NO
 
 
 def totals(changes: Sequence[ConnectionDelta]) -> dict[tuple[int, int, tuple[int, ...]], int]:
-    """By minute, gateway and values, without what cancels itself out."""
+    """Return the sums by minute, gateway and values, without zero sums."""
     found = Counter[tuple[int, int, tuple[int, ...]]]()
     for minute, more, connection in changes:
         found[minute, connection.gateway, connection.values] += more
@@ -50,7 +50,7 @@ def test_opened_and_closed() -> None:
     assert spans.closed(DEVICE, 7, 30) == [ConnectionDelta(30, -1, connection._replace(closed=30))]
 
 
-def test_what_is_over_within_a_minute_changes_nothing() -> None:
+def test_a_connection_within_a_minute_changes_nothing() -> None:
     spans = LatestConnections()
     changes = [*spans.opened(DEVICE, opened(7, 10)), *spans.closed(DEVICE, 7, 10)]
     assert totals(changes) == {}
@@ -66,8 +66,8 @@ def test_repeats_change_nothing() -> None:
     assert spans.opened(DEVICE, opened(8, 30)) == []
 
 
-def test_a_device_that_connects_again_is_gone_from_where_it_was() -> None:
-    """The end that its old gateway tells of later is earlier, and another one, of a minute after, is not."""
+def test_a_reconnect_ends_the_connection_before() -> None:
+    """An end reported later by the old gateway counts only if it is earlier than the new connection."""
     spans = LatestConnections()
     changes = [*spans.opened(DEVICE, opened(7, 10)), *spans.opened(DEVICE, opened(8, 30, gateway=2, values=SOUTH))]
     assert totals(changes) == {(10, 1, NORTH): 1, (30, 1, NORTH): -1, (30, 2, SOUTH): 1}
@@ -76,7 +76,7 @@ def test_a_device_that_connects_again_is_gone_from_where_it_was() -> None:
     assert totals(spans.closed(DEVICE, 8, 50)) == {(50, 2, SOUTH): -1}
 
 
-def test_an_opening_that_comes_after_a_later_one() -> None:
+def test_an_opening_reported_after_a_later_one() -> None:
     spans = LatestConnections()
     changes = [*spans.opened(DEVICE, opened(8, 30)), *spans.opened(DEVICE, opened(7, 10, gateway=2))]
     assert totals(changes) == {(10, 2, NORTH): 1, (30, 2, NORTH): -1, (30, 1, NORTH): 1}
@@ -84,7 +84,7 @@ def test_an_opening_that_comes_after_a_later_one() -> None:
     assert spans.opened(DEVICE, opened(6, 5)) == [], "older than both that are kept"
 
 
-def test_an_opening_between_two() -> None:
+def test_an_opening_reported_between_two_others() -> None:
     spans = LatestConnections()
     changes = [
         change
@@ -96,8 +96,8 @@ def test_an_opening_between_two() -> None:
     }
 
 
-def test_the_connection_before_is_kept_of_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that comes too late changes nothing, whether it was seen before or not."""
+def test_connections_before_the_latest_are_stored_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of a connection that is not stored any more changes nothing, repeated or not."""
     monkeypatch.setattr(module, "MAX_BEFORE", 2)
     spans = LatestConnections()
     for number in range(3):
@@ -110,7 +110,7 @@ def test_the_connection_before_is_kept_of_so_many_devices(monkeypatch: pytest.Mo
     assert spans.closed(NumberedDevice("app", 1, 2), 7, 7) != []
 
 
-def test_devices_do_not_mix_and_what_is_not_known_changes_nothing() -> None:
+def test_devices_do_not_mix_and_unknown_connections_change_nothing() -> None:
     spans = LatestConnections()
     spans.opened(DEVICE, opened(7, 10))
     for other in (("b", 1, 5), ("app", 2, 5), ("app", 1, 4), ("app", 1, 500)):
@@ -120,7 +120,7 @@ def test_devices_do_not_mix_and_what_is_not_known_changes_nothing() -> None:
     assert spans.closed(NumberedDevice("app", 1, GREATEST_NUMBER + 1), 1, 1) == []
 
 
-def test_more_values_than_two_bytes_count() -> None:
+def test_values_with_codes_of_more_than_two_bytes() -> None:
     spans = LatestConnections()
     many = (70_000, 0, 0, 0, 0, 0, 0, 0)
     spans.opened(DEVICE, opened(7, 10))
@@ -129,7 +129,7 @@ def test_more_values_than_two_bytes_count() -> None:
     assert totals(spans.closed(DEVICE, 7, 20)) == {(20, 1, NORTH): -1}
 
 
-def test_what_is_noted_goes_on() -> None:
+def test_loaded_connections_continue() -> None:
     spans = LatestConnections()
     latest = np.array([(8, 30, OPEN, 2, True), (9, 1, 2, 1, False)], LATEST)
     spans.note_all("app", 1, np.array([5, 9]), latest, np.array([SOUTH, NORTH]))

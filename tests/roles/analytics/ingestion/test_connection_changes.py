@@ -1,4 +1,4 @@
-"""Changes of how many were connected: each once, whoever reads the log again, and under what the device was like."""
+"""Changes of the number of connections: each counts once, with the attributes that its device had then."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,8 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from services.domain.topics import DEVICES
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.support import (
-    APP,
-    T0,
-    app_outcomes,
-    connection_counts,
-    device,
-    ingest,
-    make,
-    outcomes,
-    running,
-    session,
-    started,
-    value,
-)
+from tests.roles.analytics.records import APP, T0, app_outcomes, connection_counts, device, outcomes, session, started
+from tests.roles.analytics.service import ingest, new_ingestion, running_ingestion, value
 
 OPENED, CLOSED = Session.SESSION_EVENT_KIND_OPENED, Session.SESSION_EVENT_KIND_CLOSED
 MINUTE_MS = 60_000
@@ -59,7 +47,7 @@ def like(number: int, region: str, partition: int = 1, time_ms: int = T0) -> New
 
 
 async def sums(clickhouse: ClickHouse, category: str = "region") -> Sums:
-    """By gateway, minute after START_MS and value; what the days say must be the same without minutes."""
+    """Return the sums by gateway, minute after START_MS and value; check that `connection_days` agrees."""
     of_table = {table: await _sums(clickhouse, table, category) for table in COLUMNS}
     of_days = Counter[tuple[str, int, str]]()
     for (gateway, _, info), change in of_table["connection_changes"].items():
@@ -79,7 +67,7 @@ async def _sums(clickhouse: ClickHouse, table: str, category: str) -> Sums:
 
 
 async def test_changes_are_added_up(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """By each attribute; what a device was like when it connected stays with the connection, over a restart."""
+    """Sums exist for each attribute; a connection keeps the attributes of its opening over a restart."""
     await ingest(
         log,
         clickhouse,
@@ -110,7 +98,7 @@ async def test_repeated_records_change_nothing(log: SqliteLog, clickhouse: Click
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_an_end_that_comes_late_corrects_the_sums(
+async def test_a_late_end_corrects_the_sums(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, restarts: bool
 ) -> None:
     counts = [connection_counts(START_MS + minute * MINUTE_MS, {APP: 1}, "g2") for minute in (3, 21)]
@@ -120,10 +108,10 @@ async def test_an_end_that_comes_late_corrects_the_sums(
     assert await sums(clickhouse) == {("g1", 5, ""): 1, ("g1", 9, ""): -1, ("g2", 20, ""): 1}
 
 
-async def test_what_an_emptied_reader_reads_again_does_not_double(
+async def test_an_ingester_without_offsets_doubles_nothing(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """Devices are what they are by now; the rows of the reader before are gone."""
+    """Connections then count with the current attributes, and the rows of the replaced ingester are dropped."""
     await ingest(log, clickhouse, tmp_path, [like(1, "north"), opened(1, 5, 1)])
     await ingest(log, clickhouse, tmp_path, [like(1, "south", time_ms=T0 + 1)])
     assert await sums(clickhouse) == {("g1", 5, "north"): 1}
@@ -136,7 +124,7 @@ async def test_what_an_emptied_reader_reads_again_does_not_double(
     assert await sums(clickhouse) == {("g1", 5, "south"): 1, ("g1", 9, "south"): -1}, "as the new reader stored it"
 
 
-async def test_a_store_from_before_is_filled(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_a_store_of_an_older_version_is_filled(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     new_records = [like(1, "north"), opened(1, 5, 1), closed(1, 9, 1)]
     await ingest(log, clickhouse, tmp_path, new_records)
     for table in COLUMNS:
@@ -147,8 +135,8 @@ async def test_a_store_from_before_is_filled(log: SqliteLog, clickhouse: ClickHo
     assert await sums(clickhouse) == {("g1", 5, "north"): 1, ("g1", 9, "north"): -1}
 
 
-async def test_several_readers_add_up(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """One of two begins anew; then there is one for all."""
+async def test_several_ingesters_add_up(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """First one of two ingesters starts from nothing, then a single one takes over all partitions."""
     expected = {("g1", 5, ""): 4, ("g1", 9, ""): -4}
     new_records = [
         new_record for p in range(4) for new_record in (opened(1, 5, 1, partition=p), closed(1, 9, 1, partition=p))
@@ -164,16 +152,16 @@ async def test_several_readers_add_up(log: SqliteLog, clickhouse: ClickHouse, tm
 
 
 async def read(log: Log, clickhouse: ClickHouse, directories: Mapping[int, Path]) -> None:
-    """Have everything read by so many readers."""
+    """Ingest everything with this number of instances."""
     async with AsyncExitStack() as stack:
         for shard, directory in directories.items():
-            made = make(log, clickhouse, directory, shard=shard, shards=len(directories))
-            ingestion: Ingestion = await stack.enter_async_context(running(made))
+            made = new_ingestion(log, clickhouse, directory, shard=shard, shards=len(directories))
+            ingestion: Ingestion = await stack.enter_async_context(running_ingestion(made))
             assert await ingestion.catch_up() == 0
 
 
 class Holding:
-    """A log whose records of `devices` come to who reads other topics too only when they are let go."""
+    """A log that holds back records of `devices` from readers of several topics until they are released."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -209,7 +197,7 @@ class HoldingReader:
 
 
 def naming(number: int, msgid: int) -> Sequence[NewRecord]:
-    """Records of each kind that name a device."""
+    """Return records of each kind that refers to a device."""
     return [
         opened(number, 5, msgid),
         outcomes(1, app_outcomes(msgid, [number], Outcome.OUTCOME_KIND_SENT), seed=str(msgid)),
@@ -217,12 +205,12 @@ def naming(number: int, msgid: int) -> Sequence[NewRecord]:
     ]
 
 
-async def test_devices_that_were_written_before_are_known(
+async def test_devices_are_ingested_before_records_that_refer_to_them(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """Also when their records are read later; then they are in already. One that is in no record stays unknown."""
+    """Their records are ingested first, even if read later. A device without any record stays unknown."""
     holding = Holding(log)
-    async with running(make(holding, clickhouse, tmp_path)) as ingestion:
+    async with running_ingestion(new_ingestion(holding, clickhouse, tmp_path)) as ingestion:
         for number in (1, 2, 3):
             await log.append([like(number, "north")])
             await log.append([naming(number, number)[number - 1]])
@@ -240,10 +228,8 @@ async def test_devices_that_were_written_before_are_known(
     assert await value(clickhouse, "SELECT count() FROM devices") == 3
 
 
-async def test_what_cannot_matter_any_more_is_not_loaded(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
-) -> None:
-    """Connections of gateways that count no more for two days, and what was read after the offsets."""
+async def test_ended_connections_are_not_loaded(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Not loaded: connections of gateways without counts for two days, and records behind the offsets."""
     minutes = {"gone": range(0, 10), "there": range(10, 3 * 1440, 60)}
     counts = [
         connection_counts(START_MS + minute * MINUTE_MS, {APP: 1}, gateway)

@@ -1,4 +1,4 @@
-"""Every question that the service answers, asked of one app, for tests that compare answers or want some at all."""
+"""The answers to every kind of request about one app, for tests that compare stores."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from protos.analytics.v1.analytics_pb2 import (
     UserKind,
 )
 from tests.roles.analytics.audit.test_audit_export import exported, table
-from tests.roles.analytics.statistics.world import dates
-from tests.roles.analytics.support import APP
+from tests.roles.analytics.records import APP
+from tests.roles.analytics.statistics.sync_store import dates
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -27,7 +27,7 @@ _TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 
 def statistics(msgids: Sequence[int], first: str, last: str) -> Iterator[StatisticsRequest]:
-    """Every kind as a whole and by carrier, over these dates, the broadcasts one by one and listed."""
+    """Yield requests of every kind over these dates, as a whole and by carrier; broadcasts listed and one by one."""
     for category in CATEGORIES:
         for kind in set(StatisticsKind.values()) - {BROADCASTS, StatisticsKind.STATISTICS_KIND_UNSPECIFIED}:
             for user_kind in UserKind.values() if kind == USERS else [UserKind.USER_KIND_UNSPECIFIED]:
@@ -48,7 +48,7 @@ async def answers(
     last: str,
     now_ms: int,
 ) -> AsyncIterator[str]:
-    """Each as one text, statistics with their question."""
+    """Yield each answer as one text; statistics with their request."""
     for request in statistics(broadcasts, first, last):
         yield f"{request}{await analytics.Statistics(request)}"
     for msgid in pushes:

@@ -1,0 +1,116 @@
+"""Statistics of broadcasts: the list, the counts of one broadcast, and its distribution by an attribute."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import (
+    BroadcastRow,
+    Category,
+    StatisticsKind,
+    StatisticsRequest,
+)
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.push.v1.push_pb2 import Kind
+from services.runtime.errors import NotFoundError
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process.clock import ManualClock
+from tests.roles.analytics.records import (
+    APP,
+    T0,
+    app_outcomes,
+    cancelled,
+    device,
+    finished,
+    outcomes,
+    send,
+    started,
+)
+from tests.roles.analytics.service import ingest, running_service, value
+from tests.roles.analytics.statistics.sync_store import dates
+
+BROADCASTS = StatisticsKind.STATISTICS_KIND_BROADCASTS
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+
+
+def statistics_request(kind: StatisticsKind.ValueType, **fields: Any) -> StatisticsRequest:
+    return StatisticsRequest(appkey=APP, kind=kind, **fields)
+
+
+async def test_the_list_of_broadcasts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    async with running_service(log, clickhouse, tmp_path, clock) as analytics:
+        pushes = [send(n, time_ms=T0 - n * MINUTE_MS) for n in range(1, 1010)]
+        unicast = send(5000, kind=Kind.KIND_UNICAST)
+        await log.append([*pushes, pushes[0], unicast, send(6000, time_ms=T0 - 30 * DAY_MS), send(7, appkey="9")])
+        request = statistics_request(BROADCASTS, category=99, info="ignored", dates=dates("x", "y"))
+        rows = (await analytics.Statistics(request)).broadcasts
+        assert [row.msgid for row in rows] == list(range(1, 1001))
+        assert rows[0] == BroadcastRow(msgid=1, sent_ms=T0 - MINUTE_MS)
+
+        for msgid in (4999, 5000):
+            with pytest.raises(NotFoundError, match=str(msgid)):
+                await analytics.Statistics(statistics_request(BROADCASTS, msgid=msgid))
+
+
+async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Outcomes of devices outside the audience do not count, and a repeated one counts once."""
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000),
+                started(1000, 1, [1, 2, 3, 4, 5]),
+                started(1000, 2, [1, 2]),
+                outcomes(1, app_outcomes(1000, [1, 2, 3], Outcome.OUTCOME_KIND_SENT, T0 + 1)),
+                outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
+                outcomes(1, app_outcomes(1000, [1, 99], Outcome.OUTCOME_KIND_RECEIVED, T0 + 3)),
+                outcomes(1, app_outcomes(1000, [2, 99], Outcome.OUTCOME_KIND_CLICKED, T0 + 3)),
+                outcomes(1, app_outcomes(1000, [4], Outcome.OUTCOME_KIND_FAILED, T0 + 4, "why")),
+                finished(1000, 1),
+                cancelled(1000, 2),
+            ]
+        )
+        row = (await analytics.Statistics(statistics_request(BROADCASTS, msgid=1000))).broadcasts[0]
+    counts: dict[str, Any] = {
+        "sent": 3,
+        "received": 2,
+        "shown": 1,
+        "clicked": 1,
+        "failed": 1,
+        "expired": 2,
+        "cancelled": 2,
+    }
+    assert row == BroadcastRow(msgid=1000, sent_ms=T0, target=7, **counts)
+    assert row.target == row.received + row.failed + row.expired + row.cancelled
+
+
+async def test_an_invalid_audience_becomes_a_dead_letter(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    fact = started(1000, 1, [1])
+    broken = fact._replace(value=fact.value.replace(b"\x3a\x30\x00\x00", b"\x3a\x31\x00\x00"))
+    assert broken != fact
+    await ingest(log, clickhouse, tmp_path, [broken, send(1000)])
+    assert len((tmp_path / "dead-letters.jsonl").read_text().splitlines()) == 1
+    assert await value(clickhouse, "SELECT count() FROM pushes") == 1
+
+
+async def test_many_devices_by_value(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Bitmaps of many sizes keep their devices; unknown devices have the empty value."""
+    regions = [f"r{number % 7}" if number % 300 else f"rare{number}" for number in range(4000)]
+    await log.append([device(n, attributes={"region": region}) for n, region in enumerate(regions)])
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        audience = range(1, 70_000, 2)
+        reached = app_outcomes(1000, range(1, 2000, 2), Outcome.OUTCOME_KIND_RECEIVED)
+        await log.append([send(1000), started(1000, 1, audience), outcomes(1, reached)])
+        request = statistics_request(BROADCASTS, msgid=1000, category=Category.CATEGORY_REGION, info="all")
+        rows = (await analytics.Statistics(request)).broadcasts
+    target = Counter(regions[number] if number < len(regions) else "" for number in audience)
+    received = Counter(regions[1:2000:2])
+    assert {row.info: (row.target, row.received) for row in rows} == {
+        info: (count, received[info]) for info, count in target.items()
+    }
