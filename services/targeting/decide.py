@@ -5,12 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import (
-    ATTRIBUTE_APP_VERSION,
-    ATTRIBUTE_BRAND,
-    ATTRIBUTE_CARRIER,
-    ATTRIBUTE_CHANNEL,
-    ATTRIBUTE_OS_VERSION,
-    ATTRIBUTE_REGION,
     COMPARISON_EQUAL,
     COMPARISON_GREATER,
     COMPARISON_GREATER_OR_EQUAL,
@@ -22,17 +16,9 @@ from protos.push.v1.push_pb2 import (
 )
 from services.runtime.errors import InputError
 from services.targeting.activity import WINDOWS
-from services.targeting.index import SingleValueIndex, Value, ValueBitmaps
-from services.targeting.state import AppIndex
+from services.targeting.index import Value, ValueBitmaps
+from services.targeting.state import ATTRIBUTES, AppIndex
 
-_ATTRIBUTES: dict[int, Callable[[AppIndex], SingleValueIndex[str]]] = {
-    ATTRIBUTE_REGION: lambda index: index.regions,
-    ATTRIBUTE_CARRIER: lambda index: index.carriers,
-    ATTRIBUTE_CHANNEL: lambda index: index.channels,
-    ATTRIBUTE_BRAND: lambda index: index.brands,
-    ATTRIBUTE_OS_VERSION: lambda index: index.os_versions,
-    ATTRIBUTE_APP_VERSION: lambda index: index.app_versions,
-}
 _COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = {
     COMPARISON_GREATER: lambda reachable, at_least, opens: at_least(opens + 1),
     COMPARISON_LESS: lambda reachable, at_least, opens: reachable - at_least(opens),
@@ -85,7 +71,7 @@ def _check_groups(wanted: Filter) -> None:
 
 def _check_clauses(wanted: Filter) -> None:
     for attribute in wanted.attributes:
-        if attribute.attribute not in _ATTRIBUTES:
+        if attribute.attribute not in ATTRIBUTES:
             raise InputError(f"filter.attributes: there is no attribute {attribute.attribute}")
     for activity in wanted.activity:
         if activity.days not in WINDOWS:
@@ -102,7 +88,7 @@ def _included(index: AppIndex, wanted: Filter, today: int) -> Iterator[BitMap]:
         yield _any_group(index, (group.stags for group in wanted.stags))
     for clause in wanted.attributes:
         if not clause.negated:
-            yield _any_value(_ATTRIBUTES[clause.attribute](index).values, clause.values)
+            yield _any_value(index.attributes[clause.attribute].values, clause.values)
     for models in wanted.models:
         if not models.negated:
             yield _any_value(index.models.values, ((pair.brand, pair.model) for pair in models.pairs))
@@ -118,7 +104,7 @@ def _excluded(index: AppIndex, wanted: Filter) -> Iterator[BitMap]:
         yield _any_group(index, (group.stags for group in wanted.not_stags))
     for clause in wanted.attributes:
         if clause.negated:
-            yield _any_value(_ATTRIBUTES[clause.attribute](index).values, clause.values)
+            yield _any_value(index.attributes[clause.attribute].values, clause.values)
     for models in wanted.models:
         if models.negated:
             yield _any_value(index.models.values, ((pair.brand, pair.model) for pair in models.pairs))

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from pyroaring import BitMap
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionBatch, SessionFact
+from protos.push.v1.push_pb2 import Attribute
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.revocations import RevokedKeys
@@ -29,32 +30,33 @@ _DEDUPE_WINDOW = 1024
 _DAY_MS = 86_400_000
 
 
+ATTRIBUTES: dict[int, str] = {
+    Attribute.ATTRIBUTE_REGION: "region",
+    Attribute.ATTRIBUTE_CARRIER: "carrier",
+    Attribute.ATTRIBUTE_CHANNEL: "channel",
+    Attribute.ATTRIBUTE_BRAND: "brand",
+    Attribute.ATTRIBUTE_OS_VERSION: "os_version",
+    Attribute.ATTRIBUTE_APP_VERSION: "app_version",
+}
+"""The attributes that filters can name, with their fields in `protos.registry.v1.Attributes`."""
+
+
 class AppIndex:
     """The devices of one app in one partition. Of removed devices only the app opens remain."""
 
     def __init__(self) -> None:
         self.reachable = BitMap()
         self.tags: MultiValueIndex[int | str] = MultiValueIndex()
-        self.regions: SingleValueIndex[str] = SingleValueIndex()
-        self.carriers: SingleValueIndex[str] = SingleValueIndex()
-        self.channels: SingleValueIndex[str] = SingleValueIndex()
-        self.brands: SingleValueIndex[str] = SingleValueIndex()
+        self.attributes: dict[int, SingleValueIndex[str]] = {attribute: SingleValueIndex() for attribute in ATTRIBUTES}
         self.models: SingleValueIndex[tuple[str, str]] = SingleValueIndex()
-        self.os_versions: SingleValueIndex[str] = SingleValueIndex()
-        self.app_versions: SingleValueIndex[str] = SingleValueIndex()
         self.activity = Activity()
 
     def fields(self) -> dict[str, SingleValueIndex[Any] | MultiValueIndex[Any]]:
         """Return the index of every field but the activity. The names are stored in snapshots."""
         return {
             "tags": self.tags,
-            "regions": self.regions,
-            "carriers": self.carriers,
-            "channels": self.channels,
-            "brands": self.brands,
             "models": self.models,
-            "os_versions": self.os_versions,
-            "app_versions": self.app_versions,
+            **{f"{ATTRIBUTES[attribute]}s": index for attribute, index in self.attributes.items()},
         }
 
     def put(self, device: Device) -> None:
@@ -62,13 +64,9 @@ class AppIndex:
         number, attributes = device.number, device.attributes
         self.reachable.add(number)
         self.tags.put(number, [*device.tags, *device.stags])
-        self.regions.put(number, attributes.region or None)
-        self.carriers.put(number, attributes.carrier or None)
-        self.channels.put(number, attributes.channel or None)
-        self.brands.put(number, attributes.brand or None)
         self.models.put(number, (attributes.brand, attributes.model) if attributes.model else None)
-        self.os_versions.put(number, attributes.os_version or None)
-        self.app_versions.put(number, attributes.app_version or None)
+        for attribute, index in self.attributes.items():
+            index.put(number, getattr(attributes, ATTRIBUTES[attribute]) or None)
 
     def revoke(self, revocations: Revocations) -> None:
         """Remove the devices whose keys were revoked; the records that remove them one by one may come much later."""

@@ -163,7 +163,7 @@ def test_more_values_than_two_bytes_can_number() -> None:
     fold(state, [device_record(Device(appkey=APP, number=65_999, stags=["other"])), *new_records[:3]])
     index = state.partitions[0].apps[APP]
     assert index.tags.values.find("s65999") is None
-    assert index.channels.values.find("c65999") is None
+    assert index.attributes[Attribute.ATTRIBUTE_CHANNEL].values.find("c65999") is None
     assert [list(index.tags.values.find(f"s{n}") or ()) for n in (0, 65_534, 65_536)] == [[0], [65_534], [65_536]]
 
 
