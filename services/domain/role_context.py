@@ -56,8 +56,8 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
     return SqliteLog(directory / "events.db", TOPICS, partitions=settings.partitions, read_only=read_only)
 
 
-async def _reached_log(settings: Settings) -> Log:
-    """Open the log, and wait until Kafka answers: the cluster may start together with the roles, or later."""
+async def _wait_for_log(settings: Settings) -> Log:
+    """Open the log, retrying until Kafka answers: the cluster may start after the roles."""
     if settings.kafka_bootstrap is None:
         return await open_log(settings)
     return await retry_until_available("the log cannot be reached yet", lambda: open_log(settings))
@@ -67,11 +67,11 @@ async def _reached_log(settings: Settings) -> Log:
 async def role_context(settings: Settings, peers: Peers) -> AsyncIterator[RoleContext]:
     """Yield the context that roles are built with, once the app directory has caught up; close it on exit."""
     keys = MasterKey.load(settings.key_file)
-    log = await _reached_log(settings)
+    log = await _wait_for_log(settings)
     apps = AppDirectory(log)
-    following = asyncio.create_task(apps.run(known := asyncio.Event()))
+    following = asyncio.create_task(apps.run(caught_up := asyncio.Event()))
     try:
-        waiting = asyncio.create_task(known.wait())
+        waiting = asyncio.create_task(caught_up.wait())
         await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if following.done():
@@ -81,6 +81,6 @@ async def role_context(settings: Settings, peers: Peers) -> AsyncIterator[RoleCo
         following.cancel()
         await asyncio.wait([following])
         if not following.cancelled():
-            logger.error("the apps were not followed to the end", exc_info=following.exception())
+            logger.error("the app directory stopped with an error", exc_info=following.exception())
         await peers.close()
         await log.close()

@@ -1,4 +1,4 @@
-"""Every role's state: built again, compared, taken back to an earlier moment, and never of another log or version."""
+"""`carillon replay` of every role: rebuild, comparison, earlier moments, and states of another log or version."""
 
 import asyncio
 import contextlib
@@ -32,8 +32,8 @@ REPLAYABLE = replayable_roles()
 Digests = dict[str, str]
 
 
-class Lived:
-    """A service that lived twice and is stopped; what its states were after the first life."""
+class StoppedService:
+    """A service that ran twice and is stopped, with the digests of its states after the first and the second run."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -43,7 +43,7 @@ class Lived:
         self.digests: Digests = {}
 
     def states(self) -> Digests:
-        """The digests of all roles; each must be what the log says."""
+        """Return the digests of all roles; each state must equal one rebuilt from the log."""
         with ThreadPoolExecutor() as at_once:
             texts = at_once.map(
                 lambda role: self.installation.carillon("replay", role, "--verify", "--json"), REPLAYABLE
@@ -53,7 +53,7 @@ class Lived:
         return {answer["role"]: answer["live"] for answer in answers}
 
     def copy(self, to: Path) -> Installation:
-        """Another installation on a copy of the data."""
+        """Return another installation on a copy of the data."""
         shutil.copytree(self.installation.data, to, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
         copy = Installation(to, None)
         copy.env["CARILLON_APNS_URL"] = self.installation.env["CARILLON_APNS_URL"]
@@ -61,22 +61,22 @@ class Lived:
 
 
 @pytest.fixture(scope="module")
-def silent_apple() -> Iterator["SilentApple"]:
-    apple = SilentApple()
-    yield apple
-    apple.server.close()
+def unavailable_apns() -> Iterator["UnavailableApns"]:
+    apns = UnavailableApns()
+    yield apns
+    apns.server.close()
 
 
-class SilentApple:
-    """Takes connections at a port, counts them and hangs up: pushes to it stay pending."""
+class UnavailableApns:
+    """A port that accepts connections, counts and closes them: pushes to it stay pending."""
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
         self.server.settimeout(0)
         self.url = f"https://127.0.0.1:{self.server.getsockname()[1]}"
 
-    def calls(self) -> int:
-        """How many came since the last question."""
+    def new_connections(self) -> int:
+        """Return how many connections arrived since the last call."""
         count = 0
         while True:
             try:
@@ -87,49 +87,49 @@ class SilentApple:
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory, silent_apple: SilentApple) -> Iterator[Lived]:
-    installation = Installation(tmp_path_factory.mktemp("lived") / "data", None)
-    installation.env["CARILLON_APNS_URL"] = silent_apple.url
-    lived = Lived(installation)
+def stopped(tmp_path_factory: pytest.TempPathFactory, unavailable_apns: UnavailableApns) -> Iterator[StoppedService]:
+    installation = Installation(tmp_path_factory.mktemp("stopped") / "data", None)
+    installation.env["CARILLON_APNS_URL"] = unavailable_apns.url
+    service = StoppedService(installation)
     try:
-        for life in range(2):
+        for run in range(2):
             installation.start()
-            asyncio.run(live(lived, life))
+            asyncio.run(write_history(service, run))
             installation.stop()
-            if life == 0:
-                lived.then, lived.digests_then = datetime.now(UTC), lived.states()
-        lived.digests = lived.states()
-        yield lived
+            if run == 0:
+                service.then, service.digests_then = datetime.now(UTC), service.states()
+        service.digests = service.states()
+        yield service
     finally:
         installation.close()
 
 
-async def live(lived: Lived, life: int) -> None:
-    """Devices come and change; pushes of every kind, some received, some waiting, some cancelled; tasks."""
-    installation = lived.installation
+async def write_history(service: StoppedService, run: int) -> None:
+    """Register and change devices; send pushes of every kind, some received, pending or cancelled; create a task."""
+    installation = service.installation
     app, ios = installation.create_app(), installation.create_app("ios")
     installation.give_key(ios)
     server = AppServer(installation.v2_url)
-    here, away = (VirtualDevice(installation.gateway_url, app.appkey) for _ in range(2))
-    for device in (here, away):
+    online, offline = (VirtualDevice(installation.gateway_url, app.appkey) for _ in range(2))
+    for device in (online, offline):
         await device.connect()
-        assert (await device.request({"type": "set_alias", "alias": f"alice{life}"}))["type"] == "ok"
+        assert (await device.request({"type": "set_alias", "alias": f"alice{run}"}))["type"] == "ok"
         assert (await device.request({"type": "add_stags", "stags": ["news"]}))["type"] == "ok"
         device.send({"type": "activity", "event": "open"})
-    await away.close()
-    apple = {"type": "hello", "appkey": ios.appkey, "token": IOS_TOKEN}
-    assert (await server.device_request(apple))["type"] == "welcome"
+    await offline.close()
+    hello = {"type": "hello", "appkey": ios.appkey, "token": IOS_TOKEN}
+    assert (await server.device_request(hello))["type"] == "welcome"
     later = {"timed": 2, "send_time_interval": 3600}
     sent = [
         await server.push(message(app, 1, "everyone"), app.secret_key),
-        await server.push(message(app, 4, "alias", alias=[f"alice{life}"]), app.secret_key),
+        await server.push(message(app, 4, "alias", alias=[f"alice{run}"]), app.secret_key),
         await server.push(message(app, 6, "tag", stag=[["news"]]), app.secret_key),
-        await server.push(message(app, 5, "token", token={"android": here.token}), app.secret_key),
+        await server.push(message(app, 5, "token", token={"android": online.token}), app.secret_key),
     ]
     assert [answer["result"] for answer in sent] == [0] * len(sent)
     for _ in sent:
-        await shown(here)
-    assert (await server.push(message(app, 3, "later", later, alias=[f"alice{life}"]), app.secret_key))["result"] == 0
+        await shown(online)
+    assert (await server.push(message(app, 3, "later", later, alias=[f"alice{run}"]), app.secret_key))["result"] == 0
     to_ios = {
         "sendTo": {"appkey": {"ios": ios.appkey}, "userScope": 2},
         "msgStyle": {"basic": {"content": "Hello iPhone", "is_notif": 1}},
@@ -138,30 +138,30 @@ async def live(lived: Lived, life: int) -> None:
     android = AppServer(installation.android_url)
     cancel = {"appkey": app.appkey, "msgid": sent[0]["id"]}
     assert (await android.call("DELETE", "/push", cancel, app.secret_key))["result"] == 0
-    if life and lived.app.appkey:
-        again = await server.push(message(lived.app, 1, "to the first app"), lived.app.secret_key)
+    if run and service.app.appkey:
+        again = await server.push(message(service.app, 1, "to the first app"), service.app.secret_key)
         assert again["result"] == 0
-    lived.app = app
-    for each in (here, server, android):
+    service.app = app
+    for each in (online, server, android):
         await each.close()
 
 
 def ends(data: Path) -> dict[str, int]:
-    """How many records each topic of the log had."""
+    """Return the number of records appended to each topic."""
     with sqlite3.connect(data / "log" / "events.db") as log:
         return defaultdict(int, log.execute('SELECT topic, sum("end") FROM ends GROUP BY topic').fetchall())
 
 
 @pytest.mark.parametrize("role", REPLAYABLE)
-def test_a_state_is_taken_back_to_an_earlier_moment(lived: Lived, tmp_path: Path, role: str) -> None:
-    """Also where the log has kept only the last record of a device since."""
-    carillon = lived.installation.carillon
-    local = lived.then.astimezone(ZoneInfo(lived.installation.env["CARILLON_TIMEZONE"])).replace(tzinfo=None)
-    then = (local if role == "scheduling" else lived.then).isoformat()
+def test_a_state_is_rebuilt_as_of_an_earlier_moment(stopped: StoppedService, tmp_path: Path, role: str) -> None:
+    """This works although compaction kept only the last record of each device."""
+    carillon = stopped.installation.carillon
+    local = stopped.then.astimezone(ZoneInfo(stopped.installation.env["CARILLON_TIMEZONE"])).replace(tzinfo=None)
+    then = (local if role == "scheduling" else stopped.then).isoformat()
     answer = json.loads(carillon("replay", role, "--until", then, "--into", str(tmp_path / "past"), "--json"))
-    assert answer["digest"] == lived.digests_then[role] != lived.digests[role]
+    assert answer["digest"] == stopped.digests_then[role] != stopped.digests[role]
     assert any((tmp_path / "past").iterdir())
-    assert json.loads(carillon("replay", role, "--verify", "--json"))["live"] == lived.digests[role]
+    assert json.loads(carillon("replay", role, "--verify", "--json"))["live"] == stopped.digests[role]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_state_is_taken_back_to_an_earlier_moment(lived: Lived, tmp_path: Path
         (["--until", "2026-11-21", "--into", "."], ". is not empty"),
     ],
 )
-def test_the_past_does_not_take_the_live_states_place(
+def test_an_earlier_state_never_replaces_the_live_one(
     options: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -187,9 +187,9 @@ def test_the_past_does_not_take_the_live_states_place(
 
 
 @pytest.mark.parametrize("role", REPLAYABLE)
-def test_a_state_of_another_log_is_refused(lived: Lived, tmp_path: Path, role: str) -> None:
-    """By the start, and by a replay that compares; a rebuild makes it fit again."""
-    copy = lived.copy(tmp_path / "data")
+def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Path, role: str) -> None:
+    """The start and `--verify` refuse it; a rebuild replaces it."""
+    copy = stopped.copy(tmp_path / "data")
     for path in (copy.data / "log").iterdir():
         path.unlink()
     for other in set(REPLAYABLE) - {role}:
@@ -204,8 +204,8 @@ def test_a_state_of_another_log_is_refused(lived: Lived, tmp_path: Path, role: s
         assert json.loads(copy.carillon("replay", role, "--verify", "--json"))["equal"]
 
 
-def test_states_of_another_version_are_built_again_at_the_start(lived: Lived, tmp_path: Path) -> None:
-    copy = lived.copy(tmp_path / "data")
+def test_states_of_another_version_are_built_again_at_the_start(stopped: StoppedService, tmp_path: Path) -> None:
+    copy = stopped.copy(tmp_path / "data")
     files = {
         path: _version(path)
         for role in REPLAYABLE
@@ -223,7 +223,7 @@ def test_states_of_another_version_are_built_again_at_the_start(lived: Lived, tm
     for role in REPLAYABLE:
         answer = json.loads(copy.carillon("replay", role, "--verify", "--json"))
         assert answer["equal"], role
-        assert answer["live"] == lived.digests[role] or role == "analytics", role
+        assert answer["live"] == stopped.digests[role] or role == "analytics", role
 
 
 def _version(path: Path) -> int:
@@ -237,24 +237,24 @@ def _set_version(path: Path, version: int) -> None:
         file.execute(f"PRAGMA user_version = {version}")
 
 
-async def test_replays_send_nothing(lived: Lived, tmp_path: Path, silent_apple: SilentApple) -> None:
-    """Though pushes are pending: on their way to Apple, and for a device that is away."""
-    copy = lived.copy(tmp_path / "data")
+async def test_replays_send_nothing(stopped: StoppedService, tmp_path: Path, unavailable_apns: UnavailableApns) -> None:
+    """Pushes are pending at this time, to APNs and for an offline device."""
+    copy = stopped.copy(tmp_path / "data")
     before = ends(copy.data)
-    silent_apple.calls()
-    for options in ([], ["--verify"], ["--until", lived.then.isoformat(), "--into", str(tmp_path / "past")]):
+    unavailable_apns.new_connections()
+    for options in ([], ["--verify"], ["--until", stopped.then.isoformat(), "--into", str(tmp_path / "past")]):
         await asyncio.to_thread(copy.carillon, "replay", "delivery", *options)
     assert ends(copy.data) == before
-    assert silent_apple.calls() == 0
+    assert unavailable_apns.new_connections() == 0
     await asyncio.to_thread(copy.start)
     try:
-        device = VirtualDevice(copy.gateway_url, lived.app.appkey)
+        device = VirtualDevice(copy.gateway_url, stopped.app.appkey)
         await device.connect()
-        await until(lambda: _called(silent_apple))
+        await until(lambda: _has_new_connection(unavailable_apns))
         quiet = ends(copy.data)["pushes"]
         await asyncio.to_thread(copy.carillon, "replay", "delivery", "--verify")
         server = AppServer(copy.v2_url)
-        await server.push(message(lived.app, 5, "marker", token={"android": device.token}), lived.app.secret_key)
+        await server.push(message(stopped.app, 5, "marker", token={"android": device.token}), stopped.app.secret_key)
         assert (await shown(device))["content"] == "marker"
         assert ends(copy.data)["pushes"] == quiet + 1
         await server.close()
@@ -264,32 +264,32 @@ async def test_replays_send_nothing(lived: Lived, tmp_path: Path, silent_apple: 
         copy.close()
 
 
-async def _called(apple: SilentApple) -> bool:
-    return apple.calls() > 0
+async def _has_new_connection(apns: UnavailableApns) -> bool:
+    return apns.new_connections() > 0
 
 
-def test_a_person_sees_how_far_it_is(lived: Lived, tmp_path: Path) -> None:
-    """On a terminal: done, to do, rate, time left; elsewhere only the answer."""
-    counts = ends(lived.installation.data)
+def test_progress_is_shown_on_a_terminal(stopped: StoppedService, tmp_path: Path) -> None:
+    """It shows records done, all records, rate and time left; without a terminal only the answer is printed."""
+    counts = ends(stopped.installation.data)
     verify = [CARILLON, "replay", "delivery", "--verify"]
-    seen = _on_a_terminal(verify, lived.installation.env)
+    seen = _on_a_terminal(verify, stopped.installation.env)
     count = sum(counts[topic] for topic in ("push-commands", "pushes", "deliveries"))
     assert f"{count} of {count} records" in seen
     assert "/s" in seen
     assert "0:00:00" in seen
     past = ["--until", datetime.now(UTC).isoformat(), "--into", str(tmp_path / "past")]
-    seen = _on_a_terminal([CARILLON, "replay", "targeting", *past], lived.installation.env)
+    seen = _on_a_terminal([CARILLON, "replay", "targeting", *past], stopped.installation.env)
     count = counts["devices"] + counts["sessions"]
     assert "deciding device-commands again" in seen
     assert f"{count} of {count} records" in seen
     for extra in ([], ["--json"]):
-        done = subprocess.run([*verify, *extra], env=lived.installation.env, capture_output=True, text=True)
+        done = subprocess.run([*verify, *extra], env=stopped.installation.env, capture_output=True, text=True)
         assert done.stderr == ""
     assert json.loads(done.stdout)["equal"]
 
 
 def _on_a_terminal(command: list[str], env: dict[str, str]) -> str:
-    """What the command writes to its standard error when that is a terminal."""
+    """Run the command with a terminal as its standard error and return what it writes there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command, env={**env, "TERM": "xterm", "COLUMNS": "160"}, stderr=theirs, stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""What `carillon up` prints works when it is pasted, wherever it is pasted."""
+"""The lines that `carillon up` prints: each command works when pasted into any shell."""
 
 import asyncio
 import json
@@ -26,12 +26,12 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
 
 
 def _shell(line: str, cwd: Path) -> str:
-    """Run a line as a person's shell does, knowing nothing of the service's settings."""
+    """Run a line in a shell without the service's settings and return its output."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
     return subprocess.run(line, shell=True, check=True, capture_output=True, text=True, env=env, cwd=cwd).stdout
 
 
-async def test_each_printed_line_works(installation: Installation, tmp_path: Path) -> None:
+async def test_each_printed_command_works(installation: Installation, tmp_path: Path) -> None:
     lines = [line.strip() for line in installation.output().read_text().splitlines()]
     device_line = next(line for line in lines if " device run " in line)
     curl = next(line for line in lines if line.startswith("curl "))
@@ -63,7 +63,7 @@ async def test_each_printed_line_works(installation: Installation, tmp_path: Pat
         await process.wait()
 
 
-async def test_the_demo_app_is_made_once(installation: Installation) -> None:
+async def test_the_demo_app_is_created_once(installation: Installation) -> None:
     installation.stop()
     installation.start()
     apps = installation.carillon("app", "list", "--json").strip().splitlines()
@@ -73,7 +73,7 @@ async def test_the_demo_app_is_made_once(installation: Installation) -> None:
     await device.close()
 
 
-def test_no_secret_but_that_of_the_demo_app_is_printed(installation: Installation) -> None:
+def test_only_the_secret_of_the_demo_app_is_printed(installation: Installation) -> None:
     assert " send --secret " in _printed_by_the_next_start(installation)
     (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]
     create = ("app", "create", "--platform", "android", "--name", "Demo", "--package", "org.example.demo", "--json")
@@ -94,7 +94,7 @@ def _printed_by_the_next_start(installation: Installation) -> str:
     return installation.output().read_text()[before:]
 
 
-def test_with_tls_devices_are_sent_to_the_secure_door(tmp_path: Path) -> None:
+def test_with_tls_the_devices_url_is_secure(tmp_path: Path) -> None:
     tls = Authority(tmp_path / "tls").issue("gateway")
     installation = Installation(tmp_path / "data", None)
     installation.env |= {
@@ -111,14 +111,14 @@ def test_with_tls_devices_are_sent_to_the_secure_door(tmp_path: Path) -> None:
     assert printed.count(url) == 2
 
 
-def test_the_command_is_short_only_where_the_shell_finds_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_named_without_its_path_only_if_the_shell_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path(CARILLON).parent))
     assert command_line(CARILLON, {}) == "carillon"
     monkeypatch.setenv("PATH", "/nowhere")
     assert command_line(CARILLON, {"CARILLON_DATA_DIR": "/my data"}) == f"CARILLON_DATA_DIR='/my data' {CARILLON}"
 
 
-def test_what_the_service_writes_is_for_its_owner_alone(installation: Installation) -> None:
+def test_the_files_of_the_service_are_accessible_to_their_owner_alone(installation: Installation) -> None:
     modes = {path.name: path.stat().st_mode & 0o077 for path in installation.data.rglob("*") if path.suffix != ".out"}
     assert "carillon.sock" in modes
     assert not {name for name, mode in modes.items() if mode}
