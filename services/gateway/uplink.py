@@ -144,7 +144,7 @@ class ReportBatch(NamedTuple):
 
 
 class UnreportedQueue:
-    """What waits to be sent to one delivery instance, and sent reports that the log may not have yet; bounded.
+    """Reports and connection changes to send to one delivery instance, and sent reports not yet in the log; bounded.
 
     Reports go before disconnects and connects, so that delivery does not resend a push that was acknowledged.
     `unrecorded` counts the reports that the log may not have; `changed` is set with every change.

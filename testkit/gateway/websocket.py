@@ -1,5 +1,4 @@
-"""WebSocket clients for tests: one that speaks frames of the device protocol, and one on a bare socket that can send
-anything a client can send wrong."""
+"""WebSocket clients for tests: one for frames of the device protocol, and one that sends any bytes on a bare socket."""
 
 import asyncio
 import json
@@ -15,6 +14,17 @@ UPGRADE = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 MASK = bytes([0x5A, 0x00, 0xFF, 0x37])
+INVALID_UTF_8 = [
+    b"\xff",
+    b"\x80",
+    b"\xc0\xaf",  # overlong
+    b"\xe0\x80\xaf",
+    b"\xf0\x80\x80\xaf",
+    b"\xed\xa0\x80",  # a surrogate
+    b"\xf4\x90\x80\x80",  # above U+10FFFF
+    b"\xf8\x88\x80\x80\x80",
+    b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce",  # cut short
+]
 
 
 class DeviceClient(WSListener):
@@ -35,6 +45,13 @@ class DeviceClient(WSListener):
         transport, client = await ws_connect(cls, url, use_aiofastnet=False, extra_headers=headers)
         assert isinstance(client, DeviceClient)
         client.transport = transport
+        return client
+
+    @classmethod
+    async def welcomed(cls, port: int, appkey: str) -> "DeviceClient":
+        """Return a client that was registered as a new device."""
+        client = await cls.connect(port)
+        assert (await client.hello(appkey))["type"] == "welcome"
         return client
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -121,6 +138,13 @@ class RawClient:
         if upgrade:
             client.send(UPGRADE)
             await client.upgraded()
+        return client
+
+    @classmethod
+    async def welcomed(cls, port: int, appkey: str) -> "RawClient":
+        """Return a client that was registered as a new device."""
+        client = await cls.connect(port)
+        assert (await client.hello(appkey))["type"] == "welcome"
         return client
 
     @property

@@ -24,12 +24,6 @@ from tests.roles.gateway.conftest import StartGateway
 SERVICE_RESTART = 1012
 
 
-async def welcomed(gateway: RunningGateway) -> RawClient:
-    client = await RawClient.connect(gateway.port)
-    assert (await client.hello(ANDROID))["type"] == "welcome"
-    return client
-
-
 async def connect_until_welcomed(port: int) -> RawClient:
     async with asyncio.timeout(BOUND_S):
         while True:
@@ -47,7 +41,7 @@ def refused(goodbye: dict[str, object]) -> bool:
 
 async def test_a_full_gateway_refuses_devices_with_a_retry_time(start_gateway: StartGateway) -> None:
     gateway = await start_gateway(gateway_max_connections=2)
-    welcomed_clients = [await welcomed(gateway) for _ in range(2)]
+    welcomed_clients = [await RawClient.welcomed(gateway.port, ANDROID) for _ in range(2)]
     refused_clients = [await RawClient.connect(gateway.port) for _ in range(10)]
     goodbyes = [await client.next_json() for client in refused_clients]
     assert all(map(refused, goodbyes))
@@ -65,7 +59,7 @@ async def test_sockets_over_the_pending_limit_are_closed_and_welcomed_devices_st
 ) -> None:
     monkeypatch.setattr(main, "_capacity", lambda _connections: Capacity(connections=2, pending=4))
     gateway = await start_gateway()
-    welcomed_client = await welcomed(gateway)
+    welcomed_client = await RawClient.welcomed(gateway.port, ANDROID)
     silent = [await RawClient.connect(gateway.port, upgrade=False) for _ in range(4)]
     for _ in range(20):
         excess = await RawClient.connect(gateway.port, upgrade=False)
@@ -89,7 +83,7 @@ async def test_a_full_gateway_bounds_the_goodbyes_in_progress(
 ) -> None:
     monkeypatch.setattr(decide, "_MAX_REFUSED_AT_ONCE", 3)
     gateway = await start_gateway(gateway_max_connections=1)
-    welcomed_client = await welcomed(gateway)
+    welcomed_client = await RawClient.welcomed(gateway.port, ANDROID)
     refused_clients = [await RawClient.connect(gateway.port) for _ in range(3)]
     excess = await RawClient.connect(gateway.port, upgrade=False)
     assert await excess.rest() == b""
@@ -145,13 +139,13 @@ async def test_registrations_from_one_address_are_rate_limited(start_gateway: St
     gateway = await start_gateway(gateway_registrations_per_s=1)
     known = await (await RawClient.connect(gateway.port)).hello(ANDROID)
     for _ in range(9):
-        await welcomed(gateway)
+        await RawClient.welcomed(gateway.port, ANDROID)
     goodbyes = {await refusal(gateway, appkey) for appkey in (ANDROID, "1999999999") for _ in range(2)}
     assert len(goodbyes) == 1
     again = await RawClient.connect(gateway.port)
     assert (await again.hello(ANDROID, token=known["token"], key=known["key"]))["new"] is False
     gateway.clock.move(1)
-    await welcomed(gateway)
+    await RawClient.welcomed(gateway.port, ANDROID)
     await refusal(gateway, ANDROID)
 
 

@@ -14,12 +14,6 @@ from testkit.gateway.websocket import BOUND_S, DeviceClient
 PROTOCOL_ERROR, UNSUPPORTED, TOO_BIG, POLICY = 1002, 1003, 1009, 1008
 
 
-async def welcomed(gateway: RunningGateway) -> DeviceClient:
-    client = await DeviceClient.connect(gateway.port)
-    await client.hello(ANDROID)
-    return client
-
-
 @pytest.mark.parametrize("welcome", [False, True])
 @pytest.mark.parametrize(
     "payload", [b"", b"{", b"[]", b"null", b"[" * 8000, b'{"type":"get_device","x":' + b"[" * 8000]
@@ -27,7 +21,7 @@ async def welcomed(gateway: RunningGateway) -> DeviceClient:
 async def test_a_frame_that_is_no_json_object_ends_the_connection(
     gateway: RunningGateway, payload: bytes, welcome: bool
 ) -> None:
-    client = await welcomed(gateway) if welcome else await DeviceClient.connect(gateway.port)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID) if welcome else await DeviceClient.connect(gateway.port)
     client.send_payload(payload)
     assert await client.goodbye() == "protocol"
     assert client.close_code == PROTOCOL_ERROR
@@ -43,14 +37,14 @@ async def test_the_close_frame_names_the_wrong_field_of_a_hello(gateway: Running
 
 
 async def test_binary_frames_are_refused(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.send_payload(b"{}", WSMsgType.BINARY)
     assert await client.goodbye() == "protocol"
     assert client.close_code == UNSUPPORTED
 
 
 async def test_a_frame_of_the_maximum_size_passes_and_one_byte_more_does_not(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     frame = json.dumps({"type": "get_device", "id": 1}).encode()
     client.send_payload(frame.ljust(MAX_FRAME_BYTES))
     assert (await client.next())["type"] == "ok"
@@ -60,13 +54,13 @@ async def test_a_frame_of_the_maximum_size_passes_and_one_byte_more_does_not(gat
 
 
 async def test_a_huge_frame_is_refused(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.send_payload(b"x" * 1_000_000)
     assert await client.closed() == TOO_BIG
 
 
 async def test_fragments_are_assembled(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     frame = json.dumps({"type": "get_device", "id": 1}).encode()
     client.send_payload(frame[:5], fin=False)
     client.send_payload(frame[5:9], WSMsgType.CONTINUATION, fin=False)
@@ -78,21 +72,21 @@ async def test_fragments_are_assembled(gateway: RunningGateway) -> None:
 
 
 async def test_fragments_are_bounded_and_ordered(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.send_payload(b" " * 5000, fin=False)
     client.send_payload(b" " * 5000, WSMsgType.CONTINUATION)
     assert (await client.goodbye(), client.close_code) == ("protocol", TOO_BIG)
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.send_payload(b"{}", WSMsgType.CONTINUATION)
     assert (await client.goodbye(), client.close_code) == ("protocol", PROTOCOL_ERROR)
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.send_payload(b"{", fin=False)
     client.send_payload(b"{}")
     assert (await client.goodbye(), client.close_code) == ("protocol", PROTOCOL_ERROR)
 
 
 async def test_too_many_frames_in_ten_seconds_end_the_connection(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     for _ in range(gateway.settings.gateway_frames_per_10s - 2):
         client.send(type="activity", event="login")
     assert (await client.request(type="get_device", id=1))["type"] == "ok"
@@ -106,7 +100,7 @@ async def test_too_many_frames_in_ten_seconds_end_the_connection(gateway: Runnin
 
 
 async def test_pings_are_answered_and_restart_the_idle_deadline(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     for _ in range(3):
         gateway.clock.move(300)
         client.transport.send_ping(b"still here")
@@ -133,7 +127,7 @@ async def test_a_connection_without_hello_ends_at_the_deadline_despite_pings(gat
 
 
 async def test_a_device_that_does_not_read_is_disconnected(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.transport.underlying_transport.pause_reading()
     (connection,) = await gateway.delivery.until(gateway.delivery.connections)
     message = Message(is_notif=True, content="x" * 60_000)
@@ -146,7 +140,7 @@ async def test_a_device_that_does_not_read_is_disconnected(gateway: RunningGatew
 
 
 async def test_a_lost_connection_is_recorded(gateway: RunningGateway) -> None:
-    client = await welcomed(gateway)
+    client = await DeviceClient.welcomed(gateway.port, ANDROID)
     client.transport.disconnect(graceful=False)
     events, _ = await gateway.session_facts(enough=2)
     assert events[-1].reason == "lost"
