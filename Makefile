@@ -39,7 +39,7 @@ buf:
 	npx --yes @bufbuild/buf@$(BUF_VERSION) lint
 	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
 
-## Kill, stop and restart processes under load, then check every push: make soak ARGS="--minutes 30 --kafka"
+## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
 soak: .venv/installed-dev
 	$(BIN)/python -m tests.soak $(ARGS)
 

@@ -1,11 +1,10 @@
-"""How fast outcomes come into the analytics store, and how long each statistic, a page of acknowledgements and an audit
-take.
+"""Benchmark of analytics: the rate of ingestion, and the times of statistics, acknowledgement pages and audits.
 
     python -m bench.analytics
     python -m bench.analytics --deliveries 100000000 --devices 10000000 --directory /var/tmp
 
-The outcomes go the real way: records in the event log, read, translated and inserted, each exactly once. Beside each
-statistic stands the first answer to it, before anything is kept or cached, and the same question asked of the raw
+Outcomes are ingested as in production: records in the event log, read, translated and inserted, each exactly once.
+Beside each statistic stands its first answer, before anything is cached, and the same query over the raw
 facts, by the shortest SQL that answers it. Before each question for log-ins another device logs in.
 """
 
@@ -47,7 +46,7 @@ Part = TypeVar("Part")
 
 
 class Asked(NamedTuple):
-    """A question to the service, the same one to the raw facts, and what happens before each time it is asked."""
+    """A statistic as asked of the service, the same question over the raw rows, and what precedes each repetition."""
 
     what: str
     ask: Ask
@@ -126,7 +125,7 @@ def main() -> None:
 
 
 async def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Rates in outcomes a second, times in ms."""
+    """Measure; rates in outcomes a second, times in ms."""
     history = History(arguments.devices, arguments.deliveries, SystemClock().now_ms())
     log = SqliteLog(directory / "log" / "events.db", TOPICS)
     clickhouse = ClickHouse(None, directory / "chdb")
@@ -156,7 +155,7 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, A
 async def ingested(
     history: History, log: SqliteLog, clickhouse: ClickHouse, directory: Path
 ) -> tuple[Ingestion, float]:
-    """The ingestion after it has taken everything in, and the seconds that it needed from its start."""
+    """Return the ingestion once it has caught up, and the seconds since its start."""
     for new_records in tracked("records", history.new_records(), history.parts):
         for at in range(0, len(new_records), 30):
             await log.append(new_records[at : at + 30])
@@ -275,7 +274,7 @@ async def _time_ms(ask: Ask, before: Ask | None = None) -> float:
 
 
 def tracked(what: str, parts: Iterable[Part], count: int) -> Iterable[Part]:
-    """With a bar where somebody looks on."""
+    """Iterate with a progress bar when standard error is a terminal."""
     return track(parts, what, count, console=Console(stderr=True), disable=not sys.stderr.isatty())
 
 

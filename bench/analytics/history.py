@@ -100,7 +100,7 @@ FROM numbers({minutes:UInt64} * 3)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """So many devices, and about so many outcomes: broadcasts to all of them, and a few unicast receipts."""
+    """A history with so many devices and about so many outcomes: broadcasts to all, and a few unicast receipts."""
 
     devices: int
     deliveries: int
@@ -123,7 +123,7 @@ class History:
         return self.now_ms - DAYS * DAY_MS + (broadcast + 1) * (DAYS - 1) * DAY_MS // self.broadcasts
 
     def statements(self) -> list[tuple[str, dict[str, object]]]:
-        """What is not measured on its way in, as SQL with parameters: devices, sessions, counts."""
+        """Return SQL with parameters that inserts the unmeasured rows: devices, sessions, counts."""
         known: dict[str, object] = {"app": APP, "now_ms": self.now_ms, "devices": self.devices}
         return [
             (_DEVICES, known),
@@ -136,11 +136,11 @@ class History:
 
     @property
     def parts(self) -> int:
-        """How many lists of drafts there are."""
+        """Return the number of lists that `new_records` yields."""
         return self.broadcasts + -(-self.unicasts // _UNICASTS)
 
     def new_records(self) -> Iterator[list[NewRecord]]:
-        """The log's records, a broadcast at a time, then the unicasts."""
+        """Yield the log's records, a broadcast at a time, then the unicasts."""
         for broadcast in range(self.broadcasts):
             yield [*self._started(broadcast), *self._outcomes(broadcast)]
         yield from self._unicasts()
@@ -166,7 +166,7 @@ class History:
                     yield _outcomes(partition, np.full(len(some), msgid), some, kind, times)
 
     def _unicasts(self) -> Iterator[list[NewRecord]]:
-        """Lists of 1000, received within the last two days, in records of what arrives in some milliseconds."""
+        """Yield lists of 1000 receipts of the last two days; a record holds the receipts of some milliseconds."""
         random = np.random.default_rng(0)
         since_ms = self.now_ms - 2 * DAY_MS
         for start in range(0, self.unicasts, _UNICASTS):

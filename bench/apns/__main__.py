@@ -1,4 +1,4 @@
-"""What sending to Apple costs: our client beside aioapns, wreq and pycurl, and a floor in C (h2load).
+"""Benchmark of APNs clients: Carillon's beside aioapns, wreq and pycurl, and a floor in C (h2load).
 
     python -m bench.apns --pushes 20000 --json
 
@@ -54,7 +54,7 @@ http {{
 
 @contextmanager
 def server(directory: Path) -> Iterator[str]:
-    """nginx, answering at the URL."""
+    """Run nginx as the server; yield its URL."""
     made = SelfSigned.make("127.0.0.1")
     (directory / "cert.pem").write_text(made.certificate_pem)
     (directory / "key.pem").write_text(made.key_pem)
@@ -108,7 +108,7 @@ def run_client(name: str, url: str, directory: Path, pushes: int, prefix: str) -
 
 
 def run_floor(url: str, directory: Path, pushes: int, prefix: str) -> dict[str, Any]:
-    """h2load: one thread, one connection, the same request again and again."""
+    """Measure h2load: one thread, one connection, the same request repeated."""
     (directory / "payload").write_bytes(PAYLOAD)
     headers = ["authorization: bearer " + "x" * 180, f"apns-topic: {TOPIC}", "apns-push-type: alert"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

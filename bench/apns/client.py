@@ -1,8 +1,8 @@
-"""One client that sends pushes to a server and says what it took; `bench.apns` runs one of these for each client.
+"""One APNs client that sends pushes to a server and prints the cost; `bench.apns` runs this process for each client.
 
     python -m bench.apns.client CLIENT URL CERTIFICATE PUSHES PREFIX
 
-Prints {"seconds", "cpu_us", "statuses"} as JSON. Every client keeps up to IN_FLIGHT pushes under way, on uvloop.
+Prints {"seconds", "cpu_us", "statuses"} as JSON. Every client keeps up to IN_FLIGHT pushes in flight, on uvloop.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ def wreq(url: str, certificate: str, prefix: str, key: str) -> Client:
 
 
 def pycurl(url: str, certificate: str, prefix: str, key: str) -> Client:
-    """libcurl driven by the event loop, as its multi_socket interface wants it."""
+    """Return a client of libcurl's multi_socket interface, driven by the event loop."""
     import pycurl as curl
 
     loop = asyncio.get_running_loop()

@@ -1,10 +1,10 @@
-"""How long an audience takes: targeting's index, and PostgreSQL with GIN, asked the same about the same devices.
+"""Benchmark of audiences: the same query over the same devices, in targeting's index and in PostgreSQL with GIN.
 
     python -m bench.audience --devices 10000000
     python -m bench.audience --devices 1000000 --postgres
 
 The question: ((a AND b) OR (c AND d AND e)) without two other tags, in three of 34 regions. Targeting answers with
-the bitmaps that a push's audience consists of; PostgreSQL is only asked to count.
+the bitmaps that a push's audience consists of; PostgreSQL only counts.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything that was asked for; times in ms unless they say s."""
+    """Measure what the arguments select; times in ms unless the name says s."""
     devices = [Devices(partition, arguments.devices) for partition in range(PARTITIONS)]
     before = psutil.Process().memory_info().rss
     state = filled(devices, arguments.open_days)
@@ -108,7 +108,7 @@ def _hits(state: TargetingState, wanted: Filter) -> int:
 
 
 def asked(who: str, question: Callable[[], int], rounds: int) -> dict[str, Any]:
-    """One row: the same question `rounds` times after some to warm up."""
+    """Measure one row: the question `rounds` times after a warm-up."""
     for _ in range(3):
         hits = question()
     times = []
@@ -130,7 +130,7 @@ def row(who: str, hits: int, times: list[float]) -> dict[str, Any]:
 
 
 def folded_per_second(count: int = 40_000) -> int:
-    """How many device records a second are decoded and folded, each with a device that was not there before."""
+    """Measure how many device records a second are decoded and folded, each of a new device."""
     records = [Record("devices", 0, number, b"", _fact(number).SerializeToString()) for number in range(count)]
     state = empty()
     started = time.perf_counter()
@@ -154,7 +154,7 @@ def _fact(number: int) -> DeviceFact:
 
 
 def snapshot_seconds(state: TargetingState) -> dict[str, float]:
-    """How long it takes to save and to restore everything, and the longest that a question has to wait meanwhile."""
+    """Measure saving and restoring the whole index, and the longest delay of a query meanwhile."""
     for partition in state.partitions.values():
         partition.offsets["devices"] = 1
     with tempfile.TemporaryDirectory(prefix="carillon-bench-") as name:
@@ -178,7 +178,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def against_postgres(devices: list[Devices], rounds: int) -> list[dict[str, Any]]:
-    """A row for each way to ask PostgreSQL, over one table with one GIN index at a time."""
+    """Measure a row for each PostgreSQL query, over one table with one GIN index at a time."""
     with postgres() as server:
         server.run(_LOAD)
         server.copy("devices", (copied(part) for part in devices))
@@ -187,7 +187,7 @@ def against_postgres(devices: list[Devices], rounds: int) -> list[dict[str, Any]
 
 
 def _postgres_row(server: Postgres, who: str, rounds: int) -> dict[str, Any]:
-    """The quicker of the plan that PostgreSQL chooses and of one that must use the index."""
+    """Return the faster of PostgreSQL's own plan and a plan that must use the index."""
     building = _seconds(lambda: server.run(_INDEXES[who]))
     server.run("ANALYZE devices;")
     rows = []

@@ -1,4 +1,4 @@
-"""The devices of the audience bench: always the same ones, in targeting's index and as rows for PostgreSQL."""
+"""The devices of the audience benchmark, the same in every run: in targeting's index and as rows for PostgreSQL."""
 
 from array import array
 from typing import Any
@@ -17,14 +17,14 @@ PARTITIONS = 32
 TAG_SHARES = {1: 0.3, 2: 0.3, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.2, 7: 0.2, 8: 0.1}
 REGIONS = 34
 OTHERS = {"carriers": 3, "channels": 20, "brands": 30, "models": 600, "os_versions": 12, "app_versions": 25}
-"""How many values the fields have that are not asked about; every device has one of each."""
+"""The number of values of the fields that the query does not name; every device has one of each."""
 
 NOW_MS = 1_790_000_000_000
 TODAY = day_of(NOW_MS, ZoneInfo("UTC"))
 
 
 class Devices:
-    """The devices of one partition, always the same ones: who has each tag, and everyone's region."""
+    """The devices of one partition: the holders of each tag, and the region of each device."""
 
     def __init__(self, partition: int, of_all: int) -> None:
         self.partition = partition
@@ -54,7 +54,7 @@ class Devices:
 
 
 def filled(devices: list[Devices], open_days: int) -> TargetingState:
-    """An index of the devices, made the way a snapshot is restored."""
+    """Return an index of the devices, built as a snapshot is restored."""
     state = empty()
     for part in devices:
         state.partitions[part.partition].apps[APP] = _index(part, open_days)
@@ -83,7 +83,7 @@ def _bitmap(chosen: "np.ndarray[Any, np.dtype[np.bool_]]") -> BitMap:
 
 
 def copied(part: Devices) -> bytes:
-    """The partition as COPY text; a region stands among the tags as 1000 + its number, where GIN finds it too."""
+    """Return the partition as COPY text; a region is the tag 1000 + its number, so that GIN indexes it too."""
     tags = part.tags()
     kinds = part.regions() * 2 ** len(tags) + sum(has * 2**place for place, has in enumerate(tags.values()))
     texts = {kind: _text(kind, list(tags)) for kind in np.unique(kinds).tolist()}

@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL server from Debian's packages, spoken to with psql alone."""
+"""A temporary PostgreSQL server from Debian's packages, called through psql."""
 
 import os
 import pwd
@@ -20,15 +20,15 @@ _SETTINGS = (
     "random_page_cost=1.1",
     "fsync=off",
 )
-"""All in memory and no durability: what makes it fastest."""
+"""Everything in memory and no durability: PostgreSQL's fastest configuration."""
 
 
 class PostgresMissingError(Exception):
-    """There are no PostgreSQL programs on this machine."""
+    """PostgreSQL is not installed on this machine."""
 
 
 class Postgres:
-    """One running server behind a Unix socket in a temporary directory."""
+    """A running server behind a Unix socket in a temporary directory."""
 
     def __init__(self, directory: Path, user: str) -> None:
         self._command = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", str(directory), "-U", user]
@@ -49,7 +49,7 @@ class Postgres:
             raise RuntimeError(f"COPY into {table} failed")
 
     def timed(self, before: str, question: str, rounds: int) -> tuple[str, list[float]]:
-        """Ask again and again in one session; the answer, and the milliseconds of each round as psql saw them."""
+        """Run the query repeatedly in one session; return its result and the ms of each round as psql measures them."""
         script = f"{before}\n{question}\n{question}\n\\timing on\n" + f"{question}\n" * rounds
         lines = self.run(script).splitlines()
         times = [float(found[1]) for line in lines if (found := re.match(r"Time: ([\d.]+) ms", line))]
@@ -58,7 +58,7 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A fresh server; it is stopped and deleted at the end. PostgresMissingError: it is not installed."""
+    """Run a new server; it is stopped and deleted at the end. PostgresMissingError: it is not installed."""
     binaries = _binaries()
     owner = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     with tempfile.TemporaryDirectory(prefix="carillon-bench-") as name:

@@ -56,7 +56,7 @@ Times = dict[str, float]
 
 
 class Broadcasts:
-    """Sends one after the other to the same devices."""
+    """Sends broadcasts one after the other to the same devices."""
 
     def __init__(
         self, installation: Installation, app: AppCredentials, log: Log, clients: Program, devices: int
@@ -103,7 +103,7 @@ class Broadcasts:
         }
 
     async def _counted(self, msgid: int) -> int:
-        """When the statistics have all."""
+        """Return when the statistics count all devices, in ns."""
         stub = AnalyticsServiceStub(self._channel)
         kind = StatisticsKind.STATISTICS_KIND_BROADCASTS
         while True:
@@ -144,7 +144,7 @@ async def _log(installation: Installation) -> AsyncIterator[Log]:
 
 @contextlib.contextmanager
 def running(directory: Path, roles: bool) -> Iterator[Installation]:
-    """The whole service; with `roles` one process a role."""
+    """Run an installation; with `roles` one process a role."""
     broker = KafkaBroker(directory / "kafka") if roles else None
     if broker:
         broker.start()
@@ -166,7 +166,7 @@ def running(directory: Path, roles: bool) -> Iterator[Installation]:
 
 
 async def _make_topics(bootstrap: str) -> None:
-    """A young broker takes a while to make some hundred partitions, and the roles' start would not wait for it."""
+    """Create the topics: a new broker takes longer for some hundred partitions than the start of a role waits."""
     log = await KafkaLog.connect(bootstrap, TOPICS, partitions=PARTITIONS, timeout_s=_ROUND_S)
     await log.ends(
         Partition(topic.name, number) for topic in TOPICS.values() for number in range(topic.partitions(PARTITIONS))
@@ -175,7 +175,7 @@ async def _make_topics(bootstrap: str) -> None:
 
 
 def run(options: argparse.Namespace, directory: Path) -> tuple[float, list[Times]]:
-    """Devices registered a second, and the stages of each broadcast."""
+    """Return the devices registered a second, and the stages of each broadcast."""
     built = Built(directory)
     with running(directory, options.roles) as installation:
         app = installation.create_app()

@@ -1,4 +1,4 @@
-"""Watches in the event log how far a broadcast is."""
+"""Follows the progress of a broadcast in the event log."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _LOOK_S = 0.002
 
 
 class Watch:
-    """Reads what delivery writes and notes when it was complete, in ns."""
+    """Reads delivery's records and notes when the audience and the outcomes were complete, in ns."""
 
     def __init__(self, log: Log, devices: int) -> None:
         self.started = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ def _note_moment(moment: "asyncio.Future[int]", is_complete: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _reading(log: Log, partitions: list[Partition]) -> AsyncIterator[Reader]:
-    """From the end on. The embedded log's reader beside the writer looks ten times a second by itself: too rarely."""
+    """Read from the end on, polling often: the embedded log's reader beside its writer polls only every 100 ms."""
     ends = await log.ends(partitions)
     looking = None
     if isinstance(log, SqliteLog):

@@ -1,11 +1,11 @@
-"""Signed pushes that one edge process accepts durably, beside a floor.
+"""Benchmark of the edge: signed pushes that one process accepts durably, beside a floor.
 
     python -m bench.edge --seconds 5 --connections 64 --log embedded
 
-Single-target pushes and pushes to lists of 1000 tokens go to the v2 door of one process; each is answered once it is in
-the event log. The floor is the same client against the same HTTP server with an application that reads the request and
-answers. The client and whatever else runs take part of the machine, so beside what was counted the table has the CPU
-time the process took for a push, and how many a core could do at that rate.
+Single-target pushes and pushes to lists of 1000 tokens go to the v2 interface of one process; each is answered once it is
+in the event log. The floor is the same client against the same HTTP server with an application that reads the request
+and answers. The client uses part of the machine too, so beside the counted rates the table has the CPU time of the
+process for a push, and the rate that one core could reach.
 """
 
 import argparse
@@ -38,7 +38,7 @@ LIST = 1000
 
 
 class Run(NamedTuple):
-    """What was measured: answers, seconds, the process's CPU seconds, and each answer's time in milliseconds."""
+    """A measurement: answers, seconds, the process's CPU seconds, and each answer's time in ms."""
 
     answers: int
     seconds: float
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """Sends one request after the other, the next when the answer has come."""
+    """A connection that sends the next request when the answer to the last has come."""
 
     def __init__(self, requests: Iterator[bytes], times_ms: list[float]) -> None:
         self._requests = requests
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
 
 
 def signed_requests(appkey: str, secret: str, targets: Sequence[str | list[str]]) -> list[bytes]:
-    """HTTP requests, one a target."""
+    """Return signed HTTP requests, one for each target."""
     requests = []
     for number, target in enumerate(targets):
         body: dict[str, Any] = {
@@ -108,7 +108,7 @@ def signed_requests(appkey: str, secret: str, targets: Sequence[str | list[str]]
 
 
 async def load(port: int, pid: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
-    """Keep every connection busy; the first second does not count."""
+    """Keep every connection busy, and measure after a warm-up of one second."""
     loop = asyncio.get_running_loop()
     process = psutil.Process(pid)
     endless = itertools.cycle(requests)
@@ -134,7 +134,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 @contextlib.contextmanager
 def server(env: Mapping[str, str], *arguments: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The process under measurement; gives its id and what it says of itself."""
+    """Run the measured process; yield its id and the JSON object that it prints."""
     command = [sys.executable, "-m", "bench.edge.process", *arguments]
     process = subprocess.Popen(command, env=dict(env), stdout=subprocess.PIPE, text=True)
     try:
@@ -147,7 +147,7 @@ def server(env: Mapping[str, str], *arguments: str) -> Iterator[tuple[int, dict[
 
 @contextlib.contextmanager
 def backing(log: str, data: Path) -> Iterator[dict[str, str]]:
-    """What the process needs beside it, and the settings that lead there: for Kafka a broker, and the registry in a
+    """Run what the measured process needs, and yield the settings for it: with Kafka a broker, and the registry in a
     process of its own."""
     if log == "embedded":
         yield {}

@@ -1,8 +1,4 @@
-"""The process that bench.edge measures: the v2 door, or its floor, which reads a request and answers.
-
-On the embedded log the registry is in this process, as in `carillon up`; on Kafka it is a process of its own. Prints
-one JSON line once it is ready: the port, an app, its secret, tokens of devices.
-"""
+"""The process that bench.edge measures: the v2 interface, or its floor, which reads a request and answers."""
 
 import argparse
 import asyncio
@@ -39,7 +35,7 @@ ROLES = ("registry", "targeting", "scheduling", "delivery", "analytics")
 
 
 async def floor(scope: Any, receive: Any, send: Any) -> None:
-    """As little as a door can do."""
+    """The floor: an application that reads the request and answers."""
     more = True
     while more:
         more = (await receive()).get("more_body", False)
@@ -83,7 +79,7 @@ async def made_app(context: RoleContext) -> tuple[App, str]:
 
 
 async def registered(context: RoleContext, app: App, count: int, partitions: int) -> list[str]:
-    """Devices in the log, and known to the registry."""
+    """Register devices; return their tokens once the registry has applied them."""
     tokens = [new_token() for _ in range(count)]
     new_records = []
     for token in tokens:

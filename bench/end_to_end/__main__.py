@@ -33,7 +33,7 @@ CONNECTIONS = 32
 
 
 class Device(WSListener):
-    """A device that notes when its pushes arrive and acknowledges them."""
+    """A device that notes the arrival of its pushes and acknowledges them."""
 
     def __init__(self, appkey: str, arrivals: dict[str, float]) -> None:
         self.token = ""
@@ -58,7 +58,7 @@ class Device(WSListener):
 
 
 class Requests:
-    """A few kept-alive HTTP connections with as little work around them as can be."""
+    """A few persistent HTTP connections with minimal client overhead."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -88,7 +88,7 @@ def request_body(appkey: str, token: str, content: str) -> dict[str, Any]:
 
 
 async def measure(url: str, port: int, appkey: str, secret: str, options: argparse.Namespace) -> list[float]:
-    """Milliseconds from request to frame, one a push."""
+    """Return the milliseconds from request to frame of each push."""
     arrivals: dict[str, float] = {}
     devices = [Device(appkey, arrivals) for _ in range(options.devices)]
     for device in devices:

@@ -1,4 +1,4 @@
-"""The floor of bench.end_to_end: takes a request, passes a frame on to the device it names, keeps nothing."""
+"""The floor of bench.end_to_end: passes each request on as a frame to the device that it names, and stores nothing."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What the gateway costs, beside a C floor, mosquitto and NATS in the same run.
+"""Benchmark of the gateway, beside a C floor, mosquitto and NATS in the same run.
 
     python -m bench.gateway --connections 5000 15000
     python -m bench.gateway --scenario fanout unicast --connections 2000 --seconds 3 --json
@@ -68,7 +68,7 @@ Result = dict[str, float]
 
 
 class Bench:
-    """Measures server after server, with the same number of connections each."""
+    """Measures one server after the other with the same number of connections."""
 
     def __init__(self, built: Built, authority: Authority, connections: int, at_once: int, seconds: float) -> None:
         self._built = built
@@ -78,7 +78,7 @@ class Bench:
         self._seconds = seconds
 
     def measure(self, start: Start, scenarios: Collection[str]) -> Result:
-        """The columns of these scenarios."""
+        """Return the columns of these scenarios."""
         result: Result = {}
         if set(scenarios) - {"tls"}:
             with self._opened(start(None), tls=False) as (peer, clients, opening):
@@ -97,7 +97,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _opened(self, peer: Peer, *, tls: bool) -> Iterator[tuple[Peer, Program, Result]]:
-        """All clients are welcome and idle; with what that took."""
+        """Connect all clients, and yield once they are welcome and idle, with the cost of connecting."""
         hellos = [peer.hello(number) for number in range(self._connections)]
         try:
             empty_bytes, idle_s = peer.resident_bytes(), peer.program.cpu_s()
@@ -122,7 +122,7 @@ class Bench:
         return clients.receive()[0] - began
 
     def _repeat(self, peer: Peer, once: Callable[[], int]) -> tuple[float, float]:
-        """The median of the rounds, ns, and the server's CPU time for each connection in each of them, us."""
+        """Return the median of the rounds in ns, and the server's CPU time for each connection and round in us."""
         took: list[int] = []
         idle_s, ends = peer.program.cpu_s(), time.monotonic() + self._seconds
         while len(took) < _MIN_ROUNDS or time.monotonic() < ends:
@@ -132,7 +132,7 @@ class Bench:
 
 
 def peers(built: Built, directory: Path) -> dict[str, Start]:
-    """What there is to measure, by name; a line for each that is missing."""
+    """Return the servers to measure, by name; print a line for each that is missing."""
     numbers = itertools.count()
 
     def gateway(delivery: str) -> Start:
@@ -164,7 +164,7 @@ def _nats() -> str | None:
 
 
 def run(options: argparse.Namespace, connections: int, built: Built, above: Path) -> dict[str, Result]:
-    """What was measured, by server; the servers keep their files in a directory of their own below `above`."""
+    """Return the results by server; each server keeps its files in a directory of its own below `above`."""
     directory = Path(tempfile.mkdtemp(dir=above))
     bench = Bench(built, Authority(directory / "authority"), connections, options.at_once, options.seconds)
     results: dict[str, Result] = {}
@@ -177,7 +177,7 @@ def run(options: argparse.Namespace, connections: int, built: Built, above: Path
 
 
 def show(scenario: str, connections: int, results: Mapping[str, Result]) -> Table:
-    """A table with ratios to the floor and to mosquitto as it comes."""
+    """Print a table with ratios to the floor and to mosquitto with its defaults."""
     columns = COLUMNS[scenario]
     first = next(iter(columns))
     bases = [base for base in (FLOOR, DEFAULT) if scenario != "memory" and first in results.get(base, {})]

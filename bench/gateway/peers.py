@@ -37,15 +37,15 @@ class Peer(Protocol):
     def resident_bytes(self) -> int: ...
 
     def await_connections(self, count: int) -> None:
-        """Return once the server itself is done with that many hellos."""
+        """Return once the server itself has processed that many hellos."""
         ...
 
     def broadcast(self) -> int:
-        """Order one message to all; returns when, in ns."""
+        """Send one message to all clients; return when the sending began, in ns."""
         ...
 
     def unicast(self, clients: Program, count: int) -> int:
-        """A message of its own for each of the clients, all acknowledged; returns how long that took, in ns."""
+        """Send each client a message of its own; return the ns until all are acknowledged."""
         ...
 
     def close(self) -> None: ...
@@ -67,7 +67,7 @@ class Floor:
         return self.program.resident_bytes()
 
     def await_connections(self, count: int) -> None:
-        """A client is welcome when the floor has done all it does."""
+        """Return at once: the floor does all its work before it sends a welcome."""
 
     def broadcast(self) -> int:
         return self.program.request(f"broadcast {FRAME_BYTES}")[0]
@@ -100,7 +100,7 @@ class Gateway:
         self._keys = MasterKey(MASTER)
 
     def hello(self, number: int) -> bytes:
-        """The upgrade and hello, with a key that proves the device's number."""
+        """Return the upgrade request and hello, with the device key that proves the device number."""
         token = f"{number:032x}"
         key = self._keys.device_key(APPKEY, token, number)
         return upgraded(masked(json.dumps({"type": "hello", "appkey": APPKEY, "token": token, "key": key}).encode()))
@@ -127,7 +127,7 @@ class Gateway:
 
 
 class Mosquitto:
-    """As configured by default plus `options`."""
+    """mosquitto with its default configuration plus `options`."""
 
     marker = b"\x90\x04\x00\x01\x00\x01"
     settle_ms = _SETTLE_MS
@@ -158,13 +158,13 @@ class Mosquitto:
         return self.program.resident_bytes()
 
     def await_connections(self, count: int) -> None:
-        """Nothing follows the last acknowledgement of a subscription."""
+        """Return at once: the acknowledgement of a subscription is the last step."""
 
     def broadcast(self) -> int:
         return self._publisher.send(self._broadcast)
 
     def unicast(self, clients: Program, count: int) -> int:
-        """With quality of service 1: every message is acknowledged by its receiver, with its packet id."""
+        """Send with quality of service 1: each client acknowledges its message by packet id."""
         packets = [
             mqtt(0x32, mqtt_text(b"u%05d" % number) + struct.pack("!H", number % 65535 + 1) + TEXT)
             for number in range(count)
@@ -183,7 +183,7 @@ class Mosquitto:
 class Nats:
     marker = b"PONG\r\n"
     settle_ms = 2500
-    """NATS asks each client, the publisher too, for a sign of life once, about two seconds after it came."""
+    """NATS pings each client, the publisher too, once about two seconds after it connected."""
 
     def __init__(self, command: str, directory: Path, tls: Tls | None = None) -> None:
         self.port = free_ports(1)[0]
@@ -204,13 +204,13 @@ class Nats:
         return self.program.resident_bytes()
 
     def await_connections(self, count: int) -> None:
-        """A client is welcome when its subscriptions are in force."""
+        """Return at once: a client is welcome when its subscriptions are in force."""
 
     def broadcast(self) -> int:
         return self._publisher.send(nats(b"PUB t", TEXT))
 
     def unicast(self, clients: Program, count: int) -> int:
-        """Request and reply: every message names where its acknowledgement goes, which is the publisher."""
+        """Send with a reply subject, which is the publisher's, for the acknowledgement."""
         packets = b"".join(nats(b"PUB u%05d a" % number, TEXT) for number in range(count))
         self._publisher.discard()
         clients.send(f"answer {count} {len(nats(b'MSG u00000 2 a', TEXT))} {b'PUB a 0'.hex()}0d0a0d0a")

@@ -1,13 +1,13 @@
 """The gateway in a process of its own, as `bench.gateway` measures it.
 
-python -m bench.gateway.process DIRECTORY script|real     prints its port; then on standard input
-  connections     prints how many devices delivery has heard of
-  collect         collects garbage; prints how much
-  broadcast       one message to all; prints when it began, CLOCK_MONOTONIC nanoseconds
-  unicast         a message of its own to each device, until all are acknowledged; prints begin and end
-Delivery is a script that hands out what it is told to; or really the role, in this process too, and only connections
-are counted. The gateway's settings are CARILLON_GATEWAY_..., except for its port and for how often devices may speak
-and how long they may leave a push unacknowledged, which the clients of a fan-out do for ever.
+python -m bench.gateway.process DIRECTORY script|real     prints its port; then answers commands on standard input
+  connections     prints the number of devices that delivery has been told of
+  collect         collects garbage; prints the number of objects freed
+  broadcast       sends one message to all; prints when it began, CLOCK_MONOTONIC nanoseconds
+  unicast         sends each device a message of its own until all are acknowledged; prints begin and end
+Delivery is scripted, or the real role in this process; with the real one only connections are counted. The gateway's
+settings are CARILLON_GATEWAY_..., except its port, the limit on frames of a device, and the time limit for
+acknowledgements, because the clients of a fan-out never acknowledge.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ _SETTINGS = {
 
 
 class Front(DeliveryServiceServicer):
-    """What a gateway attaches to; notes who is connected."""
+    """The delivery servicer of a gateway; records the connections."""
 
     def __init__(self) -> None:
         self.connections: list[int] = []
@@ -82,7 +82,7 @@ class Front(DeliveryServiceServicer):
 
 
 class Counting(Front):
-    """Passes a gateway's stream on to delivery."""
+    """Passes the gateway's stream on to the delivery role."""
 
     def __init__(self, delivery: Channel) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Counting(Front):
 
 
 class Script(Front):
-    """Stands in for delivery: hands out what it is told to and counts acknowledgements."""
+    """A scripted delivery: sends the pushes that it is told to and counts acknowledgements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Script(Front):
         return began, time.monotonic_ns()
 
     def _of_each(self) -> list[AttachResponse]:
-        """A message for each connection; made once, so that the rounds' CPU time is the gateway's."""
+        """Return a message for each connection, made once, so that the CPU time of the rounds is the gateway's."""
         if not self._unicasts:
             sends = [_send([connection], FIRST_MSGID + index) for index, connection in enumerate(self.connections)]
             self._unicasts = [AttachResponse(sends=sends[at : at + _BATCH]) for at in range(0, len(sends), _BATCH)]
@@ -183,7 +183,7 @@ async def main(directory: Path, real: bool) -> None:
 
 
 def _delivery_settings(directory: Path) -> DeliverySettings:
-    """APNs is nowhere: no device here is one of Apple's."""
+    """Return settings with an unreachable APNs: no device here is an iOS device."""
     return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9")
 
 

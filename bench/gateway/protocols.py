@@ -1,4 +1,4 @@
-"""What goes over the wires of bench.gateway: the bytes of WebSocket, MQTT and NATS, and who publishes them."""
+"""The wire formats of bench.gateway: WebSocket, MQTT and NATS, and a publisher for them."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ NATS_CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"c","version":
 
 
 def upgraded(frame: bytes) -> bytes:
-    """A WebSocket's upgrade request with the first frame behind it."""
+    """Return a WebSocket upgrade request followed by the first frame."""
     return (
         b"GET /device/v1 HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" + frame
@@ -21,7 +21,7 @@ def upgraded(frame: bytes) -> bytes:
 
 
 def masked(payload: bytes) -> bytes:
-    """A client's text frame; the mask is zero."""
+    """Return a client's text frame, masked with zeros."""
     size = struct.pack("!B", 0x80 | len(payload)) if len(payload) < 126 else struct.pack("!BH", 0xFE, len(payload))
     return b"\x81" + size + bytes(4) + payload
 
@@ -44,7 +44,7 @@ def nats(head: bytes, text: bytes) -> bytes:
 
 
 class Publisher:
-    """A connection that hands messages to a server."""
+    """A connection that publishes messages to a server."""
 
     def __init__(self, port: int, tls: Tls | None) -> None:
         self._socket = connected(port)
@@ -54,24 +54,24 @@ class Publisher:
             self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
 
     def send(self, packets: bytes) -> int:
-        """Returns when that began, in ns."""
+        """Send packets; return when the sending began, in ns."""
         began = time.monotonic_ns()
         self._socket.sendall(packets)
         return began
 
     def exchange(self, packets: bytes, answer_bytes: int) -> None:
-        """Return once so many bytes came back."""
+        """Send packets; return once so many bytes have been received."""
         self.send(packets)
         while answer_bytes > 0:
             answer_bytes -= len(self._received())
 
     def await_end(self, end: bytes) -> None:
-        """Return once what came ends so."""
+        """Return once the received bytes end so."""
         while not self._received().endswith(end):
             pass
 
     def discard(self) -> None:
-        """Forget what came unasked."""
+        """Discard received bytes that were not requested."""
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             self._received()
