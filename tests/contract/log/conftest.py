@@ -1,4 +1,4 @@
-"""A log to test: SQLite's and Kafka's, empty."""
+"""Fixtures: an empty log to test, on SQLite and on Kafka."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,14 +16,14 @@ PARTITIONS = 4
 
 
 class OpenLog(Protocol):
-    """Opens the log under test; a second call opens what the first has written, once that is closed."""
+    """Opens the log under test; once it is closed, a second call opens the same log again."""
 
     async def __call__(self, max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log: ...
 
 
 @pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | KafkaBroker:
-    """Where the log under test keeps its records."""
+    """The file or broker in which the log under test stores its records."""
     if request.param == "sqlite":
         return tmp_path / "log.db"
     broker: KafkaBroker = request.getfixturevalue("empty_broker")

@@ -1,4 +1,4 @@
-"""Small steps that the tests of the log share."""
+"""Steps that the tests of the log share."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def values(records: list[Record]) -> list[str]:
 
 
 async def read_count(reader: Reader, count: int, max_records: int = 5000) -> list[Record]:
-    """The next `count` records, within 20 s."""
+    """Return the next `count` records, within 20 s."""
     records: list[Record] = []
     async with asyncio.timeout(20):
         while len(records) < count:
@@ -28,7 +28,7 @@ async def read_count(reader: Reader, count: int, max_records: int = 5000) -> lis
 
 
 async def read_to_end(log: Log, starts: Mapping[Partition, int]) -> list[Record]:
-    """Everything from the starts up to the present ends, by reading until the last record of each partition."""
+    """Read all records from the starts up to the present ends of the partitions."""
     last = {partition: await log.last(partition) for partition in starts}
     missing = {p for p, record in last.items() if record is not None and record.offset >= starts[p]}
     reader = await log.open(starts)

@@ -1,4 +1,4 @@
-"""What only the log on Kafka promises, on a real broker that is killed, paused and misconfigured."""
+"""Guarantees of the log on Kafka alone, on a real broker that is killed, paused and misconfigured."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -45,7 +45,7 @@ async def admin(empty_broker: KafkaBroker) -> AsyncIterator[AIOKafkaAdminClient]
 
 
 class Writers:
-    """Callers that append without a pause, in turns that each keeps; remembers what was answered."""
+    """Tasks that each append one record after the other without a pause; records the returned offsets."""
 
     def __init__(self, log: Log, count: int) -> None:
         self.answered: list[tuple[int, str]] = []
@@ -74,13 +74,13 @@ class Writers:
 
 
 def first_appearances(found: list[str], writer: int) -> list[int]:
-    """The turns of a writer in the order in which readers that drop repeated ones see them."""
+    """Return the turns of a writer in the order in which a reader sees them that drops repeated records."""
     turns = [value.split("/") for value in dict.fromkeys(found)]
     return [int(turn) for who, turn in turns if int(who) == writer]
 
 
 async def persistent_read(reader: Reader, wanted: set[str]) -> list[str]:
-    """Read until all wanted values were seen, calling again when the log is away."""
+    """Read until all wanted values were seen, retrying while the log is unavailable."""
     found: list[str] = []
     async with asyncio.timeout(60):
         while not wanted <= set(found):
@@ -91,7 +91,7 @@ async def persistent_read(reader: Reader, wanted: set[str]) -> list[str]:
     return found
 
 
-async def test_a_killed_broker_loses_nothing_that_was_answered(connect: Connect, empty_broker: KafkaBroker) -> None:
+async def test_a_killed_broker_loses_no_appended_record(connect: Connect, empty_broker: KafkaBroker) -> None:
     log = await connect()
     reader = await log.open({P0: 0})
     writers = Writers(log, 16)
@@ -112,7 +112,7 @@ async def test_a_killed_broker_loses_nothing_that_was_answered(connect: Connect,
             assert turns == list(range(len(turns)))
 
 
-async def test_a_silent_broker_is_unavailable_and_comes_back(connect: Connect, empty_broker: KafkaBroker) -> None:
+async def test_a_paused_broker_is_unavailable_until_it_resumes(connect: Connect, empty_broker: KafkaBroker) -> None:
     log = await connect(timeout_s=2)
     await log.append([new_record("before"), new_record("before", P1)])
     reader = await log.open({P0: 1})
@@ -239,7 +239,7 @@ async def test_too_many_copies_are_refused(empty_broker: KafkaBroker) -> None:
         await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, replication=3)
 
 
-async def test_nobody_at_the_address() -> None:
+async def test_an_address_without_a_broker_is_unavailable() -> None:
     with pytest.raises(UnavailableError):
         await KafkaLog.connect("127.0.0.1:1", TOPICS, timeout_s=1)
 
@@ -257,7 +257,7 @@ async def test_a_partition_beyond_the_installation_is_refused(connect: Connect) 
         await log.append([new_record("a", Partition(SESSIONS.name, PARTITIONS))])
 
 
-async def test_the_last_record_lies_before_the_mark_of_a_transaction(
+async def test_the_last_record_is_found_before_a_transaction_marker(
     connect: Connect, empty_broker: KafkaBroker
 ) -> None:
     log = await connect()
@@ -278,7 +278,7 @@ async def test_the_last_record_lies_before_the_mark_of_a_transaction(
     assert values(await read_to_end(log, {P0: 0})) == ["a", "b", "c"]
 
 
-async def test_what_kafka_compacts_is_only_what_a_later_record_replaces(
+async def test_kafka_compacts_only_records_that_a_later_one_replaces(
     connect: Connect, admin: AIOKafkaAdminClient
 ) -> None:
     settings = {
@@ -303,7 +303,9 @@ async def test_what_kafka_compacts_is_only_what_a_later_record_replaces(
     assert await read_to_end(log, {apps: removed})
 
 
-async def test_a_position_before_the_first_record_kept(connect: Connect, admin: AIOKafkaAdminClient) -> None:
+async def test_a_position_before_the_first_stored_record_is_a_conflict(
+    connect: Connect, admin: AIOKafkaAdminClient
+) -> None:
     log = await connect()
     await log.append([new_record(str(number)) for number in range(10)])
     opened_before = await log.open({P0: 0})

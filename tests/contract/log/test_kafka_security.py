@@ -1,4 +1,4 @@
-"""The log on a broker that wants to know who comes, and lets nobody listen: what settings say is what it is told."""
+"""The log on brokers that demand TLS and authentication, connected as the settings say."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,7 +82,7 @@ async def opened(env: Env) -> KafkaLog:
 
 
 async def check_log(env: Env, word: str) -> None:
-    """Everything that a log does, by every kind of client in it."""
+    """Use every kind of Kafka client of a log once."""
     log = await opened(env)
     [offset] = await log.append([new_record(word)])
     last = await log.last(P0)
@@ -92,17 +92,17 @@ async def check_log(env: Env, word: str) -> None:
     await log.close()
 
 
-async def test_by_a_certificate(by_certificate: Env) -> None:
+async def test_authentication_by_a_certificate(by_certificate: Env) -> None:
     await check_log(by_certificate, "certificate")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_by_a_password(by_password: Env, mechanism: str) -> None:
+async def test_authentication_by_a_password(by_password: Env, mechanism: str) -> None:
     await check_log({**by_password, "KAFKA_SASL_MECHANISM": mechanism}, mechanism)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-async def test_a_wrong_password_ends_the_start_and_is_not_told(
+async def test_a_wrong_password_ends_the_start_and_is_not_logged(
     by_password: Env, mechanism: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "password").write_text(CANARY)
@@ -120,7 +120,7 @@ async def test_a_broker_of_another_authority_is_not_trusted(by_password: Env, tm
         await opened(by_password)
 
 
-async def test_a_broker_that_wants_a_certificate_gets_none(by_certificate: Env) -> None:
+async def test_a_client_without_the_certificate_that_the_broker_demands(by_certificate: Env) -> None:
     del by_certificate["KAFKA_TLS_CERT"], by_certificate["KAFKA_TLS_KEY"]
     with pytest.raises(ConflictError, match="ends the connection"):
         await opened(by_certificate)

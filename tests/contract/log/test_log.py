@@ -1,4 +1,4 @@
-"""What every event log promises: the same tests on SQLite and on a real Kafka broker."""
+"""The contract of every event log: the same tests on SQLite and on a real Kafka broker."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from tests.contract.log.conftest import OpenLog
 from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_to_end, values
 
 
-async def test_what_was_answered_is_there_after_a_reopening(open_log: OpenLog) -> None:
+async def test_appended_records_are_there_after_reopening(open_log: OpenLog) -> None:
     log = await open_log()
     await log.append([new_record("a"), new_record("b", P1), new_record("c")])
     await log.close()
@@ -69,7 +69,7 @@ async def test_a_reader_started_anywhere_sees_the_rest_once(log: Log, start: int
     assert values(await read_count(reader, 1)) == ["next"]
 
 
-async def test_a_reader_at_the_end_wakes_for_what_comes(log: Log) -> None:
+async def test_a_reader_at_the_end_wakes_for_new_records(log: Log) -> None:
     await log.append([new_record("before")])
     reader = await log.open({P0: 1, P1: 0})
     for number in range(5):
@@ -90,7 +90,7 @@ async def test_a_reader_of_several_partitions_keeps_the_order_in_each(log: Log) 
         assert [(r.offset, r.value.decode()) for r in mine] == [(n, str(n)) for n in range(300)]
 
 
-async def test_two_readers_do_not_disturb_each_other(log: Log) -> None:
+async def test_two_readers_are_independent(log: Log) -> None:
     await log.append([new_record(str(number)) for number in range(10)])
     one, two = await log.open({P0: 0}), await log.open({P0: 5})
     assert len(await read_count(one, 10)) == 10
@@ -127,7 +127,7 @@ async def test_a_read_that_waits_ends_when_it_is_closed(log: Log, reads_before: 
         await asyncio.wait_for(reading, 20)
 
 
-async def test_ends_and_last(log: Log) -> None:
+async def test_ends_and_last_of_partitions(log: Log) -> None:
     assert await log.ends([P0, P1]) == {P0: 0, P1: 0}
     assert await log.last(P0) is None
     await log.append([new_record("a"), new_record("b"), new_record("c", P1)])
@@ -170,13 +170,13 @@ async def test_a_compacted_topic_whose_last_key_came_back_in_another_partition(l
     assert last.value == b"there"
 
 
-async def test_other_topics_keep_everything(log: Log) -> None:
+async def test_other_topics_keep_every_record(log: Log) -> None:
     for number in range(5):
         await log.append([new_record(str(number))])
     assert len(await read_to_end(log, {P0: 0})) == 5
 
 
-async def test_a_cancelled_caller_loses_nothing(open_log: OpenLog) -> None:
+async def test_a_cancelled_caller_loses_no_record(open_log: OpenLog) -> None:
     log = await open_log()
     callers = [asyncio.create_task(log.append([new_record(str(number))])) for number in range(100)]
     await asyncio.sleep(0)
@@ -189,14 +189,14 @@ async def test_a_cancelled_caller_loses_nothing(open_log: OpenLog) -> None:
     assert values(await read_to_end(await open_log(), {P0: 0})) == [str(number) for number in range(100)]
 
 
-async def test_the_largest_record(log: Log) -> None:
+async def test_the_largest_record_is_accepted(log: Log) -> None:
     largest = NewRecord(P0.topic, 0, b"k", b"x" * (MAX_RECORD_BYTES - 1))
     assert await log.append([new_record("a"), largest, largest, new_record("b")]) == [0, 1, 2, 3]
     records = await read_to_end(log, {P0: 0})
     assert [len(record.value) for record in records] == [1, MAX_RECORD_BYTES - 1, MAX_RECORD_BYTES - 1, 1]
 
 
-async def test_a_record_too_large_is_refused_and_harms_no_other(log: Log) -> None:
+async def test_a_record_that_is_too_large_is_refused_and_affects_no_other(log: Log) -> None:
     large = NewRecord(P0.topic, 0, b"k", b"x" * MAX_RECORD_BYTES)
     answers = await asyncio.gather(
         log.append([new_record("a")]),
@@ -217,11 +217,11 @@ async def test_a_partition_that_does_not_exist_is_refused(log: Log, partition: P
     assert await log.append([new_record("c")]) == [0]
 
 
-async def test_nothing_to_append(log: Log) -> None:
+async def test_an_append_of_no_records(log: Log) -> None:
     assert await log.append([]) == []
 
 
-async def test_too_much_waiting_is_refused_and_the_rest_is_appended(open_log: OpenLog) -> None:
+async def test_appends_beyond_the_waiting_bytes_are_refused_and_the_rest_is_appended(open_log: OpenLog) -> None:
     value = "x" * (1000 - 1)
     log = await open_log(max_waiting_bytes=6 * (1000 + RECORD_OVERHEAD_BYTES))
     answers = await asyncio.gather(*(log.append([new_record(value)]) for _ in range(20)), return_exceptions=True)
@@ -230,7 +230,7 @@ async def test_too_much_waiting_is_refused_and_the_rest_is_appended(open_log: Op
     assert await log.append([new_record(value) for _ in range(50)]) == list(range(6, 56))
 
 
-async def test_close_appends_what_waits(open_log: OpenLog) -> None:
+async def test_close_appends_waiting_records(open_log: OpenLog) -> None:
     log = await open_log()
     callers = [asyncio.create_task(log.append([new_record(str(n), (P0, P1)[n % 2])])) for n in range(500)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Partitions in one order of time: none loses its own order, nothing comes before its cause, on either log."""
+"""Merged reading on either log: partitions keep their order, and no record comes before its cause."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ async def test_records_come_in_the_order_of_their_times(log: Log) -> None:
     ]
 
 
-async def test_a_partition_keeps_its_order_though_its_clock_was_set_back(log: Log) -> None:
+async def test_a_partition_keeps_its_order_when_its_clock_was_set_back(log: Log) -> None:
     await log.append([fact(0, 50), fact(0, 10), fact(1, 20), fact(1, 60)])
     records = await merged(log)
     assert [r.offset for r in records if r.partition == 0] == [0, 1]
@@ -63,8 +63,8 @@ async def test_a_partition_keeps_its_order_though_its_clock_was_set_back(log: Lo
     assert places(records)[0] == ("pushes", 1, 0)
 
 
-async def test_nothing_comes_before_its_cause(log: Log) -> None:
-    """The door's clock is far ahead of delivery's."""
+async def test_no_record_comes_before_its_cause(log: Log) -> None:
+    """The edge's clock is far ahead of delivery's."""
     await log.append([command(1_000_000 + n) for n in range(500)])
     await log.append([fact(n % 2, 100 + n, because_of=n) for n in range(500)])
     records = await merged(log)
@@ -77,7 +77,7 @@ async def test_nothing_comes_before_its_cause(log: Log) -> None:
             assert PushFact.FromString(record.value).meta.cause.offset <= done
 
 
-async def test_what_cannot_be_understood_stays_in_its_place(log: Log) -> None:
+async def test_a_record_that_cannot_be_decoded_keeps_its_place(log: Log) -> None:
     await log.append([command(10), NewRecord(PUSH_COMMANDS.name, 0, b"", b"\xff\xff"), command(30), fact(0, 20)])
     assert places(await merged(log)) == [
         ("commands", 0, 0),

@@ -1,4 +1,4 @@
-"""What only the embedded log promises."""
+"""Guarantees of the embedded log alone."""
 
 import asyncio
 import sqlite3
@@ -38,7 +38,7 @@ async def test_a_second_opening_for_writing_is_refused(tmp_path: Path) -> None:
     await SqliteLog(tmp_path / "log.db", TOPICS).close()
 
 
-async def test_a_reading_opening_sees_what_the_writer_answers(tmp_path: Path) -> None:
+async def test_a_read_only_log_sees_what_the_writer_appends(tmp_path: Path) -> None:
     writer = SqliteLog(tmp_path / "log.db", TOPICS)
     await writer.append([new_record("a"), new_record("b", P1)])
     beside = SqliteLog(tmp_path / "log.db", TOPICS, read_only=True)
@@ -53,7 +53,7 @@ async def test_a_reading_opening_sees_what_the_writer_answers(tmp_path: Path) ->
     await writer.close()
 
 
-async def test_a_reading_opening_works_after_the_writer_has_gone(tmp_path: Path) -> None:
+async def test_a_read_only_log_works_after_the_writer_has_closed(tmp_path: Path) -> None:
     writer = SqliteLog(tmp_path / "log.db", TOPICS)
     await writer.append([new_record("a")])
     await writer.close()
@@ -62,13 +62,13 @@ async def test_a_reading_opening_works_after_the_writer_has_gone(tmp_path: Path)
     await beside.close()
 
 
-async def test_a_reading_opening_needs_a_log(tmp_path: Path) -> None:
+async def test_a_read_only_log_needs_a_file(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
         SqliteLog(tmp_path / "none.db", TOPICS, read_only=True)
     assert not (tmp_path / "none.db").exists()
 
 
-async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+async def test_appended_records_survive_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     command = [sys.executable, "-c", _WRITER, str(path)]
     writer = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Credentials as delivery has them: opened once, and again when the app's record is another."""
+"""Opened APNs credentials: cached until the app's record changes."""
 
 from structlog.testing import capture_logs
 
@@ -19,7 +19,7 @@ def app(text: str | None, keys: MasterKey = KEYS) -> App:
     return made
 
 
-def test_they_follow_the_apps_record_and_are_opened_once() -> None:
+def test_credentials_are_opened_once_per_record_of_the_app() -> None:
     credentials_of = CredentialsCache(KEYS)
     assert credentials_of(app(None)) is None
     first, second = pem(), pem()
@@ -33,7 +33,7 @@ def test_they_follow_the_apps_record_and_are_opened_once() -> None:
     assert credentials_of(app(None)) is None
 
 
-def test_what_cannot_be_opened_counts_as_none_and_is_logged_once() -> None:
+def test_credentials_that_cannot_be_opened_count_as_none_and_are_logged_once() -> None:
     text = pem()
     record = app(text, MasterKey(bytes(31) + b"x"))
     credentials_of = CredentialsCache(KEYS)

@@ -1,4 +1,4 @@
-"""What Apple is sent, byte for byte."""
+"""APNs payloads, byte for byte."""
 
 import json
 from typing import Any
@@ -52,7 +52,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("message", "text"), GOLDEN, ids=range(len(GOLDEN)))
-def test_the_bytes(message: Message, text: str) -> None:
+def test_payload_bytes(message: Message, text: str) -> None:
     assert payload(message) == text.encode()
     json.loads(text)
 

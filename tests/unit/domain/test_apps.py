@@ -1,4 +1,4 @@
-"""The apps as every role knows them."""
+"""The app directory: catching up, refreshing, and revoked keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ def revoked(appkey: str, partition: int, below: int = 0, numbers: Sequence[int] 
 
 
 class Gated:
-    """A reader that hands records over only while its gate is open, and may fail once before it goes on."""
+    """A reader that returns records only while its gate is open, and may fail once before."""
 
     def __init__(self, reader: Reader, gate: asyncio.Event, fails: bool) -> None:
         self._reader = reader
@@ -50,8 +50,8 @@ class Gated:
         await self._reader.close()
 
 
-class Held(SqliteLog):
-    """The embedded log with gates: `ends` tells what it was when asked, but only once the test lets it."""
+class GatedLog(SqliteLog):
+    """The embedded log with gates: `ends` returns the ends at the time of the call, once the test opens the gate."""
 
     def __init__(self, path: Path, fails: bool = False) -> None:
         super().__init__(path, TOPICS)
@@ -73,15 +73,15 @@ class Held(SqliteLog):
 
 
 @pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[Held]:
-    log = Held(tmp_path / "log.sqlite")
+async def log(tmp_path: Path) -> AsyncIterator[GatedLog]:
+    log = GatedLog(tmp_path / "log.sqlite")
     yield log
     log.ends_gate.set()
     await log.close()
 
 
 class Following:
-    """Runs a directory for as long as the block lasts."""
+    """Run a directory while the block runs."""
 
     def __init__(self, log: SqliteLog) -> None:
         self._apps = AppDirectory(log)
@@ -98,7 +98,7 @@ class Following:
         assert self._task.cancelled()
 
 
-async def test_once_ready_it_knows_what_was_there_in_its_latest_form(log: Held) -> None:
+async def test_a_ready_directory_has_the_latest_record_of_each_app(log: GatedLog) -> None:
     await log.append([new_record("2", created_ms=5), new_record("1", "Old", 9), new_record("1", "New", 9)])
     async with Following(log) as apps:
         assert [(app.appkey, app.name) for app in apps.all()] == [("2", "Weather"), ("1", "New")]
@@ -106,7 +106,7 @@ async def test_once_ready_it_knows_what_was_there_in_its_latest_form(log: Held) 
         assert apps.get("3") is None
 
 
-async def test_it_says_which_keys_are_refused_and_tells_when_more_are(log: Held) -> None:
+async def test_revoked_keys_are_known_and_listeners_are_notified(log: GatedLog) -> None:
     await log.append([revoked("1", 3, below=4), revoked("1", 3, below=4, numbers=[9]), new_record("1")])
     async with Following(log) as apps:
         refused = {number for number in range(12) if apps.is_revoked("1", 3, number)}
@@ -122,15 +122,15 @@ async def test_it_says_which_keys_are_refused_and_tells_when_more_are(log: Held)
         assert apps.is_revoked("2", 3, 0)
 
 
-async def test_an_empty_log_is_ready_at_once_and_followed(log: Held) -> None:
+async def test_a_directory_on_an_empty_log_is_ready_at_once_and_follows_it(log: GatedLog) -> None:
     async with Following(log) as apps:
         await log.append([new_record("1")])
         await apps.refresh()
         assert apps.get("1") is not None
 
 
-async def test_a_refresh_that_began_too_early_is_not_shared(log: Held) -> None:
-    """Whoever asks after an app was made must find it, though another's refresh is under way and looked before."""
+async def test_a_refresh_that_began_too_early_is_not_shared(log: GatedLog) -> None:
+    """A caller that refreshes after an app was created must find it, also while an earlier refresh is in progress."""
     log.read_gate.clear()
     async with Following(log) as apps:
         log.ends_gate.clear()
@@ -148,7 +148,7 @@ async def test_a_refresh_that_began_too_early_is_not_shared(log: Held) -> None:
         assert apps.get("1") is not None
 
 
-async def test_many_callers_share_the_next_refresh(log: Held) -> None:
+async def test_many_callers_share_the_next_refresh(log: GatedLog) -> None:
     async with Following(log) as apps:
         log.ends_gate.clear()
         before = log.questions
@@ -162,7 +162,7 @@ async def test_many_callers_share_the_next_refresh(log: Held) -> None:
         assert log.questions == before + 2
 
 
-async def test_a_caller_that_gives_up_takes_the_refresh_from_nobody(log: Held) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_refresh_of_others(log: GatedLog) -> None:
     async with Following(log) as apps:
         log.ends_gate.clear()
         waiting = [asyncio.create_task(apps.refresh()) for _ in range(2)]
@@ -172,15 +172,15 @@ async def test_a_caller_that_gives_up_takes_the_refresh_from_nobody(log: Held) -
         await asyncio.wait_for(waiting[1], BOUND_S)
 
 
-async def test_a_log_that_is_away_for_a_moment_ends_nothing(tmp_path: Path) -> None:
-    log = Held(tmp_path / "log.sqlite", fails=True)
+async def test_a_log_that_is_unavailable_for_a_moment_does_not_end_the_directory(tmp_path: Path) -> None:
+    log = GatedLog(tmp_path / "log.sqlite", fails=True)
     await log.append([new_record("1")])
     async with Following(log) as apps:
         assert apps.get("1") is not None
     await log.close()
 
 
-async def test_a_record_that_cannot_be_decoded_is_skipped_and_logged(log: Held) -> None:
+async def test_a_record_that_cannot_be_decoded_is_skipped_and_logged(log: GatedLog) -> None:
     unreadable = AppFact(revocations=Revocations(appkey="1", numbers=b"canary")).SerializeToString()
     await log.append(
         [new_record("1"), NewRecord("apps", 0, b"x", b"\xff canary"), NewRecord("apps", 0, b"y", b""), new_record("2")]

@@ -22,7 +22,7 @@ def shown(topic: str, kind: str, meanings: Iterable[dict[str, object]]) -> set[s
 
 
 @pytest.mark.parametrize("golden", RECORDS, ids=lambda golden: f"{golden.topic} {golden.kind}")
-def test_old_bytes_mean_what_they_meant(golden: Golden) -> None:
+def test_stored_bytes_decode_to_the_same_fields(golden: Golden) -> None:
     message = decode(Record(golden.topic, 0, 0, b"", bytes.fromhex(golden.hex)))
     assert meaning(message) == golden.fields
     assert message.WhichOneof(message.DESCRIPTOR.oneofs[0].name) == golden.kind

@@ -69,7 +69,7 @@ def test_workers_share_no_ids() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, A_SECOND + 1])
-def test_more_than_a_second_holds_cannot_be_taken_at_once(count: int) -> None:
+def test_more_ids_than_a_second_holds_are_refused(count: int) -> None:
     with pytest.raises(InputError):
         MessageIds(ManualClock(START_MS), 0).take(count)
 
@@ -81,12 +81,12 @@ def test_ids_stay_exact_in_a_double_until_2059() -> None:
 
 
 @pytest.mark.parametrize("moment", [moment_ms(2026, 11, 21), moment_ms(2059, 12, 31, 23, 59, 59) + 999])
-def test_an_id_tells_when_it_was_issued(moment: int) -> None:
+def test_the_issue_time_of_an_id(moment: int) -> None:
     assert issued_ms(MessageIds(ManualClock(moment), 7).take()) == moment // 1000 * 1000
 
 
 def test_message_ids_never_change_with_the_code() -> None:
-    """Golden: what this clock and worker gave when the first message was sent."""
+    """Golden: the ids of this clock and worker in the first release."""
     assert MessageIds(ManualClock(1_800_000_000_500), 5).take() == 274_931_595_476_992
 
 
@@ -124,8 +124,8 @@ def test_shards_have_shares_without_a_common_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later_s", [0, 0.5, 1, -3600], ids=str)
-def test_a_worker_that_starts_again_repeats_no_id(later_s: float, tmp_path: Path) -> None:
-    """It had run ahead of the clock, and the clock may have been set back."""
+def test_a_restarted_worker_repeats_no_id(later_s: float, tmp_path: Path) -> None:
+    """The worker had run ahead of the clock, and the clock may have been set back."""
     clock = ManualClock(START_MS)
     worker, mark = claim_worker(tmp_path, 0, 1)
     message_ids = MessageIds(clock, worker, mark)

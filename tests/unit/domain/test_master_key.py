@@ -1,4 +1,4 @@
-"""The master key and what is derived from it."""
+"""The master key, sealed secrets and device keys."""
 
 import asyncio
 import base64
@@ -22,11 +22,11 @@ NUMBERS = st.integers(0, 2**32 - 1)
 
 
 @given(secret=st.text(st.characters(exclude_categories=["Cs"])), context=APPKEYS)
-def test_what_was_sealed_opens_with_its_context(secret: str, context: str) -> None:
+def test_a_sealed_secret_opens_with_its_context(secret: str, context: str) -> None:
     assert KEYS.open(KEYS.seal(secret, context), context) == secret
 
 
-def test_a_seal_shows_nothing_and_is_never_the_same() -> None:
+def test_sealing_hides_the_secret_and_never_repeats() -> None:
     first, second = KEYS.seal("secret-canary", "1000000001"), KEYS.seal("secret-canary", "1000000001")
     assert first != second
     assert b"secret-canary" not in first
@@ -44,7 +44,7 @@ def test_a_seal_shows_nothing_and_is_never_the_same() -> None:
     ],
     ids=["other context", "other master key", "cut", "nonce alone", "half a nonce", "nothing"],
 )
-def test_what_does_not_fit_is_one_error_without_the_secret(keys: MasterKey, context: str, cut: slice) -> None:
+def test_a_damaged_or_foreign_seal_is_one_error_without_the_secret(keys: MasterKey, context: str, cut: slice) -> None:
     sealed = KEYS.seal("secret-canary", "1000000001")
     with pytest.raises(CarillonError) as raised:
         keys.open(sealed[cut], context)
@@ -61,14 +61,16 @@ def test_a_device_key_proves_its_token_and_carries_the_number(appkey: str, token
 
 
 @given(owner=st.tuples(APPKEYS, TOKENS), other=st.tuples(APPKEYS, TOKENS), number=NUMBERS)
-def test_no_other_device_opens_with_it(owner: tuple[str, str], other: tuple[str, str], number: int) -> None:
+def test_a_device_key_is_refused_for_any_other_device(
+    owner: tuple[str, str], other: tuple[str, str], number: int
+) -> None:
     assume(owner != other)
     assert KEYS.device_number(*other, KEYS.device_key(*owner, number)) is None
 
 
 @given(data=st.data(), number=NUMBERS)
 def test_a_key_has_one_spelling(data: st.DataObject, number: int) -> None:
-    """Base64 decoders skip what they do not know and ignore the last bits; a key that was touched is none."""
+    """Base64 decoders skip unknown characters and ignore the last bits; a changed key must be refused all the same."""
     key = KEYS.device_key("1000000001", "t", number)
     place = data.draw(st.integers(0, len(key) - 1))
     letter = data.draw(st.characters(codec="latin-1"))
@@ -101,7 +103,7 @@ def test_a_later_start_finds_the_same_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(33)])
-def test_a_file_that_is_no_key_is_named(content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_named_in_the_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "master.key").write_bytes(content)
     with pytest.raises(CarillonError, match=str(tmp_path / "master.key")):
         MasterKey.load(tmp_path / "master.key")
@@ -135,7 +137,7 @@ async def test_processes_that_start_at_once_agree_on_one_key(tmp_path: Path) -> 
 
 
 def test_keys_never_change_with_the_code() -> None:
-    """Golden: a key that a device keeps must open after every upgrade."""
+    """Golden: a key that a device has stored must be valid after every upgrade."""
     assert KEYS.device_key("1000000001", "token-1", 5) == "AAAABWigpKsxKp_7MMiAWaEEh3A"
     assert (
         KEYS.open(bytes.fromhex("4c82807789f5f3aa5e663e71ba4a2ed2acab266ca2030a80e3e019fe3db49ec41b6a"), "1000000001")

@@ -1,4 +1,4 @@
-"""Topics and partitions: values that must hold for ever, because logs are written by them."""
+"""Topics and partitions: values that must never change, because stored logs depend on them."""
 
 import pytest
 from hypothesis import given

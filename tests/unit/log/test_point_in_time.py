@@ -1,4 +1,4 @@
-"""The log as it was: cut at the first later record of each partition, its compacted topics kept apart."""
+"""The log as of a moment: cut at the first later record of each partition, with compacted topics in another log."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ async def ends(log: SqliteLog, moment_ms: int) -> list[int]:
 
 
 async def test_a_partition_ends_before_its_first_later_record(log: SqliteLog) -> None:
-    """Though records from before the moment come after it."""
+    """Also where records from before the moment follow it."""
     await log.append([task(0, ms) for ms in (10, 20, 30, 15, 40)])
     await log.append([task(1, ms) for ms in (25, 35)])
     assert await ends(log, 5) == [0, 0, 0]
@@ -60,7 +60,7 @@ async def test_a_partition_ends_before_its_first_later_record(log: SqliteLog) ->
     assert await ends(log, 50) == [5, 2, 0]
 
 
-async def test_what_cannot_be_read_ends_nothing(log: SqliteLog) -> None:
+async def test_a_record_that_cannot_be_decoded_does_not_end_a_partition(log: SqliteLog) -> None:
     await log.append([task(0, 10), NewRecord(TASKS.name, 0, b"", b"\xff\xff"), task(0, 20)])
     assert await ends(log, 10) == [2, 0, 0]
 
@@ -86,7 +86,7 @@ async def test_the_past_is_read_up_to_its_ends(log: SqliteLog, other: SqliteLog)
     assert await past.last(EMPTY) is None
 
 
-async def test_what_is_kept_apart_is_written_and_read_there(log: SqliteLog, other: SqliteLog) -> None:
+async def test_topics_kept_apart_are_written_to_and_read_from_the_other_log(log: SqliteLog, other: SqliteLog) -> None:
     """The log has compacted the first record away."""
     await log.append([device(b"a", 1), device(b"a", 2), task(0, 1)])
     past = PointInTimeLog(log, {FIRST: 1}, [DEVICES.name], other)

@@ -1,4 +1,4 @@
-"""The tail gives what a query would, or says that it cannot."""
+"""The recent-record cache returns what a query would, or nothing."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,9 @@ def record(partition: int, offset: int) -> Record:
     st.dictionaries(st.sampled_from(P), st.integers(0, 60)),
     st.integers(1, 20),
 )
-def test_what_it_gives_is_what_was_added(added: list[int], size: int, starts: dict[Partition, int], limit: int) -> None:
+def test_cached_records_are_the_added_ones(
+    added: list[int], size: int, starts: dict[Partition, int], limit: int
+) -> None:
     recent = RecentRecords(max_bytes=size)
     ends = [0, 0, 0]
     for number in added:
@@ -35,7 +37,7 @@ def test_what_it_gives_is_what_was_added(added: list[int], size: int, starts: di
             assert start + len(own) == ends[partition.number]
 
 
-def test_the_newest_are_kept_and_the_oldest_given_up() -> None:
+def test_the_newest_records_stay_and_the_oldest_are_dropped() -> None:
     recent = RecentRecords(max_bytes=10 * 310)
     recent.add(record(0, offset) for offset in range(100))
     assert recent.since({P[0]: 0}, 10) == ([], [])

@@ -1,4 +1,4 @@
-"""The clock that tests move, and the machine's."""
+"""The manual clock and the system's clock."""
 
 import asyncio
 

@@ -77,7 +77,7 @@ def test_a_wrong_value_is_one_line_that_names_the_setting(env: dict[str, str], n
     assert "\n" not in str(raised.value)
 
 
-def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".env").write_text('CARILLON_HOST="0.0.0.0"\nCARILLON_PARTITIONS=8  # few\nCARILLON_BARE\n')
     monkeypatch.setenv("CARILLON_PARTITIONS", "16")
@@ -106,7 +106,7 @@ def test_the_host_names_its_zone_in_tz(name: str, monkeypatch: pytest.MonkeyPatc
     assert load(Settings, {}).zone().key == name.lstrip(":")
 
 
-def test_the_setting_stands_over_the_hosts_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_overrides_the_hosts_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
     assert load(Settings, {"CARILLON_TIMEZONE": "Asia/Shanghai"}).zone().key == "Asia/Shanghai"
 
@@ -181,14 +181,14 @@ def test_a_sharded_instance_has_a_state_directory_of_its_own() -> None:
     assert Settings(data_dir="/d", shard=1, shards=3).state_dir("registry") == Path("/d/registry-1-of-3")
 
 
-def test_the_master_key_lies_in_the_data_directory_unless_told() -> None:
+def test_the_master_key_is_in_the_data_directory_by_default() -> None:
     assert Settings(data_dir="/d").key_file == Path("/d/master.key")
     assert Settings(data_dir="/d", master_key_file="/run/secrets/key").key_file == Path("/run/secrets/key")
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """What Kafka's settings may name: a certificate with its key, another key, an authority, passwords."""
+    """Files that Kafka's settings may name: a certificate with its key, another key, an authority, passwords."""
     own, other = Authority(tmp_path / "own").issue("carillon"), Authority(tmp_path / "other").issue("carillon")
     encrypted = tmp_path / "encrypted.key"
     key = serialization.load_pem_private_key(own.key.read_bytes(), None)
@@ -204,7 +204,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def kafka_env(files: dict[str, str], settings: str) -> dict[str, str]:
-    """`settings` are words NAME=VALUE without CARILLON_KAFKA_; a value may be the name of a file."""
+    """Return settings from words NAME=VALUE without CARILLON_KAFKA_; a value may be the name of a file."""
     pairs = (word.split("=") for word in settings.split())
     return {f"CARILLON_KAFKA_{name}": files.get(value, value) for name, value in pairs}
 
@@ -236,7 +236,7 @@ LOGIN = "SASL_MECHANISM=PLAIN SASL_USER=u SASL_PASSWORD_FILE=password"
         ),
     ],
 )
-def test_what_does_not_let_anyone_into_kafka(files: dict[str, str], settings: str, why: str) -> None:
+def test_invalid_kafka_security_is_refused(files: dict[str, str], settings: str, why: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load(Settings, kafka_env(files, settings))
     assert f"CARILLON_KAFKA_{why}" in str(raised.value)
@@ -244,7 +244,7 @@ def test_what_does_not_let_anyone_into_kafka(files: dict[str, str], settings: st
     assert not any(word in str(raised.value) for word in ("sesame", "canary"))
 
 
-def test_ways_into_kafka(files: dict[str, str]) -> None:
+def test_valid_kafka_security(files: dict[str, str]) -> None:
     assert Settings().kafka_security() == PLAINTEXT
     everything = f"SECURITY_PROTOCOL=SASL_SSL TLS_AUTHORITY=authority TLS_CERT=cert TLS_KEY=key {LOGIN}"
     found = load(Settings, kafka_env(files, everything)).kafka_security()

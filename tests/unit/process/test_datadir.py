@@ -1,4 +1,4 @@
-"""One running service to a data directory."""
+"""One running process per data directory."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> 
             pass
 
 
-def test_two_holds_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     with lock_directory(tmp_path), pytest.raises(ConflictError), lock_directory(tmp_path):
         pass
     with lock_directory(tmp_path), lock_directory(tmp_path, "other.lock"):

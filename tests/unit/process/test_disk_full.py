@@ -1,4 +1,4 @@
-"""A disk that takes no more: what was answered stays, what is refused leaves nothing behind, and space heals it."""
+"""A full disk: appended records stay, refused ones leave nothing behind, and freed space is enough to go on."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def new_record(number: int) -> NewRecord:
     return NewRecord(*PLACE, b"key", number.to_bytes(4, "big") * 10_000)
 
 
-async def test_the_log_refuses_keeps_what_it_answered_and_goes_on(tmp_path: Path) -> None:
+async def test_the_log_keeps_appended_records_refuses_new_ones_and_recovers(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     log = SqliteLog(path, TOPICS)
     answered = 0
@@ -45,7 +45,7 @@ async def test_the_log_refuses_keeps_what_it_answered_and_goes_on(tmp_path: Path
     ]
 
 
-def test_a_store_keeps_what_was_committed_and_goes_on(tmp_path: Path) -> None:
+def test_a_store_keeps_committed_rows_and_recovers(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "state.db", DDL)
 
     def change(number: int) -> None:
@@ -69,7 +69,7 @@ def test_a_store_keeps_what_was_committed_and_goes_on(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_snapshot_that_finds_no_room_leaves_the_old_one_and_no_waste(tmp_path: Path) -> None:
+def test_a_snapshot_without_disk_space_leaves_the_old_one_and_no_partial_file(tmp_path: Path) -> None:
     file = SnapshotFile(tmp_path / "snapshot.db", 1)
     file.save({PLACE: 1}, [(b"a", b"old")])
     large = [(b"a", bytes(3 * LIMIT))]

@@ -1,4 +1,4 @@
-"""A client may offer to upgrade the connection: its request is read all the same."""
+"""A request that offers to upgrade the connection is read like any other."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ async def test_a_broken_body_behind_an_offer_is_refused() -> None:
 
 
 async def conversation(parts: list[bytes], count: int = 1) -> list[bytes]:
-    """Send the parts over one connection, each by itself; returns the bodies of the answers."""
+    """Send the parts over one connection, each by itself; return the bodies of the answers."""
     door = HttpListener("test", echo, "127.0.0.1", 0)
     running = asyncio.create_task(door.run(ready := asyncio.Event()))
     await asyncio.wait_for(ready.wait(), 10)

@@ -78,7 +78,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 def said(code: str, *arguments: str) -> str:
-    """What the code writes to standard error where that is a file."""
+    """Return what the code writes to standard error, which is a file."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=True
     )
@@ -86,7 +86,7 @@ def said(code: str, *arguments: str) -> str:
 
 
 def said_on_a_terminal(code: str, *arguments: str) -> str:
-    """What the code writes to standard error where that is a terminal."""
+    """Return what the code writes to standard error, which is a terminal."""
     ours, theirs = pty.openpty()
     chunks: list[bytes] = []
     reading = threading.Thread(target=_drain, args=(ours, chunks))
@@ -105,7 +105,7 @@ def _drain(terminal: int, chunks: list[bytes]) -> None:
         while chunk := os.read(terminal, 65536):
             chunks.append(chunk)
     except OSError:
-        """The other end was closed: Linux says so with EIO."""
+        """The other end was closed, which Linux reports as EIO."""
 
 
 def test_off_a_terminal_every_line_is_one_json_object() -> None:
@@ -123,7 +123,7 @@ def test_off_a_terminal_every_line_is_one_json_object() -> None:
     assert lines[3]["exception"].endswith("ValueError: wrong\nvalue")
 
 
-def test_on_a_terminal_lines_are_for_people() -> None:
+def test_on_a_terminal_lines_are_readable_text() -> None:
     text = said_on_a_terminal(LINES)
     assert "a device came" in text
     assert "ValueError: wrong" in text
@@ -132,15 +132,15 @@ def test_on_a_terminal_lines_are_for_people() -> None:
 
 
 @pytest.mark.parametrize("way", [said, said_on_a_terminal], ids=["to a file", "to a terminal"])
-def test_a_failed_call_is_logged_without_what_was_asked(way: Any, tmp_path: Any) -> None:
-    """Neither the traceback, nor the variables in it, nor what the libraries say at the finest level."""
+def test_a_failed_call_is_logged_without_its_request(way: Any, tmp_path: Any) -> None:
+    """Neither in the traceback, nor in its variables, nor in debug messages of libraries."""
     text = way(FAILED_CALLS, str(tmp_path))
     assert text.count("a call failed") >= 2
     assert "CreateApp" in text
     assert "canary" not in text
 
 
-def test_a_library_that_repeats_itself_is_heard_now_and_then() -> None:
+def test_repeated_messages_of_a_library_are_rate_limited() -> None:
     now_s = [0.0]
     repeats = RepeatFilter("aiokafka", lambda: now_s[0])
 

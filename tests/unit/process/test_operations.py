@@ -1,4 +1,4 @@
-"""What a process answers to those who watch it, and the door it answers at."""
+"""The operations endpoint of a process, and the HTTP listener."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ BOUND_S = 10.0
 
 
 class Opened:
-    """Runs a door for as long as the block lasts; `url` leads to it."""
+    """Runs a listener while the block runs, at `url`."""
 
     def __init__(self, door: HttpListener | Operations) -> None:
         self._door = door
@@ -76,7 +76,9 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
         ("OPTIONS", "/healthz", 405),
     ],
 )
-async def test_nothing_else_is_answered(client: httpx.AsyncClient, method: str, path: str, status: int) -> None:
+async def test_other_paths_and_methods_are_refused(
+    client: httpx.AsyncClient, method: str, path: str, status: int
+) -> None:
     answer = await client.request(method, path)
     assert answer.status_code == status
     assert answer.json().keys() == {"status"}
@@ -108,7 +110,7 @@ async def test_a_host_that_is_not_this_machine_is_one_clear_line() -> None:
         await HttpListener("a door", _answering(lambda: None), "192.0.2.1", 0).run(asyncio.Event())
 
 
-async def test_a_closing_door_answers_what_it_has_taken_and_takes_no_more() -> None:
+async def test_a_closing_listener_answers_accepted_requests_and_accepts_no_more() -> None:
     taken, finish = asyncio.Event(), asyncio.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:

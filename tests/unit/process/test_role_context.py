@@ -1,4 +1,4 @@
-"""What a process gives to its roles, and takes down again whatever happened."""
+"""The role context of a process: built from settings, and always closed."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ async def test_an_error_inside_is_raised_and_all_is_closed(settings: Settings) -
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-def test_roles_are_reached_where_the_settings_say() -> None:
+def test_role_addresses_come_from_the_settings() -> None:
     env = {"CARILLON_TARGETING_ADDR": "t-0:1, t-1:1"}
     assert role_addresses("targeting", env) == ["t-0:1", "t-1:1"]
     assert role_addresses("registry", env) == [DEFAULT_ADDRESSES["registry"]]

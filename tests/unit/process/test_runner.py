@@ -15,7 +15,7 @@ BOUND_S = 10.0
 
 
 class Story:
-    """What happened, in order."""
+    """Events in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -27,7 +27,7 @@ class Story:
 
 
 class Plain:
-    """A service that tells the story; a stop takes it some turns of the loop."""
+    """A service that records its events; it needs some turns of the loop to stop."""
 
     def __init__(self, name: str, story: Story) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Plain:
 
 
 class Ending(Plain):
-    """Ends once it is told to: by itself, with an error, or because something that it waited for was cancelled."""
+    """A service that ends when told to: by itself, with an error, or because a future it awaited was cancelled."""
 
     def __init__(self, name: str, story: Story, error: BaseException | None) -> None:
         super().__init__(name, story)
@@ -65,7 +65,7 @@ class Ending(Plain):
 
 
 class Stillborn(Plain):
-    """Fails before it is ready."""
+    """A service that fails before it is ready."""
 
     async def run(self, ready: asyncio.Event) -> None:
         self.story.lines.append(f"start {self.name}")
@@ -73,7 +73,7 @@ class Stillborn(Plain):
 
 
 class Slow(Plain):
-    """Never ready; calls back once it began."""
+    """A service that is never ready; it calls back when it has begun."""
 
     def __init__(self, name: str, story: Story, began: Callable[[], None]) -> None:
         super().__init__(name, story)
@@ -89,7 +89,7 @@ class Slow(Plain):
 
 
 class Stubborn(Plain):
-    """Does not stop until its test lets it."""
+    """A service that does not stop until the test lets it."""
 
     def __init__(self, name: str, story: Story) -> None:
         super().__init__(name, story)
@@ -135,19 +135,19 @@ async def test_a_signal_during_the_start_starts_nothing_more(story: Story) -> No
     assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
 
-async def test_doors_open_first_and_close_first(story: Story) -> None:
+async def test_listeners_open_first_and_close_first(story: Story) -> None:
     services = [Plain("a", story), Plain("b", story)]
-    running = asyncio.create_task(run(services, story.on_ready, listeners=[Plain("door", story)]))
+    running = asyncio.create_task(run(services, story.on_ready, listeners=[Plain("listener", story)]))
     await asyncio.wait_for(story.ready.wait(), BOUND_S)
     terminate()
     await asyncio.wait_for(running, BOUND_S)
     assert story.lines == [*started("door", "a", "b"), "all ready", *stopped("door", "b", "a")]
 
 
-async def test_a_door_closes_first_when_the_start_fails(story: Story) -> None:
+async def test_a_listener_closes_first_when_the_start_fails(story: Story) -> None:
     services = [Plain("a", story), Stillborn("b", story)]
     with pytest.raises(CarillonError, match="port 8300"):
-        await asyncio.wait_for(run(services, story.on_ready, listeners=[Plain("door", story)]), BOUND_S)
+        await asyncio.wait_for(run(services, story.on_ready, listeners=[Plain("listener", story)]), BOUND_S)
     assert story.lines == [*started("door", "a"), "start b", *stopped("door", "a")]
 
 
@@ -167,7 +167,7 @@ async def test_an_earlier_service_that_fails_ends_the_start_of_a_later_one(story
 
 
 async def test_a_failure_later_on_stops_the_others_in_order_and_is_raised(story: Story) -> None:
-    error = CarillonError("too many records were parked")
+    error = CarillonError("too many dead letters")
     middle = Ending("b", story, error)
     running = asyncio.create_task(run([Plain("a", story), middle, Plain("c", story)], story.on_ready))
     await asyncio.wait_for(story.ready.wait(), BOUND_S)

@@ -1,4 +1,4 @@
-"""Roles that start while the log does not answer wait for it; only what waiting does not mend ends them."""
+"""Roles that start while the log is unavailable wait for it; only permanent errors end them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in ran
 
 
 class HesitantLog(CrashingLog):
-    """Answers each question about the same partitions only when it is asked a second time; so do its readers."""
+    """A log whose calls about the same partitions, and whose reads, fail the first time."""
 
     def __init__(self, log: SqliteLog) -> None:
         super().__init__(log)
@@ -74,7 +74,7 @@ class HesitantReader:
 
 
 @pytest.mark.parametrize("role", sorted(DEFAULT_ADDRESSES))
-async def test_every_role_asks_again_until_the_log_answers(
+async def test_every_role_retries_until_the_log_answers(
     role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
@@ -118,7 +118,7 @@ async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Kafka log gives up after a second."""
+    """Set the time-out of the Kafka log to one second."""
     monkeypatch.setattr("services.domain.role_context.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=1))
 
 
@@ -164,14 +164,14 @@ async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
 
 
 @pytest.mark.kafka
-async def test_what_waiting_does_not_mend_ends_the_start(empty_broker: KafkaBroker, tmp_path: Path) -> None:
+async def test_a_permanent_error_ends_the_start(empty_broker: KafkaBroker, tmp_path: Path) -> None:
     assert await entered(settings(empty_broker, tmp_path)) == [0]
     with pytest.raises(ConflictError, match="has 2 partitions, but 3 are configured"):
         await entered(settings(empty_broker, tmp_path, partitions=3))
 
 
 class DedupeWindow:
-    """Decider that remember what they folded."""
+    """A decider that records the facts applied."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -184,13 +184,13 @@ class DedupeWindow:
 
 
 async def entered(settings: Settings) -> list[int]:
-    """The offset of a record that is appended as soon as the surroundings are there."""
+    """Append a record as soon as the role context is there; return its offset."""
     async with role_context(settings, Peers({}, TOPICS)) as context:
         return await context.log.append([NewRecord(DEVICES.name, 0, b"k", b"")])
 
 
 async def until_said(said: Sequence[Mapping[str, object]], event: str, running: "asyncio.Task[object]") -> None:
-    """Return once that was logged; the task must go on meanwhile."""
+    """Return once the event was logged; the task must go on meanwhile."""
     async with asyncio.timeout(BOUND_S):
         while not any(entry["event"] == event for entry in said):
             assert not running.done(), running

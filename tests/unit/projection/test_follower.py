@@ -1,4 +1,4 @@
-"""The loop under every role: decided once whatever breaks, folded no further than asked, committed together."""
+"""The follower: commands are decided once whatever fails, facts and offsets are committed together."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Tally:
 
 
 class Echo:
-    """Folds facts, and answers each with a command."""
+    """Applies facts, and decides a command for each."""
 
     def __init__(self) -> None:
         self.applied: list[str] = []
@@ -59,7 +59,7 @@ class Echo:
 
 
 class BrittleLog(SqliteLog):
-    """Reads three records at a time; its appends of facts fail as they are told to."""
+    """A log that reads three records at a time; its appends of facts fail as the test says."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, TOPICS)
@@ -86,7 +86,7 @@ class BrittleLog(SqliteLog):
 
 
 class CutError(Exception):
-    """The process is gone."""
+    """The process was killed."""
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def log(tmp_path: Path) -> AsyncIterator[BrittleLog]:
 
 
 class Role:
-    """A tally on the log, with a store in the directory."""
+    """A follower with the Tally decider, and its store in the directory."""
 
     def __init__(self, log: Log, directory: Path) -> None:
         self.store = SqliteStore(directory / "tally.sqlite", DDL)
@@ -173,7 +173,7 @@ async def test_facts_and_offsets_are_committed_together(log: BrittleLog, tmp_pat
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the append", "between append and commit"])
-async def test_a_crash_is_healed_by_the_next_start(log: BrittleLog, tmp_path: Path, after: bool) -> None:
+async def test_the_next_start_recovers_from_a_crash(log: BrittleLog, tmp_path: Path, after: bool) -> None:
     await write(log, *TOKENS)
     (log.after_facts if after else log.before_facts).append(CutError())
     await Role(log, tmp_path).died_of(CutError)
@@ -184,7 +184,7 @@ async def test_a_crash_is_healed_by_the_next_start(log: BrittleLog, tmp_path: Pa
     await role.stop()
 
 
-async def test_many_crashes_in_a_row_are_healed_too(log: BrittleLog, tmp_path: Path) -> None:
+async def test_recovery_from_many_crashes_in_a_row(log: BrittleLog, tmp_path: Path) -> None:
     await write(log, *TOKENS)
     for index in range(5):
         (log.after_facts if index % 2 else log.before_facts).append(CutError())
@@ -196,7 +196,7 @@ async def test_many_crashes_in_a_row_are_healed_too(log: BrittleLog, tmp_path: P
     await role.stop()
 
 
-async def test_an_empty_state_is_filled_without_deciding_again(log: BrittleLog, tmp_path: Path) -> None:
+async def test_an_empty_state_is_rebuilt_without_deciding_again(log: BrittleLog, tmp_path: Path) -> None:
     await write(log, *TOKENS)
     role = Role(log, tmp_path / "one")
     await role.is_ready()
@@ -209,7 +209,7 @@ async def test_an_empty_state_is_filled_without_deciding_again(log: BrittleLog, 
     await fresh.stop()
 
 
-async def test_a_busy_or_absent_log_is_tried_again(log: BrittleLog, tmp_path: Path) -> None:
+async def test_appends_to_a_busy_or_unavailable_log_are_retried(log: BrittleLog, tmp_path: Path) -> None:
     log.before_facts += [BusyError("full"), UnavailableError("away")]
     role = Role(log, tmp_path)
     await role.is_ready()
@@ -234,8 +234,8 @@ async def test_a_stop_while_facts_are_appended_leaves_nothing_half_done(log: Bri
     await again.stop()
 
 
-async def test_own_facts_are_waited_for_like_others(log: BrittleLog, tmp_path: Path) -> None:
-    """Also those that a crash left in the log, and those written after it."""
+async def test_callers_can_wait_for_own_facts(log: BrittleLog, tmp_path: Path) -> None:
+    """Also for facts that a crash left in the log, and for facts written after it."""
     await write(log, "a")
     log.after_facts.append(CutError())
     await Role(log, tmp_path).died_of(CutError)
@@ -252,7 +252,7 @@ async def test_own_facts_are_waited_for_like_others(log: BrittleLog, tmp_path: P
     await role.stop()
 
 
-async def test_a_replay_folds_to_the_ends_and_no_further(log: BrittleLog, tmp_path: Path) -> None:
+async def test_a_replay_applies_facts_up_to_the_ends_and_no_further(log: BrittleLog, tmp_path: Path) -> None:
     role = Role(log, tmp_path / "one")
     await role.is_ready()
     await settled(role, await write(log, *(f"t{index}" for index in range(30))))
@@ -273,10 +273,8 @@ async def test_a_replay_folds_to_the_ends_and_no_further(log: BrittleLog, tmp_pa
 
 
 @pytest.mark.parametrize("seen", [COMMANDS[0], FACTS[1]], ids=["commands", "own facts"])
-async def test_a_state_that_has_seen_more_than_the_log_holds_is_refused(
-    log: BrittleLog, tmp_path: Path, seen: Partition
-) -> None:
-    """By the start and by a replay: it belongs to another log."""
+async def test_a_state_that_is_ahead_of_the_log_is_refused(log: BrittleLog, tmp_path: Path, seen: Partition) -> None:
+    """Both the start and a replay refuse it: it belongs to another log."""
     await write(log, *TOKENS)
     role = Role(log, tmp_path)
     await role.is_ready()

@@ -1,4 +1,4 @@
-"""Reading one's own writes along the chain of roles, each behind its own servicer."""
+"""Reading one's own writes: waiting along the chain of roles, each with a servicer."""
 
 import asyncio
 from typing import cast
@@ -22,31 +22,31 @@ WRITTEN = Position(topic="device-commands", partition=2, offset=10)
 COMMANDS, DEVICES = Partition("device-commands", 2), Partition("devices", 2)
 
 
-def channel(*progresses: AppliedPositions) -> Channel:
-    """To an instance of a role that serves this progress."""
+def channel(*applied: AppliedPositions) -> Channel:
+    """Return a channel to a role instance with these applied positions."""
     server = LocalServer()
-    add_PositionsServiceServicer_to_server(PositionsServicer(*progresses), cast(Server, server))
+    add_PositionsServiceServicer_to_server(PositionsServicer(*applied), cast(Server, server))
     return server.channel()
 
 
 def reading(*topics: str, partitions: tuple[int, ...] = (0, 1, 2, 3)) -> AppliedPositions:
-    """The progress of a role that has applied nothing yet."""
-    progress = AppliedPositions()
-    progress.advance({Partition(topic, number): 0 for topic in topics for number in partitions})
-    return progress
+    """Return the positions of a role that has applied nothing yet."""
+    applied = AppliedPositions()
+    applied.advance({Partition(topic, number): 0 for topic in topics for number in partitions})
+    return applied
 
 
 async def turns(count: int = 50) -> None:
-    """Let everything run that can."""
+    """Let all ready tasks run."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def test_a_caller_waits_along_the_chain_until_the_last_role_has_seen_it() -> None:
+async def test_a_caller_waits_along_the_chain_until_the_last_role_has_applied_the_record() -> None:
     registry, aliases, targeting = reading("device-commands", "sessions"), reading("devices"), reading("devices")
     of_roles = {"registry": [channel(registry, aliases)], "targeting": [channel(targeting)], "delivery": []}
     settling = asyncio.create_task(Peers(of_roles, TOPICS).wait_applied([WRITTEN]))
-    for progress, applied, produced in (
+    for role, applied, produced in (
         (registry, {COMMANDS: 10}, {}),
         (registry, {COMMANDS: 11}, {DEVICES: 6}),
         (aliases, {DEVICES: 5}, {}),
@@ -55,14 +55,14 @@ async def test_a_caller_waits_along_the_chain_until_the_last_role_has_seen_it() 
     ):
         await turns()
         assert not settling.done()
-        progress.advance(applied, produced)
+        role.advance(applied, produced)
     await turns()
     assert not settling.done()
     targeting.advance({DEVICES: 6})
     await asyncio.wait_for(settling, BOUND_S)
 
 
-async def test_what_is_there_already_is_not_waited_for() -> None:
+async def test_applied_positions_are_not_waited_for() -> None:
     registry = reading("device-commands", "devices")
     registry.advance({COMMANDS: 11, DEVICES: 6}, {DEVICES: 6})
     targeting = reading("devices")
@@ -78,7 +78,7 @@ async def test_a_role_that_is_behind_ends_the_wait_with_the_deadline(monkeypatch
         await behind.wait_applied([WRITTEN])
 
 
-async def test_a_role_that_is_away_is_answered_like_one_that_is_behind() -> None:
+async def test_an_unavailable_role_is_handled_like_one_that_is_behind() -> None:
     away = Peers({"registry": [LocalServer().channel()], "targeting": []}, TOPICS)
     with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
         await away.wait_applied([WRITTEN])
@@ -96,7 +96,7 @@ async def test_only_the_shard_that_reads_the_partition_is_waited_for() -> None:
 
 
 async def test_the_facts_of_every_shard_are_waited_for() -> None:
-    """A batch over two shards' partitions: targeting must have seen what each of them wrote."""
+    """A batch over two shards' partitions: targeting must have applied the facts of each."""
     first, second = (reading("device-commands", partitions=(n, n + 2)) for n in (0, 1))
     first.advance({COMMANDS: 11}, {DEVICES: 3})
     second.advance({Partition("device-commands", 3): 8}, {Partition("devices", 3): 5})
@@ -119,18 +119,18 @@ async def test_the_owner_of_a_partition_is_its_number_modulo_the_instances() -> 
     assert list(of_roles.all("registry")) == channels
 
 
-async def test_a_wait_sees_an_advance_that_comes_between_looking_and_waiting() -> None:
-    progress = reading("devices")
-    change = progress.change
-    progress.advance({DEVICES: 1})
+async def test_a_wait_sees_an_advance_between_check_and_wait() -> None:
+    applied = reading("devices")
+    change = applied.change
+    applied.advance({DEVICES: 1})
     assert change.is_set()
-    assert not progress.change.is_set()
-    await asyncio.wait_for(progress.wait([(DEVICES, 0), (Partition("elsewhere", 9), 4)]), BOUND_S)
+    assert not applied.change.is_set()
+    await asyncio.wait_for(applied.wait([(DEVICES, 0), (Partition("elsewhere", 9), 4)]), BOUND_S)
 
 
-def test_what_was_produced_is_told_by_partition_number() -> None:
-    progress = AppliedPositions()
-    progress.advance({}, {DEVICES: 6, Partition("devices", 3): 2, Partition("tasks", 2): 0})
-    assert progress.produced("devices", 2) == 6
-    assert progress.produced("devices", 0) == 0
-    assert progress.produced_in([2]) == [Position(topic="devices", partition=2, offset=5)]
+def test_produced_positions_by_partition_number() -> None:
+    applied = AppliedPositions()
+    applied.advance({}, {DEVICES: 6, Partition("devices", 3): 2, Partition("tasks", 2): 0})
+    assert applied.produced("devices", 2) == 6
+    assert applied.produced("devices", 0) == 0
+    assert applied.produced_in([2]) == [Position(topic="devices", partition=2, offset=5)]

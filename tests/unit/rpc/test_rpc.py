@@ -1,4 +1,4 @@
-"""Calls between roles: what holds in the process holds over a socket, word for word."""
+"""Calls between roles: the same behaviour inside one process and over a socket."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +33,7 @@ CANARY = "canary-7f3a"
 
 
 class Positions(PositionsServiceServicer):
-    """Answers as its test says; knows when a call began and whether it was cancelled."""
+    """A servicer that answers as the test says, and records when a call began and whether it was cancelled."""
 
     def __init__(self) -> None:
         self.answer: Callable[[AwaitRequest], AwaitResponse] = lambda request: AwaitResponse(produced=request.positions)
@@ -52,7 +52,7 @@ class Positions(PositionsServiceServicer):
 
 
 class Delivery(DeliveryServiceServicer):
-    """Sends each gateway's name back; the name may ask for an error instead."""
+    """A servicer that returns each gateway's name; the name may ask for an error instead."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -72,7 +72,7 @@ class Delivery(DeliveryServiceServicer):
         raise NotFoundError("no broadcast is known here")
 
 
-class House:
+class ServicersOnChannel:
     """The servicers and a channel to them."""
 
     def __init__(self) -> None:
@@ -93,44 +93,44 @@ class House:
         return aclosing(cast(Any, aiter(DeliveryServiceStub(self.channel).Attach(requests))))
 
     async def converse(self, requests: AsyncIterator[AttachRequest], answers: list[str]) -> None:
-        """Attach, and note the answers until the stream ends."""
+        """Attach, and record the answers until the stream ends."""
         async with asyncio.timeout(BOUND_S), self.attach(requests) as responses:
             async for response in responses:
                 answers += [close.reason for close in response.closes]
 
 
 @pytest.fixture(params=["in the process", "over a socket"])
-async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
-    house = House()
+async def servicers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ServicersOnChannel]:
+    servicers = ServicersOnChannel()
     if request.param == "in the process":
         local = LocalServer()
-        house.add_to(local)
-        house.channel = local.channel()
-        yield house
+        servicers.add_to(local)
+        servicers.channel = local.channel()
+        yield servicers
         return
-    async with OverASocket(house, tmp_path):
-        yield house
+    async with OverASocket(servicers, tmp_path):
+        yield servicers
 
 
 class OverASocket:
-    """Serves the house on a Unix socket for as long as the block lasts."""
+    """Serve the servicers on a Unix socket while the block runs."""
 
-    def __init__(self, house: House, directory: Path) -> None:
-        self._house = house
+    def __init__(self, servicers: ServicersOnChannel, directory: Path) -> None:
+        self._servicers = servicers
         self._address = f"unix:{directory}/s"
 
-    async def __aenter__(self) -> House:
+    async def __aenter__(self) -> ServicersOnChannel:
         server = serve([self._address])
-        self._house.server = server
-        self._house.add_to(server)
+        self._servicers.server = server
+        self._servicers.add_to(server)
         await server.start()
-        self._house.channel = connect(self._address)
-        return self._house
+        self._servicers.channel = connect(self._address)
+        return self._servicers
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._house.server is not None
-        await self._house.channel.close()
-        await self._house.server.stop(0)
+        assert self._servicers.server is not None
+        await self._servicers.channel.close()
+        await self._servicers.server.stop(0)
 
 
 def fails_with(error: BaseException) -> Callable[[AwaitRequest], AwaitResponse]:
@@ -147,35 +147,37 @@ async def names(*gateways: str, then: asyncio.Event | None = None) -> AsyncItera
         await then.wait()
 
 
-async def test_an_answer_arrives_as_it_was_given(house: House) -> None:
+async def test_an_answer_arrives_unchanged(servicers: ServicersOnChannel) -> None:
     asked = AwaitRequest(positions=[Position(topic="devices", partition=3, offset=2**40)])
-    assert list((await house.wait(asked)).produced) == list(asked.positions)
+    assert list((await servicers.wait(asked)).produced) == list(asked.positions)
 
 
 @pytest.mark.parametrize("kind", BY_CODE.values(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("text", ["tags: 3 is too many", "标签：不对 – “x”\nline two", "x" * 3000, "日" * 3000])
-async def test_every_error_arrives_as_itself(house: House, kind: type[CarillonError], text: str) -> None:
-    house.positions.answer = fails_with(kind(text))
+async def test_every_error_arrives_as_itself(
+    servicers: ServicersOnChannel, kind: type[CarillonError], text: str
+) -> None:
+    servicers.positions.answer = fails_with(kind(text))
     with pytest.raises(CarillonError) as raised:
-        await house.wait()
+        await servicers.wait()
     assert type(raised.value) is kind
     assert str(raised.value) == text
 
 
-async def test_a_kind_of_an_error_is_caught_as_the_error_it_is_a_kind_of(house: House) -> None:
+async def test_a_subclass_of_an_error_arrives_as_its_base_class(servicers: ServicersOnChannel) -> None:
     class TagsError(InputError):
         pass
 
-    house.positions.answer = fails_with(TagsError("tags: none"))
+    servicers.positions.answer = fails_with(TagsError("tags: none"))
     with pytest.raises(InputError, match=r"^tags: none$"):
-        await house.wait()
+        await servicers.wait()
 
 
 @pytest.mark.parametrize("error", [ValueError(CANARY), KeyError(CANARY), TimeoutError(CANARY), OSError(5, CANARY)])
-async def test_an_unexpected_error_keeps_its_text_to_itself(house: House, error: Exception) -> None:
-    house.positions.answer = fails_with(error)
+async def test_the_text_of_an_unexpected_error_is_not_sent(servicers: ServicersOnChannel, error: Exception) -> None:
+    servicers.positions.answer = fails_with(error)
     with capture_logs() as logs, pytest.raises(CarillonError) as raised:
-        await house.wait()
+        await servicers.wait()
     assert type(raised.value) is CarillonError
     assert str(raised.value) == "internal error"
     assert raised.value.__cause__ is None
@@ -184,42 +186,42 @@ async def test_an_unexpected_error_keeps_its_text_to_itself(house: House, error:
     assert line["method"] == "/protos.runtime.v1.PositionsService/Await"
 
 
-async def test_a_servicer_that_waited_for_something_cancelled_cancels_nobody_else(house: House) -> None:
-    house.positions.answer = fails_with(asyncio.CancelledError())
+async def test_a_servicer_that_awaited_a_cancelled_future_cancels_no_caller(servicers: ServicersOnChannel) -> None:
+    servicers.positions.answer = fails_with(asyncio.CancelledError())
     with pytest.raises(UnavailableError):
-        await house.wait()
+        await servicers.wait()
 
 
-async def test_a_deadline_ends_the_call_on_both_sides(house: House) -> None:
-    house.positions.hangs = True
+async def test_a_deadline_ends_the_call_on_both_sides(servicers: ServicersOnChannel) -> None:
+    servicers.positions.hangs = True
     with pytest.raises(DeadlineError):
-        await house.wait(seconds=0.05)
-    await asyncio.wait_for(house.positions.ended.wait(), BOUND_S)
+        await servicers.wait(seconds=0.05)
+    await asyncio.wait_for(servicers.positions.ended.wait(), BOUND_S)
 
 
-async def test_a_call_that_its_caller_gives_up_is_cancelled_in_the_servicer(house: House) -> None:
-    house.positions.hangs = True
-    call = asyncio.create_task(house.wait())
-    await asyncio.wait_for(house.positions.began.wait(), BOUND_S)
+async def test_a_call_that_its_caller_gives_up_is_cancelled_in_the_servicer(servicers: ServicersOnChannel) -> None:
+    servicers.positions.hangs = True
+    call = asyncio.create_task(servicers.wait())
+    await asyncio.wait_for(servicers.positions.began.wait(), BOUND_S)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await asyncio.wait_for(house.positions.ended.wait(), BOUND_S)
+    await asyncio.wait_for(servicers.positions.ended.wait(), BOUND_S)
 
 
-async def test_messages_beyond_the_default_limit_pass_both_ways(house: House) -> None:
+async def test_messages_beyond_the_default_limit_pass_both_ways(servicers: ServicersOnChannel) -> None:
     asked = AwaitRequest(positions=[Position(topic="x" * (6 * 1024 * 1024))])
-    assert list((await house.wait(asked)).produced) == list(asked.positions)
+    assert list((await servicers.wait(asked)).produced) == list(asked.positions)
 
 
-async def test_a_method_that_is_not_served_is_unavailable(house: House) -> None:
+async def test_a_method_that_is_not_served_is_unavailable(servicers: ServicersOnChannel) -> None:
     with pytest.raises(UnavailableError):
-        await AnalyticsServiceStub(house.channel).AuditPush(AuditPushRequest(msgid=1))
+        await AnalyticsServiceStub(servicers.channel).AuditPush(AuditPushRequest(msgid=1))
 
 
-async def test_a_stream_answers_while_it_is_asked(house: House) -> None:
+async def test_a_stream_answers_while_requests_arrive(servicers: ServicersOnChannel) -> None:
     answers: list[str] = []
-    await house.converse(names("a", "b", "x" * (6 * 1024 * 1024)), answers)
+    await servicers.converse(names("a", "b", "x" * (6 * 1024 * 1024)), answers)
     assert answers == ["a", "b", "x" * (6 * 1024 * 1024)]
 
 
@@ -228,27 +230,27 @@ async def test_a_stream_answers_while_it_is_asked(house: House) -> None:
     [("wrong", InputError, "gateway: not this one"), ("broken", CarillonError, "internal error")],
 )
 async def test_an_error_in_mid_stream_comes_after_the_answers_before_it(
-    house: House, gateway: str, kind: type[CarillonError], text: str
+    servicers: ServicersOnChannel, gateway: str, kind: type[CarillonError], text: str
 ) -> None:
     answers: list[str] = []
     with pytest.raises(CarillonError) as raised:
-        await house.converse(names("a", gateway, "b", then=asyncio.Event()), answers)
+        await servicers.converse(names("a", gateway, "b", then=asyncio.Event()), answers)
     assert (type(raised.value), str(raised.value), answers) == (kind, text, ["a"])
-    await asyncio.wait_for(house.delivery.ended.wait(), BOUND_S)
+    await asyncio.wait_for(servicers.delivery.ended.wait(), BOUND_S)
 
 
-async def test_a_stream_that_its_caller_leaves_ends_in_the_servicer(house: House) -> None:
-    async with house.attach(names("a", then=asyncio.Event())) as responses:
+async def test_a_stream_that_its_caller_leaves_ends_in_the_servicer(servicers: ServicersOnChannel) -> None:
+    async with servicers.attach(names("a", then=asyncio.Event())) as responses:
         async for _ in responses:
             break
-    await asyncio.wait_for(house.delivery.ended.wait(), BOUND_S)
+    await asyncio.wait_for(servicers.delivery.ended.wait(), BOUND_S)
 
 
-async def test_a_stream_whose_caller_is_cancelled_ends_in_the_servicer(house: House) -> None:
+async def test_a_stream_whose_caller_is_cancelled_ends_in_the_servicer(servicers: ServicersOnChannel) -> None:
     first = asyncio.Event()
 
     async def follow() -> None:
-        async with house.attach(names("a", then=asyncio.Event())) as responses:
+        async with servicers.attach(names("a", then=asyncio.Event())) as responses:
             async for _ in responses:
                 first.set()
 
@@ -257,59 +259,61 @@ async def test_a_stream_whose_caller_is_cancelled_ends_in_the_servicer(house: Ho
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
-    await asyncio.wait_for(house.delivery.ended.wait(), BOUND_S)
+    await asyncio.wait_for(servicers.delivery.ended.wait(), BOUND_S)
 
 
-async def test_requests_that_fail_end_the_stream_with_an_error_and_not_with_a_cancellation(house: House) -> None:
+async def test_requests_that_fail_end_the_stream_with_an_error_and_not_with_a_cancellation(
+    servicers: ServicersOnChannel,
+) -> None:
     async def broken() -> AsyncIterator[AttachRequest]:
         yield AttachRequest(gateway="a")
         raise ValueError(CANARY)
 
     with pytest.raises(CarillonError) as raised:
-        await house.converse(broken(), [])
+        await servicers.converse(broken(), [])
     assert CANARY not in str(raised.value)
-    await asyncio.wait_for(house.delivery.ended.wait(), BOUND_S)
+    await asyncio.wait_for(servicers.delivery.ended.wait(), BOUND_S)
 
 
 async def test_a_server_that_stops_makes_calls_and_streams_unavailable(tmp_path: Path) -> None:
-    async with OverASocket(House(), tmp_path) as house:
-        house.positions.hangs = True
-        call = asyncio.create_task(house.wait())
-        await asyncio.wait_for(house.positions.began.wait(), BOUND_S)
-        async with house.attach(names("a", then=asyncio.Event())) as responses:
+    async with OverASocket(ServicersOnChannel(), tmp_path) as servicers:
+        servicers.positions.hangs = True
+        call = asyncio.create_task(servicers.wait())
+        await asyncio.wait_for(servicers.positions.began.wait(), BOUND_S)
+        async with servicers.attach(names("a", then=asyncio.Event())) as responses:
             await anext(responses)
-            assert house.server is not None
-            await house.server.stop(grace=0.05)
+            assert servicers.server is not None
+            await servicers.server.stop(grace=0.05)
             with pytest.raises(UnavailableError):
                 await asyncio.wait_for(anext(responses), BOUND_S)
         with pytest.raises(UnavailableError):
             await call
         with pytest.raises(UnavailableError):
-            await house.wait()
+            await servicers.wait()
 
 
-async def test_a_call_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
-    async with OverASocket(House(), tmp_path) as house:
+async def test_a_call_in_flight_is_answered_before_the_server_stops(tmp_path: Path) -> None:
+    async with OverASocket(ServicersOnChannel(), tmp_path) as servicers:
         opened = asyncio.Event()
 
         async def slow(request: AwaitRequest, context: Context) -> AwaitResponse:
-            house.positions.began.set()
+            servicers.positions.began.set()
             await opened.wait()
             return AwaitResponse()
 
-        house.positions.Await = slow  # type: ignore[method-assign]
-        assert house.server is not None
-        add_PositionsServiceServicer_to_server(house.positions, house.server)
-        call = asyncio.create_task(house.wait())
-        await asyncio.wait_for(house.positions.began.wait(), BOUND_S)
-        stopping = asyncio.create_task(house.server.stop(grace=BOUND_S))
+        servicers.positions.Await = slow  # type: ignore[method-assign]
+        assert servicers.server is not None
+        add_PositionsServiceServicer_to_server(servicers.positions, servicers.server)
+        call = asyncio.create_task(servicers.wait())
+        await asyncio.wait_for(servicers.positions.began.wait(), BOUND_S)
+        stopping = asyncio.create_task(servicers.server.stop(grace=BOUND_S))
         opened.set()
         assert await call == AwaitResponse()
         await stopping
 
 
-async def test_a_channel_finds_the_server_again_soon_after_it_came_back(tmp_path: Path) -> None:
-    async with OverASocket(House(), tmp_path) as first:
+async def test_a_channel_reconnects_soon_after_the_server_restarts(tmp_path: Path) -> None:
+    async with OverASocket(ServicersOnChannel(), tmp_path) as first:
         await first.wait()
         channel = connect(f"unix:{tmp_path}/s")
         stub = PositionsServiceStub(channel)
@@ -317,7 +321,7 @@ async def test_a_channel_finds_the_server_again_soon_after_it_came_back(tmp_path
     for _ in range(20):
         with pytest.raises(UnavailableError):
             await stub.Await(AwaitRequest())
-    async with OverASocket(House(), tmp_path), asyncio.timeout(3):
+    async with OverASocket(ServicersOnChannel(), tmp_path), asyncio.timeout(3):
         await stub.Await(AwaitRequest(), wait_for_ready=True)
         await channel.close()
 
@@ -331,7 +335,7 @@ async def test_two_servers_cannot_share_a_port(tmp_path: Path) -> None:
     await first.stop(0)
 
 
-async def test_an_address_nobody_can_listen_at_is_one_clear_line(tmp_path: Path) -> None:
+async def test_an_address_that_cannot_be_listened_at_is_one_clear_line(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/{'x' * 120}"
     with pytest.raises(CarillonError) as raised:
         serve([address])

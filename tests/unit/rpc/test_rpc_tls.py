@@ -1,4 +1,4 @@
-"""Mutual TLS between roles: only who the authority vouches for is answered."""
+"""Mutual TLS between roles: only peers with a certificate of the authority are answered."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 async def address(authority: Authority) -> AsyncIterator[str]:
-    """Where a servicer listens that speaks mutual TLS."""
+    """The address of a servicer with mutual TLS."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

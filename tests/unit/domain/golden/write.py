@@ -17,7 +17,7 @@ from services.domain.topics import TOPICS
 
 FILE = Path(__file__).with_name("records.json")
 VARIANTS = 9
-"""So many records of a kind show every member of every inner oneof, and every value of most enums."""
+"""Records per kind: enough for every member of every inner oneof, and every value of most enums."""
 
 _WHOLE = {
     FieldDescriptor.CPPTYPE_INT32: -1,
@@ -28,7 +28,7 @@ _WHOLE = {
 
 
 class Golden(NamedTuple):
-    """One record: its topic, its kind, the bytes in hexadecimal, and the fields that they mean."""
+    """One record: its topic, its kind, its bytes in hexadecimal, and the decoded fields."""
 
     topic: str
     kind: str
@@ -37,13 +37,13 @@ class Golden(NamedTuple):
 
 
 def load() -> tuple[list[Golden], dict[str, dict[str, int]]]:
-    """The golden records, and the numbers of every enum by name."""
+    """Golden records, and the numbers of every enum by name."""
     stored = json.loads(FILE.read_text(encoding="utf-8"))
     return [Golden(**record) for record in stored["records"]], stored["enums"]
 
 
 def kinds() -> Iterator[tuple[str, str]]:
-    """Every fact and command of every topic."""
+    """Return every kind of fact and command of every topic."""
     for topic in TOPICS.values():
         for field in topic.envelope.DESCRIPTOR.oneofs[0].fields:
             yield topic.name, field.name
@@ -54,14 +54,14 @@ def meaning(message: Message) -> dict[str, Any]:
 
 
 def filled(topic: str, kind: str, variant: int) -> Message:
-    """A record of that kind in which every field has a value."""
+    """Return a record of the kind in which every field has a value."""
     message = TOPICS[topic].envelope()
     _fill(message, variant, kind)
     return message
 
 
 def paths(descriptor: Any, fields: dict[str, Any], start: str = "") -> Iterator[str]:
-    """The dotted names of all fields that have a value."""
+    """Return the dotted names of all fields that have a value."""
     for field in descriptor.fields:
         if field.name in fields:
             yield start + field.name
@@ -73,7 +73,7 @@ def paths(descriptor: Any, fields: dict[str, Any], start: str = "") -> Iterator[
 
 
 def enums() -> dict[str, dict[str, int]]:
-    """Every enum that a record can hold, in a field or packed into a column."""
+    """Return every enum that a record can contain, in a field or packed into a column."""
     found = {OutcomeKind.DESCRIPTOR.full_name: {name: int(number) for name, number in OutcomeKind.items()}}
     for topic in TOPICS.values():
         _collect(topic.envelope.DESCRIPTOR, found, set())
