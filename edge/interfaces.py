@@ -20,7 +20,7 @@ class Interfaces:
         self.v2: Application = BodyTimeout(v2_app(settings, context, ids))
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:
-        return dict(zip(settings.door_ports, (self.android, self.ios, self.v2), strict=True))
+        return dict(zip(settings.interface_ports, (self.android, self.ios, self.v2), strict=True))
 
     def close(self) -> None:
         self._claim.close()

@@ -1,4 +1,4 @@
-"""The edge as processes of its own: gunicorn with uvicorn workers, each with all doors."""
+"""The edge in its own processes: gunicorn with uvicorn workers, each with all HTTP interfaces."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ _LOOK_S = 1.0
 def run(env: Mapping[str, str]) -> None:
     """Serve the edge until SIGTERM. SettingsError before anything is started."""
     settings = load(EdgeSettings, env)
-    ports = (*settings.door_ports, settings.console_port)
+    ports = (*settings.interface_ports, settings.console_port)
     if 0 in ports or len(set(ports)) < len(ports):
         raise SettingsError(
             "CARILLON_ANDROID_PORT, CARILLON_IOS_PORT, CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four "
@@ -38,7 +38,7 @@ def run(env: Mapping[str, str]) -> None:
 
 
 class EdgeWorker(UvicornWorker):  # type: ignore[misc]
-    """uvicorn's own settings: gunicorn's do not reach it."""
+    """A uvicorn worker with uvicorn's settings, which gunicorn does not pass on."""
 
     CONFIG_KWARGS = {  # noqa: RUF012
         "loop": "uvloop",
@@ -52,16 +52,16 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
 
 
 class EdgeProcess:
-    """One worker's ASGI application: finds the door by the port that was called.
+    """One worker's ASGI application, which chooses the interface by the port of a request.
 
-    It opens the log and the channels after the fork. While that is under way, /healthz says so and pushes wait.
+    It opens the log and the channels after the fork; until then /healthz answers 503 and requests wait.
     """
 
     def __init__(self, settings: EdgeSettings, env: Mapping[str, str]) -> None:
         self._settings = settings
         self._env = env
         self._operations = Operations(settings.host, settings.console_port)
-        self._doors: dict[int, Application] = {settings.console_port: self._operations.application}
+        self._applications: dict[int, Application] = {settings.console_port: self._operations.application}
         self._stop = asyncio.Event()
         self._started: asyncio.Future[None]
         self._living: asyncio.Task[None]
@@ -73,8 +73,8 @@ class EdgeProcess:
         port = scope["server"][1]
         if port != self._settings.console_port:
             await asyncio.wait([self._started], timeout=_START_S)
-        if port in self._doors:
-            await self._doors[port](scope, receive, send)
+        if port in self._applications:
+            await self._applications[port](scope, receive, send)
         else:
             await refuse(send, 503, "the service is starting")
 
@@ -93,7 +93,7 @@ class EdgeProcess:
         try:
             async with role_context(self._settings, connected_peers(self._env, self._settings.tls())) as context:
                 with contextlib.closing(Interfaces(self._settings, context)) as interfaces:
-                    self._doors |= interfaces.by_port(self._settings)
+                    self._applications |= interfaces.by_port(self._settings)
                     garbage_collection.freeze_startup_objects()
                     self._operations.set_ready()
                     self._started.set_result(None)
@@ -109,7 +109,7 @@ class EdgeProcess:
 
 
 async def _end_with_parent(parent: int) -> None:
-    """A worker whose gunicorn was killed would keep the ports from the next one."""
+    """Stop this worker when gunicorn was killed, so that the ports are free for the next one."""
     while os.getppid() == parent:
         await asyncio.sleep(_LOOK_S)
     logger.critical("the edge ends: gunicorn is gone")
@@ -126,7 +126,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         settings = self._settings
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         options = {
-            "bind": [f"{host}:{port}" for port in (*settings.door_ports, settings.console_port)],
+            "bind": [f"{host}:{port}" for port in (*settings.interface_ports, settings.console_port)],
             "workers": settings.edge_workers,
             "worker_class": EdgeWorker,
             "backlog": 4096,

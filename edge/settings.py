@@ -1,4 +1,4 @@
-"""The edge's settings."""
+"""Settings of the edge."""
 
 from typing import Annotated
 
@@ -19,5 +19,5 @@ class EdgeSettings(Settings, frozen=True, kw_only=True):
     timed_min_lead_s: Annotated[int, msgspec.Meta(ge=0, le=259_200)] = 600
 
     @property
-    def door_ports(self) -> tuple[int, int, int]:
+    def interface_ports(self) -> tuple[int, int, int]:
         return self.android_port, self.ios_port, self.v2_port

@@ -1,4 +1,4 @@
-"""A valid request of every endpoint of every door, to be spoiled by tests. New endpoints are added here."""
+"""A valid request of every endpoint of every interface, which tests spoil. New endpoints are added here."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -11,16 +11,16 @@ from testkit.edge.role import EdgeInstallation
 
 
 class Valid(NamedTuple):
-    """A request that is answered with 0, at least the first time."""
+    """A request that is answered with result 0, at least the first time."""
 
-    door: Literal["v2", "android", "ios"]
+    interface: Literal["v2", "android", "ios"]
     method: str
     path: str
     body: dict[str, Any]
     secrets: tuple[str, ...]
 
     def client(self, installation: EdgeInstallation) -> httpx.AsyncClient:
-        return {"v2": installation.http, "android": installation.android, "ios": installation.ios}[self.door]
+        return {"v2": installation.http, "android": installation.android, "ios": installation.ios}[self.interface]
 
 
 STYLE = {
@@ -40,7 +40,7 @@ OPTFILTER = {"locate": ["北京市"], "model": [{"b": ["m"]}], "activity_7": {">
 
 
 async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
-    """With devices `t1` and `t2` of an Android app and of an iOS app, alias `alice`, that can read acknowledgements."""
+    """Create two devices with the alias `alice` in an Android and an iOS app, and return the requests to them."""
     android, ios, other = (
         await installation.app(),
         await installation.app(PLATFORM_IOS),
@@ -68,9 +68,9 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
         signers = (a,) if scope in (1, 7, 8) else (i, o) if scope == 2 else (a, i, o)
         return v2("/v2/push", {"sendTo": {"appkey": appkey, "userScope": scope, **fields}, "msgStyle": style}, *signers)
 
-    def legacy(door: Literal["android", "ios"], method: str, path: str, **fields: Any) -> Valid:
-        appkey = a if door == "android" else i
-        return Valid(door, method, path, {"appkey": appkey, **fields}, (secret[appkey],))
+    def legacy(interface: Literal["android", "ios"], method: str, path: str, **fields: Any) -> Valid:
+        appkey = a if interface == "android" else i
+        return Valid(interface, method, path, {"appkey": appkey, **fields}, (secret[appkey],))
 
     both = {"android": a, "ios": [i, o]}
     tags = {a: {"t1": ["x", "é"]}, i: {"t2": ["y"], "t3": ["z"]}}

@@ -1,4 +1,4 @@
-"""The clients of docs/clients are what the docs show, and the service accepts what they sign."""
+"""The clients of docs/clients equal those in the docs, and the service accepts their signs."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ IGNORED = (
     ' "a": [1.10, 1e3, -0.0, 1E-7, 12345678901234567890, 0.1, true],'
     ' "deep": [[{"z": {"é": 1, "e": 2}}, []], {}], "nothing": [null]}'
 )
-"""A field the door does not know, but which is signed: keys that UTF-16 sorts otherwise, numbers in odd notations."""
+"""An unknown field that is signed: keys that UTF-16 sorts differently, numbers in unusual notations."""
 
 COMMANDS = {
     "py": ["python3", CLIENTS / "sign_and_send.py"],
@@ -30,11 +30,11 @@ COMMANDS = {
 
 QUICK = [name for name in COMMANDS if name != "go"]
 COMPILED = ["go"]
-"""Clients that are built with a whole standard library first."""
+"""Clients whose first build compiles the standard library."""
 
 
 @pytest.mark.parametrize("language", [*COMMANDS, "java"])
-def test_the_docs_show_the_client_as_it_is(language: str) -> None:
+def test_the_docs_contain_the_client_unchanged(language: str) -> None:
     page = (ROOT / "docs" / "app-servers.md").read_text()
     source = (CLIENTS / f"sign_and_send.{language}").read_text()
     names = {"py": "python", "mjs": "javascript"}
@@ -92,7 +92,7 @@ def run(command: Sequence[str], stdin: str = "") -> str:
 
 
 def accepted(service: Service, printed: str) -> str:
-    """The canonical text of the push that was accepted, from the log."""
+    """Return the canonical text of the accepted push from the log."""
     answer = json.loads(printed)
     assert answer["result"] == 0, answer
     return str(service.audit(answer["id"])["request_json"])

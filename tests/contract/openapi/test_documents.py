@@ -1,4 +1,4 @@
-"""The documents themselves: whole, well-formed, served, and kept in docs/."""
+"""The published documents: complete, well-formed, served, and equal to the copies in docs/openapi."""
 
 import json
 from collections.abc import Iterator
@@ -20,12 +20,14 @@ from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
 
 DOCS = ROOT / "docs" / "openapi"
-PLACES = [("device", "v2", ASYNCAPI_PATH), *((door, door, OPENAPI_PATH) for door in INTERFACES)]
+PLACES = [("device", "v2", ASYNCAPI_PATH), *((interface, interface, OPENAPI_PATH) for interface in INTERFACES)]
 
 
-@pytest.mark.parametrize(("name", "door", "path"), PLACES)
-def test_each_door_serves_its_document_and_docs_has_the_same(service: Service, name: str, door: str, path: str) -> None:
-    served = service.get(door, path)
+@pytest.mark.parametrize(("name", "interface", "path"), PLACES)
+def test_each_interface_serves_its_document_and_docs_has_a_copy(
+    service: Service, name: str, interface: str, path: str
+) -> None:
+    served = service.get(interface, path)
     assert served.status_code == 200
     assert served.headers["content-type"] == "application/json"
     assert served.content == written(name)
@@ -33,7 +35,7 @@ def test_each_door_serves_its_document_and_docs_has_the_same(service: Service, n
 
 
 def objects(value: Any) -> Iterator[Json]:
-    """Every object inside."""
+    """Yield every object inside a JSON value."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -41,7 +43,7 @@ def objects(value: Any) -> Iterator[Json]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_reference_leads_somewhere_and_every_component_is_used(name: str) -> None:
+def test_every_reference_resolves_and_every_component_is_used(name: str) -> None:
     document = DOCUMENTS[name]()
     references = {found["$ref"] for found in objects(document) if "$ref" in found}
     for reference in references:
@@ -53,7 +55,7 @@ def test_every_reference_leads_somewhere_and_every_component_is_used(name: str) 
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_schemas_are_schemas_and_every_property_is_described(name: str) -> None:
+def test_schemas_are_valid_and_every_property_is_described(name: str) -> None:
     components = DOCUMENTS[name]()["components"]["schemas"]
     for component, schema in components.items():
         jsonschema_rs.meta.validate({**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"})
@@ -61,9 +63,9 @@ def test_schemas_are_schemas_and_every_property_is_described(name: str) -> None:
             assert field == "type" or inner.get("description"), f"{component}.{field} is not described"
 
 
-@pytest.mark.parametrize("door", INTERFACES)
-def test_examples_fit_and_show_every_property_of_requests(door: str) -> None:
-    document = DOCUMENTS[door]()
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_examples_fit_and_show_every_property_of_requests(interface: str) -> None:
+    document = DOCUMENTS[interface]()
     variants = Variants(document)
     reachable: set[str] = set()
     for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
@@ -79,7 +81,7 @@ def test_examples_fit_and_show_every_property_of_requests(door: str) -> None:
 
 
 def components_of(schema: Any, document: Json) -> set[str]:
-    """Every component that a schema leads to."""
+    """Return every component that a schema refers to, directly or not."""
     found: set[str] = set()
     waiting = [schema]
     while waiting:
@@ -91,7 +93,7 @@ def components_of(schema: Any, document: Json) -> set[str]:
     return found
 
 
-def test_the_frames_of_the_device_protocol_are_all_there_and_their_examples_decode() -> None:
+def test_every_frame_of_the_device_protocol_is_documented_and_its_example_decodes() -> None:
     document = DOCUMENTS["device"]()
     messages = document["components"]["messages"]
     from_device = {message["$ref"].rpartition("/")[2] for operation in document["operations"].values()

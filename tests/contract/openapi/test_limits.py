@@ -1,4 +1,4 @@
-"""Each document against its door: every limit at its edge and one past it, through HTTP."""
+"""Each document against its interface: every limit at its edge and one past it, through HTTP."""
 
 import re
 from datetime import datetime, timedelta
@@ -16,18 +16,18 @@ from testkit.installation.sample import INTERFACES, Service
 from tests.contract.openapi.variants import Json, Variants
 
 _PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
-"""Fields that say who sends a request: a wrong one is answered as a wrong sign is."""
+"""Fields that authenticate a request: a wrong one is answered as a wrong sign."""
 
 OPERATIONS = [
-    pytest.param(door, method, path, id=f"{door} {method} {path}")
-    for door in INTERFACES
-    for path, methods in DOCUMENTS[door]()["paths"].items()
+    pytest.param(interface, method, path, id=f"{interface} {method} {path}")
+    for interface in INTERFACES
+    for path, methods in DOCUMENTS[interface]()["paths"].items()
     for method in methods
 ]
 
 
-class Stage:
-    """Puts the service's own apps, devices and times where the documents' examples have made-up ones."""
+class ExampleData:
+    """Replaces the invented apps, devices and times of the documents' examples by real ones of a running service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -54,7 +54,7 @@ class Stage:
                 return value
 
     def apps(self, path: str, body: Json) -> list[AppCredentials]:
-        """Who signs: the apps that a request names, in order; none for devices."""
+        """Return the apps that sign a request, in order; none for requests of devices."""
         if path == "/device/v1":
             return []
         named = body["sendTo"]["appkey"] if "sendTo" in body else body["appkey"]
@@ -64,15 +64,15 @@ class Stage:
         return [known[key] for key in flat if key in known]
 
     def answer(self, call: "Call", body: Json, apps: list[AppCredentials]) -> Json:
-        """The answer, which is one of those that the document shows."""
-        response = self._service.send(call.door, call.method.upper(), call.path, body, *apps)
+        """Send a request and return the answer, which must match the document."""
+        response = self._service.send(call.interface, call.method.upper(), call.path, body, *apps)
         assert response.status_code == 200, response.text
         content: Json = response.json()
         call.answers.validate(content)
         return content
 
-    def make_what_examples_name(self) -> None:
-        """A broadcast and a task, each to be cancelled once."""
+    def create_examples_targets(self) -> None:
+        """Create the broadcast and the task that examples cancel, each to be cancelled once."""
         broadcast = Call("android", "post", "/push")
         plain = self.real({"appkey": android.APPKEY, "message": "x", "is_notif": 0})
         self._real[android.MSGID] = self.answer(broadcast, plain, [self._service.android])["msgid"]
@@ -82,11 +82,11 @@ class Stage:
 
 
 class Call:
-    """An operation of a door's document."""
+    """An operation of an interface's document."""
 
-    def __init__(self, door: str, method: str, path: str) -> None:
-        self.door, self.method, self.path = door, method, path
-        self.document = DOCUMENTS[door]()
+    def __init__(self, interface: str, method: str, path: str) -> None:
+        self.interface, self.method, self.path = interface, method, path
+        self.document = DOCUMENTS[interface]()
         operation = self.document["paths"][path][method]
         self._body = operation["requestBody"]["content"]["application/json"]
         self.schema: Json = self._body["schema"]
@@ -98,19 +98,19 @@ class Call:
 
 
 @pytest.fixture(scope="module")
-def stage(service: Service) -> Stage:
-    return Stage(service)
+def data(service: Service) -> ExampleData:
+    return ExampleData(service)
 
 
 def refusal(answer: Json) -> str | None:
-    """What is wrong with a request, by its answer; None when nothing is."""
+    """Return the problem that an answer reports, or None."""
     code = answer.get("result", answer.get("code"))
     assert code in (None, 0, 400, 401), answer
     return str(answer["desc"]).removeprefix("input error: ") if code else None
 
 
 def names(desc: str, path: str) -> bool:
-    """Whether an error is about this field, or about what it stands in."""
+    """Whether an error names this field or a field that contains it."""
     if desc in ("sign not correct", "unauthorized"):
         return _PROOF.search(path) is not None
     if desc.startswith("params"):
@@ -124,28 +124,28 @@ def names(desc: str, path: str) -> bool:
     return any(re.match(re.escape(place) + r"(?![\w-])", desc) for place in places)
 
 
-@pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
-def test_every_example_is_accepted(stage: Stage, door: str, method: str, path: str) -> None:
-    call = Call(door, method, path)
+@pytest.mark.parametrize(("interface", "method", "path"), OPERATIONS)
+def test_every_example_is_accepted(data: ExampleData, interface: str, method: str, path: str) -> None:
+    call = Call(interface, method, path)
     for name, example in call.examples().items():
-        stage.make_what_examples_name()
-        body = stage.real(example)
-        answer = stage.answer(call, body, stage.apps(path, body))
+        data.create_examples_targets()
+        body = data.real(example)
+        answer = data.answer(call, body, data.apps(path, body))
         assert refusal(answer) is None, name
 
 
-@pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
-def test_the_door_enforces_what_its_document_says(stage: Stage, door: str, method: str, path: str) -> None:
-    call = Call(door, method, path)
+@pytest.mark.parametrize(("interface", "method", "path"), OPERATIONS)
+def test_the_interface_enforces_its_document(data: ExampleData, interface: str, method: str, path: str) -> None:
+    call = Call(interface, method, path)
     variants = Variants(call.document)
     problems = []
     count = 0
     for name, example in call.examples().items():
-        whole = stage.real(example)
-        apps = stage.apps(path, whole)
+        whole = data.real(example)
+        apps = data.apps(path, whole)
         for field, body, fits in variants.of(call.schema, whole):
             count += 1
-            desc = refusal(stage.answer(call, body, [] if field == "sign" else apps))
+            desc = refusal(data.answer(call, body, [] if field == "sign" else apps))
             if fits and desc is not None and re.match(re.escape(field) + " must ", desc):
                 problems.append(f"{name}: {field} is in order but refused: {desc}")
             elif not fits and (desc is None or not names(desc, field)):
@@ -155,16 +155,16 @@ def test_the_door_enforces_what_its_document_says(stage: Stage, door: str, metho
 
 
 @pytest.mark.parametrize(
-    ("door", "path"), [("android", "/push"), ("android", "/timed_msg"), ("ios", "/push"), ("v2", "/v2/push")]
+    ("interface", "path"), [("android", "/push"), ("android", "/timed_msg"), ("ios", "/push"), ("v2", "/v2/push")]
 )
 def test_an_idempotency_key_is_documented_where_it_has_effect(
-    service: Service, stage: Stage, door: str, path: str
+    service: Service, data: ExampleData, interface: str, path: str
 ) -> None:
-    call = Call(door, "post", path)
-    body = stage.real(call.examples()["everyone"])
-    key = {HEADER: f"{door} {path}"}
-    apps = stage.apps(path, body)
-    first, second = (service.send(door, "POST", path, body, *apps, headers=key).json() for _ in range(2))
+    call = Call(interface, "post", path)
+    body = data.real(call.examples()["everyone"])
+    key = {HEADER: f"{interface} {path}"}
+    apps = data.apps(path, body)
+    first, second = (service.send(interface, "POST", path, body, *apps, headers=key).json() for _ in range(2))
     assert first["result"] == second["result"] == 0
     documented = [header["name"] for header in call.document["paths"][path]["post"].get("parameters", ())]
     assert documented == ([HEADER] if first == second else [])

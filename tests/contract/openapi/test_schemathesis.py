@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes from the documents, signed, against the running doors."""
+"""Signed requests that schemathesis generates from the documents, against the running interfaces."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from edge.openapi.documents import DOCUMENTS
 from testkit.examples import examples
 from testkit.installation.sample import Service
 from testkit.signing import signed
-from tests.contract.openapi.test_limits import OPERATIONS, Stage
+from tests.contract.openapi.test_limits import OPERATIONS, ExampleData
 
 EXAMPLES = examples(30)
 NAMES_WHAT_MUST_EXIST = {
@@ -28,13 +28,13 @@ NAMES_WHAT_MUST_EXIST = {
     ("post", "/v2/timedtaskdetail"),
     ("delete", "/v2/timed"),
 }
-"""Requests about a broadcast or a task: one that is made up is 400, however well-formed."""
+"""Requests about a broadcast or a task, which are refused with 400 when it does not exist."""
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 def no_fault_of_the_service(context: CheckContext, response: Response, case: Any) -> None:
-    """HTTP is always 200: the service's own faults are in the answer."""
+    """Check the answer's result: HTTP is 200 even for faults of the service."""
     answer = json.loads(response.content)
     assert answer.get("result", answer.get("code", 0)) in (0, 400, 401), answer
 
@@ -43,17 +43,17 @@ def without_sign(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name != "sign"}
 
 
-def secrets_of(stage: Stage, path: str, body: Any) -> list[str]:
-    """The secrets of the apps that a request names, as far as it does so in the documented way."""
+def secrets_of(data: ExampleData, path: str, body: Any) -> list[str]:
+    """Return the secrets of the apps that a request names in the documented way."""
     try:
-        return [app.secret_key for app in stage.apps(path, body)]
+        return [app.secret_key for app in data.apps(path, body)]
     except (AttributeError, KeyError, TypeError):
         return []
 
 
 @pytest.fixture
 def formats(service: Service) -> None:
-    """Makes names in generated requests those of apps, devices and times that exist, most of the time."""
+    """Register formats whose values mostly name existing apps, devices and times."""
     ios = [app.appkey for app in service.ios]
     names = {
         "appkey-android": [service.android.appkey],
@@ -70,22 +70,22 @@ def formats(service: Service) -> None:
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
-@pytest.mark.parametrize(("door", "method", "path"), OPERATIONS)
-def test_whatever_is_sent_the_answer_is_one_of_the_document(
-    service: Service, formats: None, door: str, method: str, path: str, mode: GenerationMode
+@pytest.mark.parametrize(("interface", "method", "path"), OPERATIONS)
+def test_the_answer_to_any_request_matches_the_document(
+    service: Service, formats: None, interface: str, method: str, path: str, mode: GenerationMode
 ) -> None:
-    schema = schemathesis.openapi.from_dict(DOCUMENTS[door]())
-    schema.config.update(base_url=service.urls[door])
-    stage = Stage(service)
+    schema = schemathesis.openapi.from_dict(DOCUMENTS[interface]())
+    schema.config.update(base_url=service.urls[interface])
+    data = ExampleData(service)
     results: list[int] = []
 
     @seed(1)
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
     def send(case: Any) -> None:
-        case.body = stage.real(case.body)
+        case.body = data.real(case.body)
         if isinstance(case.body, dict) and path != "/device/v1":
-            case.body = json.loads(signed(without_sign(case.body), *secrets_of(stage, path, case.body)))
+            case.body = json.loads(signed(without_sign(case.body), *secrets_of(data, path, case.body)))
         response = case.call()
         case.validate_response(response, checks=[*CHECKS, no_fault_of_the_service])
         answer = json.loads(response.content)

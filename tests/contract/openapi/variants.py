@@ -1,4 +1,4 @@
-"""Requests around every limit that a document states: one at its edge, one past it."""
+"""Variants of a request around every limit of its schema: one at the limit, one past it."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 Put = Callable[[Any], Json]
 _BY_TYPE: dict[str, Any] = {"object": {"x": 1}, "array": [{}], "boolean": True, "string": "nonsense", "number": 1.5}
 _NAMES = ("appkey", "appkey-android", "appkey-ios", "task-key", "sign")
-"""Formats of texts that name something: another text is well-formed but names nothing."""
+"""Formats of texts that name something; any other text is well-formed but unknown."""
 
 _NO_MATCH = ("", "nonsense", "a\0b", "2027-02-30 10:00:00", "２０２７-01-31 10:00")
 
@@ -26,7 +26,7 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """Of one document. `seen` gathers the properties, component and name, that the examples so far have."""
+    """Variants of one document's requests. `seen` collects the properties of the examples as (component, name)."""
 
     def __init__(self, document: Json) -> None:
         self._document = document
@@ -62,7 +62,7 @@ class Variants:
             yield Variant(path, put(choice), fits=True)
 
     def _branch(self, schema: Json, value: Any) -> tuple[str, Json]:
-        """The alternative that the value takes, and the component's name where it is one."""
+        """Return the component's name, if any, and the alternative of the schema that fits the value."""
         name = ""
         while "$ref" in schema or "anyOf" in schema:
             if "$ref" in schema:
@@ -149,7 +149,7 @@ class Variants:
 
 
 def _placed(put: Put, container: Any, place: Any) -> Put:
-    """Puts a value in one place of a container, and that where it stood."""
+    """Return a function that replaces one value of a container inside the whole request."""
 
     def put_inside(new: Any) -> Json:
         changed = copy.copy(container)
@@ -160,6 +160,6 @@ def _placed(put: Put, container: Any, place: Any) -> Put:
 
 
 def _grown(value: Json, size: int) -> Json:
-    """The object with a longer text in its first list of free texts, so that its compact form has `size` bytes."""
+    """Lengthen the first channel of a filter so that its compact JSON has `size` bytes."""
     missing = size - len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
     return {**value, "channel": [value["channel"][0] + "x" * missing]}

@@ -115,11 +115,11 @@ def test_every_role_finds_every_other_where_it_listens(name: str) -> None:
 def test_published_ports_are_those_of_the_doors() -> None:
     published = {name: {port.rpartition(":")[2] for port in service.get("ports", [])} for name, service in OURS.items()}
     edge, gateway = settings("edge"), settings("gateway")
-    of_edge = {str(port) for port in (*edge.door_ports, edge.console_port)}
+    of_edge = {str(port) for port in (*edge.interface_ports, edge.console_port)}
     expected = {"edge": of_edge, "gateway": {str(gateway.gateway_port)}}
     assert {name: ports for name, ports in published.items() if ports} == expected
     edge, gateway = load(role_definition("edge").settings, {}), load(role_definition("gateway").settings, {})
-    defaults = {*edge.door_ports, gateway.gateway_port, edge.console_port}
+    defaults = {*edge.interface_ports, gateway.gateway_port, edge.console_port}
     assert {int(port) for ports in expected.values() for port in ports} == defaults
     ((_, exposed),) = [step for step in dockerfile() if step[0] == "EXPOSE"]
     assert {int(port) for port in exposed.split()} == defaults

@@ -1,4 +1,4 @@
-"""The deadline of a body: only who waits for it is late."""
+"""The deadline of a request body."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from edge.core.parsing.body import BodyTimeout
 PART = {"type": "http.request", "body": b"part", "more_body": True}
 
 
-async def answers(door: Any, *parts: dict[str, Any]) -> list[Any]:
-    """What a door answers when these parts of a body come and no more, with a deadline that is over at once."""
+async def answers(application: Any, *parts: dict[str, Any]) -> list[Any]:
+    """Return the answer of an application that gets only these parts of a body, with a deadline of 0 s."""
     sent: list[Any] = []
     waiting = list(parts)
 
@@ -23,7 +23,7 @@ async def answers(door: Any, *parts: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await asyncio.wait_for(BodyTimeout(door, seconds=0)({"type": "http"}, receive, send), 10)
+    await asyncio.wait_for(BodyTimeout(application, seconds=0)({"type": "http"}, receive, send), 10)
     return sent
 
 
@@ -32,24 +32,24 @@ async def until_late() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_door_that_works_is_not_disturbed_and_its_next_wait_is_over_at_once() -> None:
-    async def door(scope: Any, receive: Any, send: Any) -> None:
+async def test_an_application_at_work_is_not_interrupted_and_its_next_receive_fails_at_once() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await until_late()
         await send("worked")
         await receive()
 
-    worked, start, _ = await answers(door, PART)
+    worked, start, _ = await answers(application, PART)
     assert worked == "worked"
     assert start["status"] == 408
 
 
-async def test_a_door_that_waits_is_told() -> None:
-    async def door(scope: Any, receive: Any, send: Any) -> None:
+async def test_an_application_that_waits_for_the_body_gets_the_error() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         while True:
             await receive()
 
-    start, body = await answers(door, PART, PART)
+    start, body = await answers(application, PART, PART)
     assert start["status"] == 408
     assert body["body"] == b'{"result":408,"desc":"no body within 0 s"}'
     current = asyncio.current_task()
@@ -57,17 +57,17 @@ async def test_a_door_that_waits_is_told() -> None:
     assert not current.cancelling()
 
 
-async def test_a_whole_body_has_no_deadline_any_more() -> None:
-    async def door(scope: Any, receive: Any, send: Any) -> None:
+async def test_a_whole_body_ends_the_deadline() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await until_late()
         await send((await receive())["type"])
 
-    assert await answers(door, {**PART, "more_body": False}, {"type": "http.disconnect"}) == ["http.disconnect"]
+    assert await answers(application, {**PART, "more_body": False}, {"type": "http.disconnect"}) == ["http.disconnect"]
 
 
 async def test_cancelling_a_request_is_not_taken_for_a_late_body() -> None:
-    async def door(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         waiting.set()
         await receive()
 
@@ -78,7 +78,7 @@ async def test_cancelling_a_request_is_not_taken_for_a_late_body() -> None:
         raise AssertionError(message)
 
     waiting = asyncio.Event()
-    request = asyncio.create_task(BodyTimeout(door)({"type": "http"}, receive, send))
+    request = asyncio.create_task(BodyTimeout(application)({"type": "http"}, receive, send))
     await waiting.wait()
     request.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""The canonical text against an independent implementation, and what is refused."""
+"""The canonical text against an independent implementation, and the bodies that are refused."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ values = st.recursive(
 
 
 def rendered(value: Any, space: str, ascii_only: bool) -> str:
-    """JSON with the given white space, numbers as they are."""
+    """Encode as JSON with the given white space and with numbers as they were generated."""
     if isinstance(value, Written):
         return str(value)
     if isinstance(value, list):
@@ -44,13 +44,13 @@ def rendered(value: Any, space: str, ascii_only: bool) -> str:
 
 
 @given(st.dictionaries(text, values, max_size=5), st.sampled_from(["", " ", "\r\n\t"]), st.booleans())
-def test_text_is_what_an_independent_writer_makes(body: dict[str, Any], space: str, ascii_only: bool) -> None:
+def test_the_text_equals_that_of_an_independent_writer(body: dict[str, Any], space: str, ascii_only: bool) -> None:
     raw = rendered(body, space, ascii_only).encode()
     assert canonical_text(raw) == reference_text(raw)
 
 
 @given(st.dictionaries(text, values, max_size=5), st.lists(text, min_size=1, max_size=3))
-def test_sign_is_what_an_independent_signer_makes(body: dict[str, Any], secrets: list[str]) -> None:
+def test_the_sign_equals_that_of_an_independent_signer(body: dict[str, Any], secrets: list[str]) -> None:
     body.pop("sign", None)
     sign = reference_sign(rendered(body, "", False).encode(), *secrets)
     request = read(rendered({"sign": sign, **body}, " ", True).encode())

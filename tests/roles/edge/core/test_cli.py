@@ -1,4 +1,4 @@
-"""`carillon sign` and `carillon send`, run as a person runs them, against the real door."""
+"""`carillon sign` and `carillon send` against a running v2 interface."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def test_sign_prints_the_sign_of_a_file_or_of_standard_input(tmp_path: Path) -> 
     assert CliRunner().invoke(sign, [*secrets, "-"], input=BODY).output == expected
 
 
-def test_sign_says_what_is_wrong() -> None:
+def test_sign_reports_a_wrong_request() -> None:
     result = CliRunner().invoke(sign, ["--secret", "s", "-"], input=b'{"a":1,"a":2}')
     assert result.exit_code == 1
     assert result.output == "Error: the request cannot be signed: a is given twice\n"
@@ -57,7 +57,7 @@ async def test_send_signs_sends_and_prints_the_answer(installation: EdgeInstalla
     assert (wrong_method.exit_code, json.loads(wrong_method.output)["result"]) == (1, 405)
 
 
-async def test_send_says_that_nobody_answers() -> None:
+async def test_send_reports_that_no_server_answers() -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()

@@ -1,4 +1,4 @@
-"""Hostile input on every endpoint: refused as the sender's fault, and nobody else notices."""
+"""Hostile input on every endpoint is refused as the caller's fault, and other callers are not affected."""
 
 import asyncio
 import json
@@ -28,11 +28,11 @@ EVERY_ROLE = {
     "analytics": (analytics.settings.AnalyticsSettings, analytics.main.build),
 }
 REQUESTS = 37
-"""How many valid requests there are: strategies need it before they are made."""
+"""Number of valid requests, which the strategies need before the requests exist."""
 
 
 class Text(str):
-    """JSON as it is sent, good or bad."""
+    """Text that is sent as JSON unchanged, valid or not."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ async def test_every_valid_request_is_answered(everything: tuple[EdgeInstallatio
         answer = await send(installation, valid, signed(valid.body, *valid.secrets))
         cancelled += answer.get("desc", "").endswith("the task was cancelled already")
         assert answer["result"] == 0 or cancelled == 1, (valid, answer)
-    assert cancelled == 1, "the task is cancelled through two doors"
+    assert cancelled == 1, "the task is cancelled through two interfaces"
 
 
 @settings(
@@ -127,7 +127,7 @@ async def test_every_valid_request_is_answered(everything: tuple[EdgeInstallatio
     derandomize=True,
 )
 @given(index=st.integers(0, REQUESTS - 1), spoiled=spoilings)
-async def test_a_spoiled_request_is_its_senders_fault(
+async def test_a_spoiled_request_is_the_callers_fault(
     everything: tuple[EdgeInstallation, list[Valid]], index: int, spoiled: list[tuple[int, str, Any]]
 ) -> None:
     installation, requests = everything
@@ -151,7 +151,7 @@ async def test_a_spoiled_request_is_its_senders_fault(
 @given(
     index=st.integers(0, REQUESTS - 1), place=st.integers(0, 10**6), cut=st.integers(0, 50), noise=st.binary(max_size=8)
 )
-async def test_spoiled_bytes_are_their_senders_fault(
+async def test_spoiled_bytes_are_the_callers_fault(
     everything: tuple[EdgeInstallation, list[Valid]], index: int, place: int, cut: int, noise: bytes
 ) -> None:
     installation, requests = everything
@@ -164,7 +164,7 @@ async def test_spoiled_bytes_are_their_senders_fault(
 
 async def test_transport_of_every_endpoint(everything: tuple[EdgeInstallation, list[Valid]]) -> None:
     installation, requests = everything
-    for valid in {(valid.door, valid.method, valid.path): valid for valid in requests}.values():
+    for valid in {(valid.interface, valid.method, valid.path): valid for valid in requests}.values():
         http = valid.client(installation)
         raw = signed(valid.body, *valid.secrets)
         for content in (raw + b" " * (2 * MAX_BODY_BYTES), b"[" * 2 * MAX_BODY_BYTES):
@@ -199,7 +199,7 @@ async def test_pipelined_requests_are_answered_in_order(installation: EdgeInstal
     assert results == [0, 400, 0, 400, 0]
 
 
-async def test_slow_senders_keep_nobody_waiting(installation: EdgeInstallation) -> None:
+async def test_slow_senders_do_not_delay_others(installation: EdgeInstallation) -> None:
     app = await installation.app()
     good = signed(broadcast(app), installation.secrets[app.appkey])
     url = installation.http.base_url
@@ -218,7 +218,7 @@ async def test_slow_senders_keep_nobody_waiting(installation: EdgeInstallation) 
 
 
 async def send(installation: EdgeInstallation, valid: Valid, content: bytes) -> dict[str, Any]:
-    """The answer, and a look that another sender is served meanwhile."""
+    """Return the answer, and check that another request is answered meanwhile."""
     http = valid.client(installation)
     answer, health = await asyncio.gather(
         http.request(valid.method, valid.path, content=content), installation.http.post("/v2/push", content=b"{}")
@@ -230,11 +230,11 @@ async def send(installation: EdgeInstallation, valid: Valid, content: bytes) -> 
 
 
 def methods_of(requests: list[Valid], valid: Valid) -> set[str]:
-    return {other.method for other in requests if (other.door, other.path) == (valid.door, valid.path)}
+    return {other.method for other in requests if (other.interface, other.path) == (valid.interface, valid.path)}
 
 
 def with_sign(text: str, *secrets: str) -> bytes:
-    """The body with the sign that belongs to it, or with any where it has none."""
+    """Add the right sign to the body, or any sign when it has no canonical text."""
     raw = text.encode()
     try:
         sign = reference_sign(raw, *secrets)
@@ -254,7 +254,7 @@ def written(value: Any) -> str:
 
 
 def spoil(body: Any, place: int, how: str, value: Any) -> Any:
-    """The body with the place-th of its members replaced, removed or repeated, or with another one beside it."""
+    """Return the body with the place-th member replaced, removed or repeated, or with another one beside it."""
     paths = list(members(body))
     if not paths:
         return body
@@ -278,7 +278,7 @@ def spoil(body: Any, place: int, how: str, value: Any) -> Any:
 
 
 def members(value: Any, *path: Any) -> Any:
-    """Where something stands: the steps to each member at any depth."""
+    """Yield the path of each member at any depth."""
     steps = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for step in steps:
         yield [*path, step]

@@ -1,4 +1,4 @@
-"""Idempotency-Key: a repeated request is answered as the first was, and sends nothing."""
+"""Idempotency-Key: a repeated request gets the first answer and sends nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -41,14 +41,14 @@ async def push(
 
 @asynccontextmanager
 async def another_edge(installation: EdgeInstallation, directory: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A second process of the edge, so far as anything is shared."""
+    """Run a second edge on the same log, as a second process would."""
     settings = edge.settings.EdgeSettings(
         data_dir=directory, partitions=PARTITIONS, timezone=ZONE, v2_port=0, android_port=0, ios_port=0
     )
     services = edge.main.build(settings, installation.context).services
     async with running(services):
-        (door,) = [door for door in services if isinstance(door, HttpListener) and door.name == "v2 interface"]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}", timeout=20) as http:
+        (listener,) = [each for each in services if isinstance(each, HttpListener) and each.name == "v2 interface"]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}", timeout=20) as http:
             yield http
 
 
@@ -98,7 +98,7 @@ async def test_each_key_and_each_app_is_its_own(installation: EdgeInstallation) 
     assert len(set(ids)) == 3
 
 
-async def test_the_answer_is_the_first_also_where_the_world_changed(installation: EdgeInstallation) -> None:
+async def test_the_first_answer_is_repeated_even_after_devices_changed(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     await installation.device(app, "known")
     body = push_to(app, 5, ios=ios.appkey, token={"android": ["known", "later", "known"], "ios": "later"})
@@ -111,7 +111,7 @@ async def test_the_answer_is_the_first_also_where_the_world_changed(installation
     assert len(await installation.sent()) == 1
 
 
-async def test_a_request_that_found_nobody_takes_no_key(installation: EdgeInstallation) -> None:
+async def test_a_request_without_an_audience_takes_no_key(installation: EdgeInstallation) -> None:
     ios = await installation.app(PLATFORM_IOS)
     body = push_to(None, 5, ios=ios.appkey, token={"ios": "later"})
     assert await push(installation, body, ios.appkey) == {"result": 401, "desc": "token not found"}
@@ -128,7 +128,7 @@ async def test_a_refused_request_takes_no_key(installation: EdgeInstallation) ->
     assert unsigned == {"result": 401, "desc": "sign not correct"}, "only who can sign learns of a key"
 
 
-async def test_a_timed_push_is_made_once_also_when_its_moment_is_over(installation: EdgeInstallation) -> None:
+async def test_a_timed_push_is_created_once_even_when_it_is_overdue(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = broadcast(app, option={"timed": 1, "send_time": "2026-09-21 22:15"})
     first = await push(installation, body, app.appkey)
@@ -143,17 +143,19 @@ async def test_a_timed_push_is_made_once_also_when_its_moment_is_over(installati
     assert [record["TaskKey"] for record in answer["data"]] == [first["task_key"]]
 
 
-async def test_twins_in_two_processes_send_once(installation: EdgeInstallation, tmp_path: Any) -> None:
+async def test_equal_requests_in_two_processes_send_once(installation: EdgeInstallation, tmp_path: Any) -> None:
     app = await installation.app()
     async with another_edge(installation, str(tmp_path)) as http:
-        doors = [installation.http, http] * 8
-        answers = await asyncio.gather(*(push(installation, broadcast(app), app.appkey, http=door) for door in doors))
+        clients = [installation.http, http] * 8
+        answers = await asyncio.gather(
+            *(push(installation, broadcast(app), app.appkey, http=client) for client in clients)
+        )
     assert answers == [answers[0]] * 16
     (sent,) = await installation.sent()
     assert sent.msgid == answers[0]["id"]
 
 
-async def test_twins_with_different_bodies_one_wins(installation: EdgeInstallation) -> None:
+async def test_of_different_requests_under_one_key_one_wins(installation: EdgeInstallation) -> None:
     app = await installation.app()
     bodies = [broadcast(app, extra=str(number)) for number in range(6)]
     answers = await asyncio.gather(*(push(installation, body, app.appkey) for body in bodies))
@@ -163,10 +165,10 @@ async def test_twins_with_different_bodies_one_wins(installation: EdgeInstallati
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-async def test_who_got_no_answer_asks_again(
+async def test_a_caller_without_an_answer_repeats_the_request(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
-    """The process ends, or loses the log, around the one append that matters."""
+    """The process ends, or loses the log, before or after it appends the claim."""
     app = await installation.app()
     append = installation.log.append
 
@@ -199,7 +201,7 @@ async def test_who_got_no_answer_asks_again(
         ("a\tb", False),
     ],
 )
-async def test_the_key(installation: EdgeInstallation, key: str, fits: bool) -> None:
+async def test_rules_of_the_key(installation: EdgeInstallation, key: str, fits: bool) -> None:
     app = await installation.app()
     content = signed(broadcast(app), installation.secrets[app.appkey])
     headers = [(HEADER.encode(), key.encode("latin-1"))]
@@ -211,7 +213,7 @@ async def test_the_key(installation: EdgeInstallation, key: str, fits: bool) -> 
         assert answer == {"result": 400, "desc": desc}
 
 
-async def test_a_request_too_large_for_a_record_is_the_senders_fault(installation: EdgeInstallation) -> None:
+async def test_a_request_too_large_for_a_record_is_the_callers_fault(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = broadcast(app)
     body["msgStyle"]["basic"]["content"] = "x" * 800_000
@@ -221,7 +223,7 @@ async def test_a_request_too_large_for_a_record_is_the_senders_fault(installatio
     assert (await push(installation, body, app.appkey))["result"] == 0
 
 
-async def test_a_legacy_push_has_it_too(installation: EdgeInstallation) -> None:
+async def test_a_legacy_push_is_idempotent_too(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     await legacy(installation, installation.android, app, "/push", {})
     await legacy(installation, installation.android, app, "/timed_msg", {"send_time": "2026-09-22 12:00"})

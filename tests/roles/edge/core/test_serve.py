@@ -37,7 +37,7 @@ def free_ports(count: int) -> list[int]:
 
 
 async def with_app(directory: Path) -> App:
-    """An app in the log of a data directory."""
+    """Append an app to the log of a data directory."""
     keys = MasterKey.load(Settings(data_dir=str(directory)).key_file)
     app = App(appkey="1234567890", platform=PLATFORM_ANDROID, default_period_s=60)
     app.sealed_secret = keys.seal(SECRET, app.appkey)
@@ -76,7 +76,7 @@ async def ready(url: str, process: Process) -> None:
             assert (answer.status_code, answer.json()) == (503, {"status": "starting"})
 
 
-async def test_every_door_by_its_port_until_sigterm(tmp_path: Path) -> None:
+async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path) -> None:
     app = await with_app(tmp_path)
     v2, console, android, ios = free_ports(4)
     env = {

@@ -1,4 +1,4 @@
-"""Who is let in: one secret, several in order, and nobody else."""
+"""Signs of v2 requests: one secret, several secrets in order, and everything that is refused."""
 
 import json
 from typing import Any
@@ -70,7 +70,7 @@ async def test_an_appkey_may_be_a_number(installation: EdgeInstallation) -> None
     assert (await installation.push(body, android.appkey, ios.appkey))["result"] == 0
 
 
-async def test_whoever_is_refused_is_told_the_same(installation: EdgeInstallation) -> None:
+async def test_all_wrong_signs_get_the_same_answer(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     unknown = broadcast(app)
     unknown["sendTo"]["appkey"]["android"] = "1000000000"
@@ -93,7 +93,7 @@ async def test_whoever_is_refused_is_told_the_same(installation: EdgeInstallatio
     assert not await installation.sent()
 
 
-async def test_a_new_app_and_a_new_secret_count_at_once(installation: EdgeInstallation) -> None:
+async def test_a_new_app_and_a_new_secret_are_accepted_at_once(installation: EdgeInstallation) -> None:
     app = await installation.app()
     assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])

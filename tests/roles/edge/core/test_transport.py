@@ -1,4 +1,4 @@
-"""What can go wrong before a request is one: paths, methods, bodies that are too large, cut off, slow or nonsense."""
+"""Transport errors: unknown paths, wrong methods, and bodies that are too large, cut off, slow or malformed."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ async def test_the_media_type_a_client_names_does_not_matter(installation: EdgeI
         assert answer.json()["result"] == 0
 
 
-async def test_a_client_that_goes_away_in_mid_body_leaves_nothing(installation: EdgeInstallation) -> None:
+async def test_a_client_that_disconnects_inside_a_body_leaves_nothing(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = signed(broadcast(app), installation.secrets[app.appkey])
     url = installation.http.base_url
@@ -85,14 +85,14 @@ async def test_a_client_that_goes_away_in_mid_body_leaves_nothing(installation: 
     assert len(await installation.sent()) == 1
 
 
-async def test_a_body_that_does_not_come_is_answered_408() -> None:
+async def test_a_missing_body_is_answered_408() -> None:
     async def echo(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["more_body"]:
             pass
 
-    door = HttpListener("test", BodyTimeout(echo, seconds=0.05), "127.0.0.1", 0)
-    async with running([door]):
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    listener = HttpListener("test", BodyTimeout(echo, seconds=0.05), "127.0.0.1", 0)
+    async with running([listener]):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nslow")
         answer = await asyncio.wait_for(reader.read(), 10)
         writer.close()
@@ -100,7 +100,7 @@ async def test_a_body_that_does_not_come_is_answered_408() -> None:
     assert answer.endswith(b'{"result":408,"desc":"no body within 0.05 s"}')
 
 
-async def test_nonsense_is_the_senders_fault(installation: EdgeInstallation) -> None:
+async def test_malformed_bodies_are_the_callers_fault(installation: EdgeInstallation) -> None:
     app = await installation.app()
     good = signed(broadcast(app), installation.secrets[app.appkey])
     bodies = [
@@ -124,7 +124,7 @@ async def test_nonsense_is_the_senders_fault(installation: EdgeInstallation) -> 
     assert not await installation.sent()
 
 
-async def test_what_the_service_cannot_do_is_500_without_its_reasons(installation: EdgeInstallation) -> None:
+async def test_a_fault_of_the_service_is_500_without_details(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.log.close()
     answer = await installation.http.post("/v2/push", content=signed(broadcast(app), installation.secrets[app.appkey]))
@@ -169,7 +169,7 @@ json_values = st.recursive(
         optional={"option": json_values, "extra": json_values},
     )
 )
-def test_whatever_its_fields_hold_a_request_is_read_or_refused(body: dict[str, Any]) -> None:
+def test_any_field_values_are_parsed_or_refused(body: dict[str, Any]) -> None:
     raw = json.dumps(body).encode()
     try:
         apps = push_apps(parse(raw))

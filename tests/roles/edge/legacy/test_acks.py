@@ -1,4 +1,4 @@
-"""POST /getAckInfo at the door, with the real analytics role behind it."""
+"""POST /getAckInfo through HTTP, with the analytics role behind it."""
 
 import asyncio
 import functools
@@ -35,7 +35,7 @@ async def enable(installation: EdgeInstallation, app: App, is_enabled: bool) -> 
     await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=is_enabled))
 
 
-async def test_it_is_closed_until_the_operator_opens_it(
+async def test_acknowledgements_are_refused_until_the_operator_enables_them(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     empty = {"result": 0, "desc": "ok", "ack_info_list": [], "has_more": False}
@@ -50,10 +50,10 @@ async def test_it_is_closed_until_the_operator_opens_it(
         assert answer["result"] == 0
 
 
-async def test_before_it_refuses_it_looks_whether_the_operator_has_just_opened_it(
+async def test_the_app_is_refreshed_before_a_refusal(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
-    """`android_app` is what a process knows that has not read the change."""
+    """`android_app` is the app before the change, as a lagging process knows it."""
     await enable(installation, android_app, True)
     log = SlowLog(installation.log)
     behind = AppDirectory(log)

@@ -1,4 +1,4 @@
-"""POST /push and /timed_msg of the legacy Android door: what is answered, and what is in the log."""
+"""POST /push and /timed_msg of the legacy Android interface: the answers, and the commands in the log."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ from testkit.edge.sent_pushes import device_places, only_push, targets
 from tests.roles.edge.legacy.test_android_rules import minutes_from_now
 
 
-async def test_a_broadcast_with_everything_in_it(
+async def test_a_broadcast_with_every_field(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "click_action": "open_url"}
@@ -47,7 +47,7 @@ async def test_a_broadcast_with_everything_in_it(
     )
 
 
-async def test_what_is_not_said_has_its_default(
+async def test_absent_fields_have_their_defaults(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     await legacy.android(android_app, message="m")
@@ -88,7 +88,7 @@ async def test_clicks(
     assert (style.click_action, style.click_param_json) == (action, param)
 
 
-async def test_of_a_pass_through_message_only_extra_is_kept(
+async def test_a_pass_through_message_has_only_content_and_extra(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     await legacy.android(android_app, message="m", extra="e", title="t", sound=True, is_upgrade_download=1)
@@ -143,9 +143,7 @@ async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstalla
     assert targets(push.audience.devices) == [(*a, 0), (*b, 2), (*a, 3)]
 
 
-async def test_one_token_that_is_no_list(
-    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
-) -> None:
+async def test_a_single_token(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     await installation.device(android_app, "a")
     answer = await legacy.android(android_app, message="m", token="a")
     entry = {"pos": 0, "token": "a", "msgid": answer["msgid"], "result": 0, "desc": "send ok"}
@@ -194,9 +192,7 @@ async def test_aliases(legacy: LegacyClient, installation: EdgeInstallation, and
     assert set(targets(all_of_them.audience.devices)) == {(*old, 0), (*new, 0), (*bob, 0)}
 
 
-async def test_one_alias_that_is_no_list(
-    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
-) -> None:
+async def test_a_single_alias(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
     await installation.device(android_app, "a", "alice")
     answer = await legacy.android(android_app, message="m", alias="alice")
     assert answer["details"] == [{"alias": "alice", "succ_num": 1, "fail_num": 0}]
@@ -254,10 +250,10 @@ async def test_a_timed_message_cannot_be_cancelled_by_another_app_or_when_it_was
 ) -> None:
     other = await installation.app()
     answer = await legacy.android(android_app, "/timed_msg", message="m", send_time=minutes_from_now(10))
-    stranger = await legacy.android(other, "/timed_msg", "DELETE", task_key=answer["task_key"])
+    of_other = await legacy.android(other, "/timed_msg", "DELETE", task_key=answer["task_key"])
     unknown = await legacy.android(other, "/timed_msg", "DELETE", task_key="0" * 32)
-    assert stranger == unknown
-    assert stranger["result"] == 400
+    assert of_other == unknown
+    assert of_other["result"] == 400
     installation.clock.move(600)
     async with asyncio.timeout(20):
         while not await installation.sent():

@@ -1,6 +1,6 @@
 """Every rule of POST /push, POST /timed_msg and the other Android requests, one row each: at its limit and past it.
 
-`None` stands for accepted. Each row goes through the real door.
+`None` stands for accepted. Each row goes through the real interface.
 """
 
 import json
@@ -23,7 +23,7 @@ WRONG_BOOLEANS: tuple[Any, ...] = ("true", 1, [])
 
 
 def optfilter_of(size: int) -> dict[str, list[str]]:
-    """A filter whose compact text has this many bytes, with characters of three bytes in it."""
+    """Return a filter of this many bytes as compact JSON, with characters of three bytes in it."""
     empty = len('{"phone":["世"]}'.encode())
     return {"phone": ["世" + "a" * (size - empty)]}
 
@@ -33,7 +33,7 @@ def notif(**fields: Any) -> dict[str, Any]:
 
 
 def minutes_from_now(minutes: int) -> str:
-    """NOW_MS lies in the middle of a minute."""
+    """Format a minute counted from the start of the minute of NOW_MS."""
     return datetime.fromtimestamp(NOW_MS // 60_000 * 60 + minutes * 60, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M")
 
 
@@ -206,7 +206,7 @@ NOTIFICATION: list[Row] = [
     (notif(is_upgrade_download=1, download_url=5), "download_url must be a string"),
     # a pass-through message needs nothing of what a notification needs
     ({"is_notif": 0, "click_action": "open_url", "is_upgrade_download": 1}, None),
-    # what this door does not know, among it the fields of iOS
+    # what this interface does not know, among it the fields of iOS
     (
         {"badge": "x", "category": [], "content-available": {}, "transparent": "?", "sendTo": 1, "x": {"y": [None]}},
         None,

@@ -1,4 +1,4 @@
-"""DELETE /push: the answer is honest, and whoever has not received the broadcast never does."""
+"""DELETE /push: a cancelled broadcast reaches no further device, and the answer says whether it is cancelled."""
 
 import asyncio
 import dataclasses
@@ -36,7 +36,7 @@ async def facts(installation: EdgeInstallation, kind: str) -> list[PushFact]:
 
 @pytest.mark.parametrize("target", [{}, {"filter": [5]}], ids=["broadcast", "multicast"])
 @pytest.mark.parametrize("as_text", [False, True])
-async def test_a_cancel_is_a_command_and_done_when_it_is_answered(
+async def test_a_cancel_is_a_command_and_applied_when_it_is_answered(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App, target: dict[str, Any], as_text: bool
 ) -> None:
     await installation.device(android_app, "t")
@@ -60,8 +60,8 @@ async def test_a_second_cancel_is_answered_0_and_writes_nothing(
     assert len(await commands(installation)) == written
 
 
-async def test_what_cannot_be_cancelled(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
-    """Unknown, another app's, a unicast, expired: all are answered alike, and leave nothing in the log."""
+async def test_cancels_that_are_refused(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
+    """Unknown, another app's, a unicast, expired: all get the same answer and leave nothing in the log."""
     other = await installation.app()
     await installation.device(android_app, "t", "alice")
     theirs = (await legacy.android(other, message="m"))["msgid"]
@@ -75,7 +75,7 @@ async def test_what_cannot_be_cancelled(legacy: LegacyClient, installation: Edge
     assert len(await commands(installation)) == written
 
 
-async def test_until_its_last_moment_a_broadcast_can_be_cancelled(
+async def test_a_broadcast_can_be_cancelled_until_its_time_to_live_ends(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     msgid = (await legacy.android(android_app, message="m", period=60))["msgid"]
@@ -83,14 +83,14 @@ async def test_until_its_last_moment_a_broadcast_can_be_cancelled(
     assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
 
 
-async def test_a_broadcast_that_nobody_waits_for_can_be_cancelled(legacy: LegacyClient, android_app: App) -> None:
-    """An app without devices: the broadcast ends as it starts, and is known all the same."""
+async def test_a_broadcast_without_an_audience_can_be_cancelled(legacy: LegacyClient, android_app: App) -> None:
+    """In an app without devices a broadcast finishes at once; delivery still knows it."""
     msgid = (await legacy.android(android_app, message="m"))["msgid"]
     assert await legacy.android(android_app, "/push", "DELETE", msgid=msgid) == DONE
 
 
-async def test_a_cancel_waits_for_a_delivery_that_is_behind(tmp_path: Path) -> None:
-    """The broadcast was answered, so it can be cancelled, though delivery has not read of it."""
+async def test_a_cancel_waits_until_delivery_has_caught_up(tmp_path: Path) -> None:
+    """A broadcast that was answered can be cancelled even before delivery has read it."""
     logs: list[SlowLog] = []
 
     def build(settings: services.delivery.settings.DeliverySettings, context: RoleContext) -> BuiltRole:

@@ -23,7 +23,7 @@ ENDPOINTS = {
     ],
     "ios": [("POST", "/push"), ("POST", "/register"), ("DELETE", "/register")],
 }
-EVERY = [(door, method, path) for door, endpoints in ENDPOINTS.items() for method, path in endpoints]
+EVERY = [(interface, method, path) for interface, endpoints in ENDPOINTS.items() for method, path in endpoints]
 WRONG_SIGN = {"result": 401, "desc": "sign not correct"}
 FIELDS = {
     "android": (
@@ -50,18 +50,20 @@ NONSENSE: list[Any] = [
 ]
 
 
-def client(installation: EdgeInstallation, door: str) -> httpx.AsyncClient:
-    return installation.android if door == "android" else installation.ios
+def client(installation: EdgeInstallation, interface: str) -> httpx.AsyncClient:
+    return installation.android if interface == "android" else installation.ios
 
 
-async def app_of(installation: EdgeInstallation, door: str) -> App:
-    return await installation.app(PLATFORM_ANDROID if door == "android" else PLATFORM_IOS)
+async def app_of(installation: EdgeInstallation, interface: str) -> App:
+    return await installation.app(PLATFORM_ANDROID if interface == "android" else PLATFORM_IOS)
 
 
-@pytest.mark.parametrize(("door", "method", "path"), EVERY)
-async def test_signs(installation: EdgeInstallation, legacy: LegacyClient, door: str, method: str, path: str) -> None:
-    http, app = client(installation, door), await app_of(installation, door)
-    elsewhere = await app_of(installation, "ios" if door == "android" else "android")
+@pytest.mark.parametrize(("interface", "method", "path"), EVERY)
+async def test_signs(
+    installation: EdgeInstallation, legacy: LegacyClient, interface: str, method: str, path: str
+) -> None:
+    http, app = client(installation, interface), await app_of(installation, interface)
+    elsewhere = await app_of(installation, "ios" if interface == "android" else "android")
     secret = installation.secrets[app.appkey]
     body = {"appkey": app.appkey, "message": "世", "n": [1.50, {"b": 1, "a": 2}]}
 
@@ -80,12 +82,12 @@ async def test_signs(installation: EdgeInstallation, legacy: LegacyClient, door:
     assert await legacy.raw(http, method, path, changed) == WRONG_SIGN
 
 
-@pytest.mark.parametrize(("door", "method", "path"), EVERY)
+@pytest.mark.parametrize(("interface", "method", "path"), EVERY)
 async def test_order_of_checks(
-    installation: EdgeInstallation, legacy: LegacyClient, door: str, method: str, path: str
+    installation: EdgeInstallation, legacy: LegacyClient, interface: str, method: str, path: str
 ) -> None:
     """Body, JSON, sign and appkey present, sign, then the rest."""
-    http, app = client(installation, door), await app_of(installation, door)
+    http, app = client(installation, interface), await app_of(installation, interface)
     rows: list[tuple[bytes, str]] = [
         (b"", "the body is not JSON"),
         (b"\xff", "the body is not UTF-8"),
@@ -110,7 +112,7 @@ async def test_order_of_checks(
 
 
 @pytest.mark.parametrize(
-    ("door", "method", "path", "status"),
+    ("interface", "method", "path", "status"),
     [
         *(
             ("android", method, path, 404)
@@ -124,28 +126,28 @@ async def test_order_of_checks(
     ],
 )
 async def test_paths_and_methods(
-    installation: EdgeInstallation, door: str, method: str, path: str, status: int
+    installation: EdgeInstallation, interface: str, method: str, path: str, status: int
 ) -> None:
-    answer = await client(installation, door).request(method, path, content=b"{}")
+    answer = await client(installation, interface).request(method, path, content=b"{}")
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/json;charset=utf-8"
     assert answer.json() == {"result": status, "desc": {404: "no such path", 405: "method not allowed"}[status]}
 
 
-@pytest.mark.parametrize(("door", "method", "path"), EVERY)
-async def test_a_body_that_is_too_large(installation: EdgeInstallation, door: str, method: str, path: str) -> None:
-    answer = await client(installation, door).request(method, path, content=b" " * (MAX_BODY_BYTES + 1))
+@pytest.mark.parametrize(("interface", "method", "path"), EVERY)
+async def test_a_body_that_is_too_large(installation: EdgeInstallation, interface: str, method: str, path: str) -> None:
+    answer = await client(installation, interface).request(method, path, content=b" " * (MAX_BODY_BYTES + 1))
     assert (answer.status_code, answer.json()["result"]) == (413, 413)
 
 
-@pytest.mark.parametrize(("door", "method", "path"), EVERY)
+@pytest.mark.parametrize(("interface", "method", "path"), EVERY)
 async def test_nonsense_in_any_field_is_never_500(
-    installation: EdgeInstallation, legacy: LegacyClient, door: str, method: str, path: str
+    installation: EdgeInstallation, legacy: LegacyClient, interface: str, method: str, path: str
 ) -> None:
     """One field at a time, everything else right; for /getAckInfo the app lacks the permission."""
-    http, app = client(installation, door), await app_of(installation, door)
+    http, app = client(installation, interface), await app_of(installation, interface)
     right = {"appkey": app.appkey, "message": "m", "is_notif": 1, "send_time": "2026-09-22 10:00"}
-    for field, value in itertools.product(FIELDS[door], NONSENSE):
+    for field, value in itertools.product(FIELDS[interface], NONSENSE):
         content = signed({**right, field: value}, installation.secrets[app.appkey])
         answer = await legacy.raw(http, method, path, content)
         assert answer["result"] in (0, 400, 401), (field, value, answer)

@@ -1,4 +1,4 @@
-"""The legacy iOS door: every row of its tables, what is answered, and what is in the log."""
+"""The legacy iOS interface: every rule of its requests, the answers, and the commands in the log."""
 
 import json
 from typing import Any
@@ -61,7 +61,7 @@ ROWS: list[Row] = [
     ({"token": 5}, "token must be a string or a list"),
     ({"token": {"a": 1}}, "token must be a string or a list"),
     ({"token": ["unknown"] * 1001}, None),
-    # what this door does not know, among it the fields of Android
+    # unknown fields, among them those of Android
     ({"title": "t", "sound": False, "click_action": "open_app", "is_notif": [], "alias": 5, "filter": "x"}, None),
 ]
 
@@ -90,7 +90,7 @@ async def test_every_rule_of_register(legacy: LegacyClient, ios_app: App, method
         check(await legacy.ios(ios_app, "/register", method, **fields), problem, fields)
 
 
-async def test_a_registered_token_can_be_reached_at_once_and_a_deleted_one_not(
+async def test_a_registered_token_is_pushed_to_at_once_and_a_deleted_one_is_unknown(
     legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     registered, deleted = {"result": 0, "desc": "add token done"}, {"result": 0, "desc": "delete token done"}
@@ -109,7 +109,7 @@ async def test_a_registered_token_can_be_reached_at_once_and_a_deleted_one_not(
     assert (device.platform, device.token, device.removed_ms) == (PLATFORM_IOS, TOKEN, 0)
 
 
-async def test_a_deleted_token_is_remembered_as_unregistered(
+async def test_a_deleted_token_is_recorded_as_unregistered(
     legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     await legacy.ios(ios_app, "/register", token=TOKEN)
@@ -121,9 +121,7 @@ async def test_a_deleted_token_is_remembered_as_unregistered(
     assert {command.meta.origin.door for command in commands} == {"ios"}
 
 
-async def test_one_apps_token_is_not_anothers(
-    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
-) -> None:
+async def test_a_token_belongs_to_one_app(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
     other = await installation.app(PLATFORM_IOS)
     await legacy.ios(other, "/register", token=TOKEN)
     assert (await legacy.ios(ios_app, message="m", token=TOKEN))["result"] == 401
@@ -147,7 +145,7 @@ async def test_a_broadcast(legacy: LegacyClient, installation: EdgeInstallation,
     assert message.ios == IosStyle(badge=3, sound="default", content_available=True, category="c")
 
 
-async def test_what_is_not_said_has_its_default(
+async def test_absent_fields_have_their_defaults(
     legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     await legacy.ios(ios_app, message="m")
@@ -166,7 +164,9 @@ async def test_a_transparent_broadcast_shows_nothing(
     assert message.ios == IosStyle(content_available=False)
 
 
-async def test_a_dictionary_is_kept_as_one(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
+async def test_a_dictionary_stays_a_dictionary(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
     dictionary = {"title": "世", "loc-args": ["a", 1, 10**25], "nested": {"x": None}}
     await legacy.ios(ios_app, message=dictionary)
     message = (await only_push(installation)).message
@@ -189,7 +189,7 @@ async def test_a_single_token(legacy: LegacyClient, installation: EdgeInstallati
 
 
 async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
-    """Unknown ones are passed over; a repeated one gets the message again."""
+    """Unknown tokens are skipped; a repeated token gets the message again."""
     await installation.device(ios_app, TOKEN)
     answer = await legacy.ios(
         ios_app, message="m", token=["unknown", TOKEN, TOKEN], extra="e", transparent="1", **{"content-available": "1"}
@@ -203,7 +203,7 @@ async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstalla
     assert push.message.ios.content_available
 
 
-async def test_an_unknown_token_alone_leaves_nothing(
+async def test_a_single_unknown_token_leaves_nothing_in_the_log(
     legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     for fields in ({}, {"message": {"body": "b"}}):

@@ -18,7 +18,7 @@ NOTIFICATION = {"aps": {"alert": "hi", "sound": "default"}}
 
 
 def v2(app: App, content: str, is_notif: int, style: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A v2 push to every device of an iOS app."""
+    """Return a v2 push to every device of an iOS app."""
     basic = {"content": content, "is_notif": is_notif}
     return {
         "sendTo": {"appkey": {"ios": app.appkey}, "userScope": 2},
@@ -86,7 +86,7 @@ async def test_a_dictionary_is_the_alert(legacy: LegacyClient, installation: Edg
 
 
 @pytest.mark.parametrize("style", [{"sound": "bell.caf"}, {"sound": ""}])
-async def test_v2_alone_names_the_sound(installation: EdgeInstallation, ios_app: App, style: dict[str, str]) -> None:
+async def test_only_v2_has_a_sound(installation: EdgeInstallation, ios_app: App, style: dict[str, str]) -> None:
     await installation.push(v2(ios_app, "hi", 1, style), ios_app.appkey)
     assert json.loads(payload(await last(installation)))["aps"].get("sound", "") == style["sound"]
 
@@ -138,7 +138,7 @@ def too_long(field: str, size: int = MAX_PAYLOAD_BYTES + 1) -> str:
         ("msgStyle.basic.content", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: ({"badge": -1}, text), {}),
     ],
 )
-async def test_v2_takes_what_apple_takes_and_no_byte_more_now_and_later(
+async def test_v2_accepts_the_largest_payload_that_apple_accepts_immediate_or_timed(
     installation: EdgeInstallation,
     ios_app: App,
     option: dict[str, int],
@@ -158,8 +158,8 @@ async def test_v2_takes_what_apple_takes_and_no_byte_more_now_and_later(
     assert len(await installation.sent()) + len(await installation.tasks()) == 1
 
 
-async def test_bytes_count_as_they_are_encoded(installation: EdgeInstallation, ios_app: App) -> None:
-    """Three bytes each, a character that JSON escapes two."""
+async def test_the_limit_counts_encoded_bytes(installation: EdgeInstallation, ios_app: App) -> None:
+    """A character of three UTF-8 bytes counts three, one that JSON escapes counts two."""
     for character, each in (("日", 3), ('"', 2), ("\n", 2), ("\x01", 6)):
         count = CAPACITY_BYTES // each
         assert (await installation.push(v2(ios_app, character * count, 1, {}), ios_app.appkey))["result"] == 0
@@ -168,7 +168,7 @@ async def test_bytes_count_as_they_are_encoded(installation: EdgeInstallation, i
         assert refused["desc"] == too_long("msgStyle.basic.content", size)
 
 
-async def test_a_pass_through_message_and_each_platform_are_measured_for_themselves(
+async def test_the_limit_holds_for_pass_through_messages_and_for_each_platform(
     installation: EdgeInstallation, ios_app: App
 ) -> None:
     android = await installation.app()
@@ -184,7 +184,7 @@ async def test_a_pass_through_message_and_each_platform_are_measured_for_themsel
     assert len(await installation.sent()) == 2
 
 
-async def test_several_apps_are_refused_together(installation: EdgeInstallation) -> None:
+async def test_a_push_to_several_apps_is_refused_as_a_whole(installation: EdgeInstallation) -> None:
     keys = [(await installation.app(PLATFORM_IOS)).appkey for _ in range(2)]
     body = {
         "sendTo": {"appkey": {"ios": keys}, "userScope": 2},

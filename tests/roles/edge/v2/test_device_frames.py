@@ -22,7 +22,7 @@ UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 
 
 class Phone:
-    """A device that speaks over HTTP and remembers its token and key."""
+    """A device that sends frames over HTTP and stores its token and key."""
 
     def __init__(self, installation: EdgeInstallation, app: App, token: str | None = None) -> None:
         self._installation = installation
@@ -30,12 +30,12 @@ class Phone:
         if token is not None:
             self.who["token"] = token
 
-    async def say(self, kind: str, **fields: Any) -> dict[str, Any]:
+    async def send(self, kind: str, **fields: Any) -> dict[str, Any]:
         frame = {"type": kind, **self.who, **fields}
         return await self._installation.post(json.dumps(frame).encode(), "/device/v1")
 
     async def hello(self, **fields: Any) -> dict[str, Any]:
-        welcome = await self.say("hello", **fields)
+        welcome = await self.send("hello", **fields)
         assert welcome["type"] == "welcome", welcome
         self.who |= {"token": welcome["token"], "key": welcome["key"]}
         return welcome
@@ -46,10 +46,10 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Ed
     phone = Phone(installation, app, token="f00d" * 16)
     welcome = await phone.hello(device={"region": "北京市", "carrier": "cm"})
     assert (welcome["token"], welcome["new"], welcome["heartbeat"]) == ("f00d" * 16, True, 240)
-    assert await phone.say("set_alias", id=5, alias="alice") == {"type": "ok", "id": 5}
-    assert await phone.say("add_tags", id=6, tags=[3, 1]) == {"type": "ok", "id": 6}
-    assert await phone.say("add_stags", stags=["news"]) == {"type": "ok"}
-    known = await phone.say("get_device", id=7)
+    assert await phone.send("set_alias", id=5, alias="alice") == {"type": "ok", "id": 5}
+    assert await phone.send("add_tags", id=6, tags=[3, 1]) == {"type": "ok", "id": 6}
+    assert await phone.send("add_stags", stags=["news"]) == {"type": "ok"}
+    known = await phone.send("get_device", id=7)
     assert (known["id"], known["alias"], known["tags"], known["stags"]) == (7, "alice", [1, 3], ["news"])
     assert known["device"] == {"region": "北京市", "carrier": "cm"}
     for body in (
@@ -60,7 +60,7 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Ed
     assert [len(targets(push.audience.devices)) for push in await installation.sent()] == [1, 1]
 
 
-async def test_hello_again_greets_the_same_device(installation: EdgeInstallation) -> None:
+async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     first, second = Phone(installation, app, "t"), Phone(installation, app, "t")
     await first.hello(device={"model": "m1"})
@@ -69,40 +69,40 @@ async def test_hello_again_greets_the_same_device(installation: EdgeInstallation
     assert again["key"] == first.who["key"]
     with_key = await first.hello()
     assert with_key["new"] is False
-    assert (await first.say("get_device"))["device"]["model"] == "m2"
+    assert (await first.send("get_device"))["device"]["model"] == "m2"
 
 
-async def test_an_android_device_gets_a_token_and_must_prove_it(installation: EdgeInstallation) -> None:
+async def test_an_android_device_gets_a_token_and_needs_its_key(installation: EdgeInstallation) -> None:
     app = await installation.app()
     phone = Phone(installation, app)
     welcome = await phone.hello()
     assert welcome["new"] is True
     assert (await Phone(installation, app).hello())["token"] != welcome["token"]
     assert (await phone.hello())["new"] is False
-    thief = Phone(installation, app, welcome["token"])
-    assert await thief.say("hello") == UNAUTHORIZED
-    assert await thief.say("hello", key="AAAA") == UNAUTHORIZED
-    assert await thief.say("get_device") == UNAUTHORIZED
-    assert await thief.say("set_alias", alias="x", key=phone.who["key"][:-1] + "_") == UNAUTHORIZED
+    impostor = Phone(installation, app, welcome["token"])
+    assert await impostor.send("hello") == UNAUTHORIZED
+    assert await impostor.send("hello", key="AAAA") == UNAUTHORIZED
+    assert await impostor.send("get_device") == UNAUTHORIZED
+    assert await impostor.send("set_alias", alias="x", key=phone.who["key"][:-1] + "_") == UNAUTHORIZED
 
 
-async def test_the_key_of_another_device_or_app_does_not_do(installation: EdgeInstallation) -> None:
+async def test_the_key_of_another_device_or_app_is_refused(installation: EdgeInstallation) -> None:
     app, other = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
     one, two = Phone(installation, app, "one"), Phone(installation, app, "two")
     await one.hello()
     await two.hello()
-    assert await one.say("get_device", key=two.who["key"]) == UNAUTHORIZED
-    assert await one.say("get_device", appkey=other.appkey) == UNAUTHORIZED
-    assert await one.say("hello", key=two.who["key"]) == UNAUTHORIZED
-    assert await one.say("hello", appkey="1000000000") == UNAUTHORIZED
+    assert await one.send("get_device", key=two.who["key"]) == UNAUTHORIZED
+    assert await one.send("get_device", appkey=other.appkey) == UNAUTHORIZED
+    assert await one.send("hello", key=two.who["key"]) == UNAUTHORIZED
+    assert await one.send("hello", appkey="1000000000") == UNAUTHORIZED
 
 
 async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     await phone.hello()
-    assert await phone.say("activity", event="open") == {"type": "ok"}
-    assert await phone.say("activity", event="logout") == {"type": "ok"}
+    assert await phone.send("activity", event="open") == {"type": "ok"}
+    assert await phone.send("activity", event="logout") == {"type": "ok"}
     partition = partition_of(device_key(app.appkey, "t"), PARTITIONS)
     page = await installation.log.select({Partition(SESSIONS.name, partition): 0}, 100)
     facts: list[SessionFact] = [decode(record) for record in page.records]
@@ -112,11 +112,11 @@ async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> 
     assert {event.time_ms for event in events} == {NOW_MS}
 
 
-async def test_what_needs_a_connection_is_refused(installation: EdgeInstallation) -> None:
+async def test_frames_that_need_a_connection_are_refused(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     await phone.hello()
-    for answer in (await phone.say("ack", msgids=[1]), await phone.say("report", event="shown", msgid=1)):
+    for answer in (await phone.send("ack", msgids=[1]), await phone.send("report", event="shown", msgid=1)):
         assert (answer["type"], answer["code"]) == ("error", 400)
         assert answer["desc"].endswith("not supported over HTTP")
 
@@ -132,7 +132,7 @@ async def test_what_needs_a_connection_is_refused(installation: EdgeInstallation
         (b'{"type":"add_tags","appkey":"APP","tags":["x"],"id":3}', "input error: tags[0]"),
     ],
 )
-async def test_a_frame_that_is_none(installation: EdgeInstallation, frame: bytes, desc: str) -> None:
+async def test_malformed_frames(installation: EdgeInstallation, frame: bytes, desc: str) -> None:
     app = await installation.app(PLATFORM_IOS)
     answer = await installation.post(frame.replace(b"APP", app.appkey.encode()), "/device/v1")
     assert (answer["type"], answer["code"]) == ("error", 400)
@@ -140,7 +140,7 @@ async def test_a_frame_that_is_none(installation: EdgeInstallation, frame: bytes
     assert answer.get("id") == (3 if b'"id"' in frame else None)
 
 
-async def test_a_frame_has_a_bound(installation: EdgeInstallation) -> None:
+async def test_the_size_of_a_frame_is_limited(installation: EdgeInstallation) -> None:
     answer = await installation.http.post("/device/v1", content=b" " * (MAX_FRAME_BYTES + 1))
     assert answer.status_code == 413
     assert answer.json()["result"] == 413
@@ -170,7 +170,7 @@ async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeIn
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, "t")
     old = await phone.hello()
-    await phone.say("set_alias", alias="alice")
+    await phone.send("set_alias", alias="alice")
     await revoke(installation, app, "t")
     unknown = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey)
     assert (unknown["result"], await installation.sent()) == (401, [])
@@ -178,8 +178,8 @@ async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeIn
     new = await phone.hello()
     assert (new["new"], new["token"]) == (True, "t")
     assert new["key"] != old["key"]
-    assert (await phone.say("get_device")).get("alias") is None
-    assert await phone.say("get_device", key=old["key"]) == UNAUTHORIZED
+    assert (await phone.send("get_device")).get("alias") is None
+    assert await phone.send("get_device", key=old["key"]) == UNAUTHORIZED
     assert (await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey))[
         "desc"
     ] == "send ok"
@@ -195,9 +195,9 @@ async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_regis
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey))
     await installation.context.apps.refresh()
-    assert await phone.say("hello") == UNAUTHORIZED
+    assert await phone.send("hello") == UNAUTHORIZED
     del phone.who["key"]
     new = await phone.hello()
     assert new["new"] is True
     assert new["key"] != old["key"]
-    assert (await phone.say("get_device"))["type"] == "ok"
+    assert (await phone.send("get_device"))["type"] == "ok"

@@ -1,4 +1,4 @@
-"""POST /v2/errortoken: iOS tokens that Apple called invalid."""
+"""POST /v2/errortoken: iOS tokens that Apple reported as invalid."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ async def remove(installation: EdgeInstallation, app: App, token: str, reason: s
     await installation.command(app.appkey, token, DeviceCommand(remove=RemoveDevice(reason=reason)))
 
 
-async def asked(installation: EdgeInstallation, appkey: Any, *appkeys: str) -> dict[str, Any]:
+async def invalid_tokens(installation: EdgeInstallation, appkey: Any, *appkeys: str) -> dict[str, Any]:
     return await installation.call("POST", "/v2/errortoken", {"appkey": appkey}, *appkeys)
 
 
-async def test_of_several_apps_the_last_found_first(installation: EdgeInstallation) -> None:
+async def test_invalid_tokens_of_several_apps_newest_first(installation: EdgeInstallation) -> None:
     first, second = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
     keys = [first.appkey, second.appkey]
     for token in ("a", "b", "left", "well"):
         await installation.device(first, token)
-    assert await asked(installation, first.appkey, first.appkey) == {
+    assert await invalid_tokens(installation, first.appkey, first.appkey) == {
         "result": 0,
         "desc": "ok",
         "data": {first.appkey: []},
@@ -32,13 +32,13 @@ async def test_of_several_apps_the_last_found_first(installation: EdgeInstallati
     await remove(installation, first, "b", "BadDeviceToken")
     await remove(installation, first, "left", "unregistered")
     await remove(installation, first, "a", "Unregistered")
-    answer = await asked(installation, keys, *keys)
+    answer = await invalid_tokens(installation, keys, *keys)
     assert answer == {"result": 0, "desc": "ok", "data": {first.appkey: ["a", "b"], second.appkey: []}}
     await installation.command(first.appkey, "b", DeviceCommand(register=RegisterDevice(platform=PLATFORM_IOS)))
-    assert (await asked(installation, [first.appkey], first.appkey))["data"] == {first.appkey: ["a"]}
+    assert (await invalid_tokens(installation, [first.appkey], first.appkey))["data"] == {first.appkey: ["a"]}
 
 
-async def test_more_than_a_page_and_more_than_are_listed(
+async def test_lists_longer_than_a_page_and_longer_than_the_limit(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge.v2.device.invalid_tokens, "_PAGE", 3)
@@ -49,12 +49,12 @@ async def test_more_than_a_page_and_more_than_are_listed(
     wanted = [f"t{number}" for number in range(7)][::-1]
     for limit, found in ((100, wanted), (7, wanted), (5, wanted[:5])):
         monkeypatch.setattr(edge.v2.device.invalid_tokens, "MAX_INVALID_TOKENS", limit)
-        assert (await asked(installation, app.appkey, app.appkey))["data"] == {app.appkey: found}
+        assert (await invalid_tokens(installation, app.appkey, app.appkey))["data"] == {app.appkey: found}
 
 
-async def test_apps_of_android_have_none(installation: EdgeInstallation) -> None:
+async def test_an_android_app_is_refused(installation: EdgeInstallation) -> None:
     app = await installation.app()
-    assert await asked(installation, app.appkey, app.appkey) == {"result": 401, "desc": "sign not correct"}
+    assert await invalid_tokens(installation, app.appkey, app.appkey) == {"result": 401, "desc": "sign not correct"}
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ async def test_apps_of_android_have_none(installation: EdgeInstallation) -> None
         ([[]], "appkey must be a string or a list of strings"),
     ],
 )
-async def test_the_appkey(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
-    assert await asked(installation, appkey) == {"result": 400, "desc": f"input error: {problem}"}
+async def test_rules_of_the_appkey(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
+    assert await invalid_tokens(installation, appkey) == {"result": 400, "desc": f"input error: {problem}"}

@@ -1,4 +1,4 @@
-"""POST /v2/push over HTTP, to every kind of audience: what is answered, and what is in the log."""
+"""POST /v2/push over HTTP, to every kind of audience: the answers, and the commands in the log."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.signing import reference_text
 
 
-async def test_broadcast_to_android_with_everything_in_it(installation: EdgeInstallation) -> None:
+async def test_broadcast_to_android_with_every_field(installation: EdgeInstallation) -> None:
     app = await installation.app()
     style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "badge": -1}
     body = broadcast(app, extra="free", option={"period": 3600, "qps": 50})
@@ -47,7 +47,7 @@ async def test_broadcast_to_android_with_everything_in_it(installation: EdgeInst
     assert message.android.click_param_json == '"http://u/\\"世\\""'
 
 
-async def test_what_is_not_said_has_its_default(installation: EdgeInstallation) -> None:
+async def test_absent_fields_have_their_defaults(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.push(broadcast(app, option={"period": 0}), app.appkey)
     push = await only_push(installation)
@@ -69,7 +69,7 @@ async def test_broadcast_to_ios(installation: EdgeInstallation) -> None:
     assert (ios.badge, ios.content_available, ios.category, ios.sound) == (3, True, "c", "default")
 
 
-async def test_both_platforms_may_be_told_different_things(installation: EdgeInstallation) -> None:
+async def test_content_by_platform(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     body = push_to(android, 0, ios=ios.appkey)
     body["msgStyle"]["basic"] = {"content": {"android": "a", "ios": "i"}, "is_notif": {"android": 1, "ios": 0}}
@@ -133,7 +133,7 @@ async def test_filters(installation: EdgeInstallation) -> None:
     assert {push.kind for push in pushes} == {KIND_MULTICAST}
 
 
-async def test_a_token_alone(installation: EdgeInstallation) -> None:
+async def test_a_single_token(installation: EdgeInstallation) -> None:
     app = await installation.app()
     await installation.device(app, "other")
     await installation.device(app, "known")
@@ -173,7 +173,7 @@ async def test_an_unknown_android_token_is_accepted_and_reported(installation: E
     assert targets((await only_push(installation)).audience.devices) == []
 
 
-async def test_an_unknown_ios_token_alone_is_refused_and_in_a_list_skipped(installation: EdgeInstallation) -> None:
+async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_skipped(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     await installation.device(app, "known")
     alone = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "nobody"}), app.appkey)
@@ -245,7 +245,7 @@ async def test_a_thousand_tokens(installation: EdgeInstallation) -> None:
     assert [offset for *_, offset in targets(push.audience.devices)] == [999]
 
 
-async def test_many_at_once_each_get_their_own(installation: EdgeInstallation) -> None:
+async def test_concurrent_pushes_have_their_own_ids_and_audiences(installation: EdgeInstallation) -> None:
     app = await installation.app()
     tokens = [f"t{index}" for index in range(20)]
     for token in tokens:
@@ -262,7 +262,7 @@ async def test_many_at_once_each_get_their_own(installation: EdgeInstallation) -
     assert [by_id[msgid] for msgid in ids] == [[(*place, 0)] for place in places * 5]
 
 
-async def test_a_message_too_large_for_the_log_is_the_senders_fault(installation: EdgeInstallation) -> None:
+async def test_a_message_too_large_for_the_log_is_the_callers_fault(installation: EdgeInstallation) -> None:
     app = await installation.app()
     body = broadcast(app)
     body["msgStyle"]["basic"]["content"] = "x" * 950_000

@@ -78,7 +78,7 @@ def test_every_type_with_every_category(kind: int, category: int, info: str) -> 
         ({"timeScope": 2, "from": 7, "to": []}, TIME_SCOPE_LAST_SEVEN_DAYS),
     ],
 )
-def test_scopes_of_time(dur: dict[str, Any], scope: int) -> None:
+def test_time_scopes(dur: dict[str, Any], scope: int) -> None:
     assert read(0, {"dur": dur}).scope == scope
 
 
@@ -98,7 +98,7 @@ def test_all_broadcasts_ignore_every_other_field(msgid: int | None) -> None:
     assert asked == StatisticsRequest(appkey="1", kind=STATISTICS_KIND_BROADCASTS)
 
 
-def test_what_has_no_effect_is_not_read() -> None:
+def test_fields_without_effect_are_not_read() -> None:
     assert read(1, {"msgid": 2**53, "dur": "x", "usertype": "y"}).msgid == 2**53
     assert not read(0, {"dur": TODAY, "msgid": "x", "usertype": "y", "category": 0, "Info": 7}).HasField("info")
     assert read(3, {"dur": TODAY, "category": None}).category == 0
@@ -150,7 +150,7 @@ def test_kinds_of_users() -> None:
         (2, {"dur": TODAY, "usertype": True}, "param.usertype must be an integer"),
     ],
 )
-def test_what_is_refused(kind: Any, param: Any, problem: str) -> None:
+def test_refused_requests(kind: Any, param: Any, problem: str) -> None:
     with pytest.raises(InputError) as refused:
         read(kind, param)
     assert str(refused.value) == problem
@@ -201,7 +201,7 @@ def test_rows_of_logins() -> None:
 
 
 @pytest.mark.parametrize("appkey", [None, ["1"], {"android": "1"}, True, ""])
-async def test_the_appkey(installation: EdgeInstallation, appkey: Any) -> None:
+async def test_rules_of_the_appkey(installation: EdgeInstallation, appkey: Any) -> None:
     body = {"appkey": appkey, "type": 0, "param": {"dur": TODAY}}
     answer = await installation.call("POST", "/v2/statistics", body)
     problem = "is missing" if appkey is None else "must be a string"

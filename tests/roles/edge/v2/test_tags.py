@@ -1,4 +1,4 @@
-"""String tags over HTTP: added, deleted and listed for each device, and seen by targeting at once."""
+"""String tags over HTTP: added, deleted and listed per device, and applied by targeting when answered."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,14 +44,14 @@ async def reached(installation: EdgeInstallation, app: App, stag: str) -> int:
 
 
 async def commands(installation: EdgeInstallation) -> int:
-    """How many commands about devices there are."""
+    """Return the number of device commands in the log."""
     partitions = [Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)]
     return sum((await installation.log.ends(partitions)).values())
 
 
 @pytest.fixture(params=["params", "param"])
 def name(request: pytest.FixtureRequest) -> str:
-    """What the field is called: the interface has it both ways."""
+    """The name of the field, which the interface accepts in both forms."""
     return str(request.param)
 
 
@@ -173,7 +173,7 @@ async def test_limits_of_a_change(installation: EdgeInstallation, params: Any, p
         (None, "params is missing"),
     ],
 )
-async def test_limits_of_a_question(installation: EdgeInstallation, params: Any, problem: str | None) -> None:
+async def test_limits_of_a_query(installation: EdgeInstallation, params: Any, problem: str | None) -> None:
     app = await installation.app()
     body = {"appkey": app.appkey, "action": "stag", "params": params}
     answer = await installation.call("POST", "/v2/deviceinfo", body, app.appkey)

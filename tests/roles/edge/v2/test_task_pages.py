@@ -1,4 +1,4 @@
-"""A page of tasks over several scheduling instances, however deep, is what one instance would give."""
+"""A page of tasks over several scheduling instances equals the page of one instance, at any depth."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -51,7 +51,7 @@ async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
 
 
 async def create(context: RoleContext, count: int) -> list[str]:
-    """Tasks, many of the same moment; returns their keys in the order of lists."""
+    """Create tasks, many with the same time, and return their keys in the order of lists."""
     new_records = []
     for number in range(count):
         key = f"{number * 7919 % count:05}"

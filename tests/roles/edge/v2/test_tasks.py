@@ -1,4 +1,4 @@
-"""Timed tasks over HTTP: listed, read and cancelled, seen at once by who changed them."""
+"""Timed tasks over HTTP: listed, read and cancelled; a caller reads its own writes."""
 
 import asyncio
 from datetime import datetime
@@ -99,7 +99,7 @@ async def test_limits_of_a_page(installation: EdgeInstallation, fields: dict[str
 
 
 @pytest.mark.parametrize("missing", ["page_num", "page_size", "appkey"])
-async def test_what_a_list_needs(installation: EdgeInstallation, missing: str) -> None:
+async def test_required_fields_of_a_list(installation: EdgeInstallation, missing: str) -> None:
     app = await installation.app()
     body = {**android(app), "page_num": 1, "page_size": 50}
     del body[missing]
@@ -119,7 +119,7 @@ async def test_what_a_list_needs(installation: EdgeInstallation, missing: str) -
         ({"ios": [str(number) for number in range(101)]}, "appkey.ios must have at most 100 entries"),
     ],
 )
-async def test_the_appkey_object(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
+async def test_rules_of_the_appkey_object(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
     for path, method in (("timedtasklist", "POST"), ("timedtaskdetail", "POST"), ("timed", "DELETE")):
         body = {"appkey": appkey, "page_num": 1, "page_size": 1, "task_key": "k"}
         answer = await installation.call(method, f"/v2/{path}", body)
@@ -155,7 +155,7 @@ async def test_a_task_to_both_platforms_is_reached_through_either_app(installati
     assert (await detail(installation, app, key))["data"][0]["Status"] == "cancel"
 
 
-async def test_a_cancel_is_seen_at_once_and_counts_once(installation: EdgeInstallation) -> None:
+async def test_a_cancel_is_visible_at_once_and_succeeds_once(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app)
     assert await cancel(installation, app, key) == {"result": 0, "desc": "cancel succ"}
@@ -169,14 +169,14 @@ async def test_a_cancel_is_seen_at_once_and_counts_once(installation: EdgeInstal
     assert not await installation.sent()
 
 
-async def test_of_cancels_at_the_same_time_one_counts(installation: EdgeInstallation) -> None:
+async def test_of_concurrent_cancels_one_succeeds(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app)
     answers = await asyncio.gather(*(cancel(installation, app, key) for _ in range(8)))
     assert sorted(answer["result"] for answer in answers) == [0] + [400] * 7
 
 
-async def test_what_was_sent_cannot_be_cancelled(installation: EdgeInstallation) -> None:
+async def test_a_sent_task_cannot_be_cancelled(installation: EdgeInstallation) -> None:
     app = await installation.app()
     key = await create(installation, app, in_s=1)
     installation.clock.move(1)
@@ -186,7 +186,7 @@ async def test_what_was_sent_cannot_be_cancelled(installation: EdgeInstallation)
     assert answer == {"result": 400, "desc": "input error: task_key: the task was sent already"}
 
 
-async def test_a_task_of_another_app_is_no_task(installation: EdgeInstallation) -> None:
+async def test_a_task_of_another_app_is_not_found(installation: EdgeInstallation) -> None:
     app, other = await installation.app(), await installation.app()
     key = await create(installation, app)
     for asked in (key, "0" * 32, "x"):
@@ -207,7 +207,7 @@ async def test_a_task_of_another_app_is_no_task(installation: EdgeInstallation) 
         ("k" * 65, "task_key must have at most 64 characters"),
     ],
 )
-async def test_the_task_key(installation: EdgeInstallation, task_key: Any, problem: str) -> None:
+async def test_rules_of_the_task_key(installation: EdgeInstallation, task_key: Any, problem: str) -> None:
     app = await installation.app()
     for path, method in (("timedtaskdetail", "POST"), ("timed", "DELETE")):
         answer = await installation.call(method, f"/v2/{path}", {**android(app), "task_key": task_key}, app.appkey)

@@ -1,4 +1,4 @@
-"""Timed pushes: a task in the log, known to scheduling when the answer is there, targets left for later."""
+"""Timed pushes: a task that scheduling has applied when the push is answered; its targets are unresolved."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -18,7 +18,7 @@ async def task(installation: EdgeInstallation, task_key: str, appkey: str) -> Ta
     return found
 
 
-async def test_at_a_minute_of_the_installations_zone(installation: EdgeInstallation) -> None:
+async def test_a_minute_in_the_time_zone_of_the_service(installation: EdgeInstallation) -> None:
     app = await installation.app()
     option = {"timed": 1, "send_time": "2026-12-31 23:59", "qps": 7}
     answer = await installation.push(broadcast(app, option=option), app.appkey)
@@ -33,7 +33,7 @@ async def test_at_a_minute_of_the_installations_zone(installation: EdgeInstallat
     assert not await installation.sent()
 
 
-async def test_after_an_interval_to_both_platforms(installation: EdgeInstallation) -> None:
+async def test_an_interval_for_both_platforms(installation: EdgeInstallation) -> None:
     android, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     body = push_to(android, 3, ios=[ios.appkey], alias=["alice", "alice"])
     body["option"] = {"timed": 2, "send_time_interval": 90}
