@@ -24,9 +24,9 @@ def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> State
 def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
     projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
-    targets = AudienceResolver(context.peers, settings.partitions)
+    audiences = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    timer = Timer(projection.follower, projection.tasks, targets, writer, context.clock)
+    timer = Timer(projection.follower, projection.tasks, audiences, writer, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)
     positions = PositionsServicer(projection.follower.applied)
     return BuiltRole(

@@ -37,11 +37,11 @@ class Timer:
     name = "scheduling timer"
 
     def __init__(
-        self, follower: Follower, tasks: TaskTable, targets: AudienceResolver, writer: CommandWriter, clock: Clock
+        self, follower: Follower, tasks: TaskTable, audiences: AudienceResolver, writer: CommandWriter, clock: Clock
     ) -> None:
         self._follower = follower
         self._tasks = tasks
-        self._targets = targets
+        self._audiences = audiences
         self._writer = writer
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENT_TASKS)
@@ -55,14 +55,14 @@ class Timer:
 
     async def _fire(self) -> int:
         """Send all due tasks. Returns how many could not be sent and must be tried again."""
-        while await self._note_due() == _PAGE:
+        while await self._write_due() == _PAGE:
             pass
         failed = 0
         after = BEFORE_ALL
         while page := await self._follower.query(self._tasks.fell_due, after, _PAGE):
             done = await asyncio.gather(*(self._send(task) for task in page))
             sent = [task for task, was_sent in zip(page, done, strict=True) if was_sent]
-            await self._note_sent(sent)
+            await self._write_sent(sent)
             failed += len(page) - len(sent)
             after = firing_order(page[-1])
         return failed
@@ -70,19 +70,19 @@ class Timer:
     async def _until_next(self, change: asyncio.Event, failed: int) -> None:
         """Wait until a task falls due, a failed task is to be tried again, or the state changes."""
         due_ms = await self._follower.query(self._tasks.next_due_ms)
-        moments = [due_ms] if due_ms is not None else []
+        wake_times_ms = [due_ms] if due_ms is not None else []
         if failed:
-            moments.append(self._clock.now_ms() + RETRY_MS)
+            wake_times_ms.append(self._clock.now_ms() + RETRY_MS)
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(change.wait())]
-        if moments:
-            waits.append(asyncio.create_task(self._clock.sleep_until(min(moments))))
+        if wake_times_ms:
+            waits.append(asyncio.create_task(self._clock.sleep_until(min(wake_times_ms))))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
 
-    async def _note_due(self) -> int:
+    async def _write_due(self) -> int:
         """Write TaskFellDue for at most a page of due tasks; return their number. Later cancels have no effect."""
         count = 0
 
@@ -100,7 +100,7 @@ class Timer:
             reached(Point.TASK_FELL_DUE)
         return count
 
-    async def _note_sent(self, tasks: Sequence[StoredTask]) -> None:
+    async def _write_sent(self, tasks: Sequence[StoredTask]) -> None:
         now_ms = self._clock.now_ms()
         await self._follower.write(
             lambda: [
@@ -128,5 +128,5 @@ class Timer:
     async def _push_command(self, task: StoredTask, push: SendPush) -> Command:
         resolved = SendPush()
         resolved.CopyFrom(push)
-        resolved.audience.CopyFrom((await self._targets.resolve(push.appkey, push.audience)).audience)
+        resolved.audience.CopyFrom((await self._audiences.resolve(push.appkey, push.audience)).audience)
         return push_command(decide.push_command(task, resolved, self._clock.now_ms()))

@@ -1,0 +1,78 @@
+"""Decisions about revocations: given revoked numbers, when a command, then the next record or none."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyroaring import BitMap
+
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Revocations
+from protos.registry.v1.devices_pb2 import AddTags, Attributes, Device, DeviceCommand, RevokeKey
+from protos.runtime.v1.log_pb2 import Origin
+from services.domain.revocations import RevokedKeys
+from services.registry.decide import FreeNumber, decide
+from services.registry.decide_revocations import removed, revoke_all, revoke_one
+from tests.roles.registry.conftest import NOON_MS, command, register
+
+APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
+ALICE = Origin(door="cli", address="alice@ops", request_id="r-1")
+
+
+def requested(**what: Any) -> DeviceCommand:
+    made = command(APP, "t", **what)
+    made.meta.origin.CopyFrom(ALICE)
+    return made
+
+
+def record(below: int = 0, numbers: Sequence[int] = ()) -> Revocations:
+    return Revocations(
+        appkey=APP.appkey,
+        partition=3,
+        below=below,
+        numbers=BitMap(numbers).serialize() if numbers else b"",
+        revoked_ms=NOON_MS,
+        reason="revoked by alice@ops",
+    )
+
+
+def test_a_revoked_number_is_added_to_the_record() -> None:
+    revoke, device = requested(revoke_key=RevokeKey()), Device(appkey=APP.appkey, token="t", partition=3, number=9)
+    assert revoke_one(revoke, device, RevokedKeys()) == record(numbers=[9])
+    assert revoke_one(revoke, device, RevokedKeys(4, BitMap([7]))) == record(4, [7, 9])
+    assert revoke_one(revoke, device, RevokedKeys(10)) is None
+    assert revoke_one(revoke, device, RevokedKeys(0, BitMap([9]))) is None
+    assert revoke_one(revoke, None, RevokedKeys()) is None
+
+
+def test_revoking_all_keys_covers_every_assigned_number() -> None:
+    assert revoke_all(requested(), 3, RevokedKeys(), 12) == record(12)
+    assert revoke_all(requested(), 3, RevokedKeys(2, BitMap([7, 9])), 12) == record(12)
+    assert revoke_all(requested(), 3, RevokedKeys(12), 12) is None
+    assert revoke_all(requested(), 3, RevokedKeys(10, BitMap([10, 11])), 12) is None
+    assert revoke_all(requested(), 3, RevokedKeys(), 0) is None
+
+
+def test_registering_a_revoked_device_creates_a_new_one() -> None:
+    device = Device(
+        appkey=APP.appkey,
+        token="t",
+        platform=PLATFORM_ANDROID,
+        partition=3,
+        number=9,
+        registered_ms=5,
+        alias="alice",
+        tags=[1],
+        former_numbers=[2],
+    )
+    for known in (device, removed(device, record(numbers=[9]))):
+        assert decide(requested(add_tags=AddTags(tags=[2])), known, APP, FreeNumber(3, 12), is_revoked=True) is None
+        made = decide(register(APP, "t"), known, APP, FreeNumber(3, 12), is_revoked=True)
+        assert made == Device(
+            appkey=APP.appkey,
+            token="t",
+            platform=PLATFORM_ANDROID,
+            partition=3,
+            number=12,
+            registered_ms=NOON_MS,
+            attributes=Attributes(),
+            former_numbers=[2, 9],
+        )
