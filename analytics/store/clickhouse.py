@@ -37,14 +37,20 @@ Result = TypeVar("Result")
 
 
 class ClickHouse:
-    """One database. `url` is http(s)://user:password@host:port of a server; without one, chdb at `path`."""
+    """One database. `url` is http(s)://user:password@host:port of a server; without one, chdb at `path`.
 
-    def __init__(self, url: str | None, path: Path, database: str = "carillon") -> None:
+    `low_priority`: chdb's threads run after the other threads of this machine, so that pushes go first.
+    """
+
+    def __init__(self, url: str | None, path: Path, database: str = "carillon", *, low_priority: bool = True) -> None:
         self.database = database
         self._url = url
         self._path = path
+        self._low_priority = low_priority
         self._threads = ThreadPoolExecutor(
-            _THREADS, thread_name_prefix="clickhouse", initializer=_lower_priority if url is None else None
+            _THREADS,
+            thread_name_prefix="clickhouse",
+            initializer=_lower_priority if url is None and low_priority else None,
         )
         self._local = threading.local()
         self._clients: list[Client] = []
@@ -60,7 +66,7 @@ class ClickHouse:
 
     def beside(self, database: str) -> "ClickHouse":
         """Return another database of this store, which is open; close it before this one."""
-        other = ClickHouse(self._url, self._path, database)
+        other = ClickHouse(self._url, self._path, database, low_priority=self._low_priority)
         other._opened = True
         return other
 
@@ -176,7 +182,7 @@ def _streamed(client: Client, sql: str, parameters: dict[str, Any], file_format:
 
 
 def _lower_priority() -> None:
-    """Lower the thread's priority, so that pushes go first; chdb's own threads inherit it where the system allows."""
+    """Lower the thread's priority; chdb's own threads inherit it where the system has priorities of threads."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 

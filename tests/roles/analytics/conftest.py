@@ -67,7 +67,7 @@ def engine_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) -> Iterator[ClickHouse]:
     """The opened store of a module; its tests work in databases beside it."""
     url = request.getfixturevalue("server_url") if interface == "http" else None
-    engine = ClickHouse(url, engine_path, "unused")
+    engine = ClickHouse(url, engine_path, "unused", low_priority=False)
     asyncio.run(engine.open())
     yield engine
     asyncio.run(engine.close())

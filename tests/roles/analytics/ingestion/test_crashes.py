@@ -237,7 +237,7 @@ from tests.roles.analytics.records import IngestionLimits
 from tests.roles.analytics.service import make
 
 async def main(directory):
-    clickhouse = ClickHouse(None, directory / "chdb")
+    clickhouse = ClickHouse(None, directory / "chdb", low_priority=False)
     await clickhouse.open()
     await migrate(clickhouse)
     log = SqliteLog(directory / "log" / "events.db", TOPICS, read_only=True)
@@ -276,7 +276,7 @@ async def test_repeated_sigkill(tmp_path: Path) -> None:
         await child.wait()
 
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
-    clickhouse = ClickHouse(None, tmp_path / "chdb")
+    clickhouse = ClickHouse(None, tmp_path / "chdb", low_priority=False)
     await clickhouse.open()
     await migrate(clickhouse)
     try:

@@ -53,7 +53,7 @@ class SyncStore:
     async def _open(self, directory: Path) -> None:
         self._log = SqliteLog(directory / "log" / "events.db", TOPICS)
         self._stack.push_async_callback(self._log.close)
-        self.clickhouse = ClickHouse(None, directory / "chdb")
+        self.clickhouse = ClickHouse(None, directory / "chdb", low_priority=False)
         await self.clickhouse.open()
         self._stack.push_async_callback(self.clickhouse.close)
         await migrate(self.clickhouse)
