@@ -17,7 +17,7 @@ from testkit.certificates import Authority
 
 
 class DoorSettings(Settings, frozen=True, kw_only=True):
-    door_port: Port = 8300
+    listener_port: Port = 8300
     share: bool = False
     delay_s: Annotated[float, msgspec.Meta(ge=0)] = 1.5
 
@@ -30,9 +30,14 @@ def test_without_variables_the_defaults_hold() -> None:
 
 
 def test_variables_are_read_as_their_types() -> None:
-    env = {"CARILLON_DOOR_PORT": " 9000 ", "CARILLON_SHARE": "true", "CARILLON_DELAY_S": "0.25", "CARILLON_HOST": "::"}
+    env = {
+        "CARILLON_LISTENER_PORT": " 9000 ",
+        "CARILLON_SHARE": "true",
+        "CARILLON_DELAY_S": "0.25",
+        "CARILLON_HOST": "::",
+    }
     settings = load(DoorSettings, env)
-    assert (settings.door_port, settings.share, settings.delay_s, settings.host) == (9000, True, 0.25, "::")
+    assert (settings.listener_port, settings.share, settings.delay_s, settings.host) == (9000, True, 0.25, "::")
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
@@ -43,10 +48,10 @@ def test_an_empty_variable_counts_as_unset(empty: str) -> None:
 @pytest.mark.parametrize(
     ("env", "named"),
     [
-        ({"DOOR_PORT": "eighty"}, "DOOR_PORT is 'eighty'"),
-        ({"DOOR_PORT": "65536"}, "DOOR_PORT is '65536'"),
-        ({"DOOR_PORT": "-1"}, "DOOR_PORT is '-1'"),
-        ({"DOOR_PORT": "8300.5"}, "DOOR_PORT is '8300.5'"),
+        ({"LISTENER_PORT": "eighty"}, "LISTENER_PORT is 'eighty'"),
+        ({"LISTENER_PORT": "65536"}, "LISTENER_PORT is '65536'"),
+        ({"LISTENER_PORT": "-1"}, "LISTENER_PORT is '-1'"),
+        ({"LISTENER_PORT": "8300.5"}, "LISTENER_PORT is '8300.5'"),
         ({"SHARE": "perhaps"}, "SHARE is 'perhaps'"),
         ({"DELAY_S": "soon"}, "DELAY_S is 'soon'"),
         ({"DELAY_S": "-0.1"}, "DELAY_S is '-0.1'"),

@@ -44,10 +44,10 @@ async def test_a_broken_body_behind_an_offer_is_refused() -> None:
 
 async def conversation(parts: list[bytes], count: int = 1) -> list[bytes]:
     """Send the parts over one connection, each by itself; return the bodies of the answers."""
-    door = HttpListener("test", echo, "127.0.0.1", 0)
-    running = asyncio.create_task(door.run(ready := asyncio.Event()))
+    listener = HttpListener("test", echo, "127.0.0.1", 0)
+    running = asyncio.create_task(listener.run(ready := asyncio.Event()))
     await asyncio.wait_for(ready.wait(), 10)
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     try:
         for part in parts:
             writer.write(part)

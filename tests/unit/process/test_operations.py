@@ -19,14 +19,14 @@ BOUND_S = 10.0
 class Opened:
     """Runs a listener while the block runs, at `url`."""
 
-    def __init__(self, door: HttpListener | Operations) -> None:
-        self._door = door
+    def __init__(self, listener: HttpListener | Operations) -> None:
+        self._listener = listener
 
     async def __aenter__(self) -> httpx.AsyncClient:
         ready = asyncio.Event()
-        self.task = asyncio.create_task(self._door.run(ready))
+        self.task = asyncio.create_task(self._listener.run(ready))
         await asyncio.wait_for(ready.wait(), BOUND_S)
-        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self._door.port}", timeout=BOUND_S)
+        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self._listener.port}", timeout=BOUND_S)
         return self._client
 
     async def __aexit__(self, *_: object) -> None:
@@ -106,8 +106,8 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
 
 
 async def test_a_host_that_is_not_this_machine_is_one_clear_line() -> None:
-    with pytest.raises(CarillonError, match=r"^a door cannot listen at 192\.0\.2\.1:0: "):
-        await HttpListener("a door", _answering(lambda: None), "192.0.2.1", 0).run(asyncio.Event())
+    with pytest.raises(CarillonError, match=r"^a listener cannot listen at 192\.0\.2\.1:0: "):
+        await HttpListener("a listener", _answering(lambda: None), "192.0.2.1", 0).run(asyncio.Event())
 
 
 async def test_a_closing_listener_answers_accepted_requests_and_accepts_no_more() -> None:
@@ -118,7 +118,7 @@ async def test_a_closing_listener_answers_accepted_requests_and_accepts_no_more(
         await finish.wait()
         await _answering(lambda: None)(scope, receive, send)
 
-    opened = Opened(HttpListener("a door", application, "127.0.0.1", 0))
+    opened = Opened(HttpListener("a listener", application, "127.0.0.1", 0))
     async with opened as client:
         call = asyncio.create_task(client.get("/"))
         await asyncio.wait_for(taken.wait(), BOUND_S)

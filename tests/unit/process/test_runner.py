@@ -141,14 +141,14 @@ async def test_listeners_open_first_and_close_first(story: Story) -> None:
     await asyncio.wait_for(story.ready.wait(), BOUND_S)
     terminate()
     await asyncio.wait_for(running, BOUND_S)
-    assert story.lines == [*started("door", "a", "b"), "all ready", *stopped("door", "b", "a")]
+    assert story.lines == [*started("listener", "a", "b"), "all ready", *stopped("listener", "b", "a")]
 
 
 async def test_a_listener_closes_first_when_the_start_fails(story: Story) -> None:
     services = [Plain("a", story), Stillborn("b", story)]
     with pytest.raises(CarillonError, match="port 8300"):
         await asyncio.wait_for(run(services, story.on_ready, listeners=[Plain("listener", story)]), BOUND_S)
-    assert story.lines == [*started("door", "a"), "start b", *stopped("door", "a")]
+    assert story.lines == [*started("listener", "a"), "start b", *stopped("listener", "a")]
 
 
 async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(story: Story) -> None:
