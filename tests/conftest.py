@@ -52,7 +52,7 @@ def _group(item: pytest.Item) -> str:
     installation = callspec.params.get("carillon") if callspec else None
     if installation:
         return str(installation)
-    if item.get_closest_marker("long"):
+    if item.get_closest_marker("long") and item.get_closest_marker("timeout"):
         return item.nodeid
     if "service" in getattr(item, "fixturenames", ()):
         return "service"

@@ -2,10 +2,10 @@
 
     python -m bench.edge --seconds 5 --connections 64 --log embedded
 
-Single-target pushes and pushes to lists of 1000 tokens go to the v2 interface of one process; each is answered once it is
-in the event log. The floor is the same client against the same HTTP server with an application that reads the request
-and answers. The client uses part of the machine too, so beside the counted rates the table has the CPU time of the
-process for a push, and the rate that one core could reach.
+Single-target pushes and pushes to lists of 1000 tokens go to the v2 interface of one process; each is answered once it
+is in the event log. The floor is the same client against the same HTTP server with an application that reads the
+request and answers. The client uses part of the machine too, so beside the counted rates the table has the CPU time of
+the process for a push, and the rate that one core could reach.
 """
 
 import argparse

@@ -195,7 +195,7 @@ def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Pa
     for other in set(REPLAYABLE) - {role}:
         shutil.rmtree(copy.data / other, ignore_errors=True)
     for command in (["up"], ["replay", role, "--verify"]):
-        done = subprocess.run([CARILLON, *command], env=copy.env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([CARILLON, *command], env=copy.env_of("up"), capture_output=True, text=True, timeout=60)
         assert done.returncode == 1
         assert f"the state of {role}" in done.stderr
         assert "belongs to another log" in done.stderr

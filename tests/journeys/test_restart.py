@@ -56,6 +56,7 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
     installation.stop()
 
 
+@pytest.mark.long
 async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
     """Every push answered with 0 is shown on its device exactly once."""
     app = installation.create_app()

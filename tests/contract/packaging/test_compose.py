@@ -1,16 +1,11 @@
-"""docker-compose.yml and the Dockerfile, held against the settings, ports, commands and files that exist."""
+"""docker-compose.yml agrees with the settings, ports, commands and files that exist."""
 
 import ast
 import asyncio
-import fnmatch
 import re
-import shlex
-import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -19,61 +14,27 @@ import msgspec
 import pytest
 import yaml
 
-from carillon.main import COMMANDS, main
+from carillon.main import main
 from carillon.roles import ROLES, role_definition
 from services.domain.role_context import DEFAULT_ADDRESSES
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
 from testkit.repository import ROOT
-
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = {name: service for name, service in SERVICES.items() if "build" in service}
-THEIRS = {name: service for name, service in SERVICES.items() if "build" not in service}
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-def dockerfile() -> list[tuple[str, str]]:
-    """(instruction, arguments) pairs."""
-    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
-    steps = [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
-    return [(instruction, " ".join(arguments.split())) for instruction, arguments in steps]
-
-
-def image_settings() -> dict[str, str]:
-    """What the image sets for every container."""
-    pairs = [pair.split("=", 1) for step, arguments in dockerfile() if step == "ENV" for pair in arguments.split()]
-    return dict(pairs)
+from tests.contract.packaging.container_files import (
+    COMPOSE,
+    OURS,
+    SERVICES,
+    THEIRS,
+    addresses,
+    configs,
+    dockerfile,
+    environment,
+    mounts,
+    settings,
+)
 
 
-def environment(name: str) -> dict[str, str]:
-    """What the service's process sees when the .env file says nothing."""
-    given = {**image_settings(), **SERVICES[name]["environment"]}
-    return {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for key, value in given.items()}
-
-
-def settings(name: str) -> Any:
-    return load(role_definition(name).settings, environment(name))
-
-
-def addresses(name: str) -> dict[str, str]:
-    """The CARILLON_<ROLE>_ADDR settings of a service, by role."""
-    pattern = re.compile(rf"{PREFIX}([A-Z]+)_ADDR")
-    return {match[1].lower(): value for key, value in environment(name).items() if (match := pattern.fullmatch(key))}
-
-
-def mounts(name: str) -> dict[str, str]:
-    """Volume by directory."""
-    return {target: volume for volume, target in (mount.split(":") for mount in SERVICES[name].get("volumes", []))}
-
-
-def configs(name: str) -> dict[str, Path]:
-    """File by where the container sees it."""
-    given = SERVICES[name].get("configs", [])
-    return {one["target"]: ROOT / COMPOSE["configs"][one["source"]]["file"] for one in given}
-
-
-def test_every_role_is_a_service_and_every_service_a_role_that_can_be_served() -> None:
+def test_services_and_roles_are_the_same() -> None:
     assert OURS.keys() == ROLES.keys()
     for name, service in OURS.items():
         assert service["command"] == ["serve", name]
@@ -84,7 +45,7 @@ def test_every_role_is_a_service_and_every_service_a_role_that_can_be_served() -
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_setting_exists_and_the_values_are_accepted(name: str) -> None:
+def test_every_setting_exists_and_has_an_accepted_value(name: str) -> None:
     fields = {PREFIX + field.name.upper() for field in msgspec.structs.fields(role_definition(name).settings)}
     known = fields | {f"{PREFIX}{role.upper()}_ADDR" for role in DEFAULT_ADDRESSES}
     assert {key for key in environment(name) if key.startswith(PREFIX)} <= known
@@ -93,7 +54,7 @@ def test_every_setting_exists_and_the_values_are_accepted(name: str) -> None:
     assert loaded.kafka_bootstrap
 
 
-def test_what_the_env_file_may_say_is_used_and_named_in_the_head() -> None:
+def test_variables_of_the_env_file_are_used_and_documented() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     head, _, body = text.partition("\nname: ")
     used = set(re.findall(r"\$\{(\w+)", body))
@@ -102,7 +63,7 @@ def test_what_the_env_file_may_say_is_used_and_named_in_the_head() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_role_finds_every_other_where_it_listens(name: str) -> None:
+def test_addresses_of_roles_are_where_they_listen(name: str) -> None:
     given = addresses(name)
     assert given.keys() == DEFAULT_ADDRESSES.keys()
     for role, address in given.items():
@@ -112,7 +73,7 @@ def test_every_role_finds_every_other_where_it_listens(name: str) -> None:
         assert port == addresses(role)[role].rpartition(":")[2]
 
 
-def test_published_ports_are_those_of_the_doors() -> None:
+def test_published_ports_are_those_of_the_interfaces() -> None:
     published = {name: {port.rpartition(":")[2] for port in service.get("ports", [])} for name, service in OURS.items()}
     edge, gateway = settings("edge"), settings("gateway")
     of_edge = {str(port) for port in (*edge.interface_ports, edge.console_port)}
@@ -133,8 +94,8 @@ def test_metrics_are_not_published_to_the_network() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-async def test_the_health_check_asks_what_the_process_answers(name: str) -> None:
-    """The command itself, run against the real console, before and after the process is ready."""
+async def test_the_health_check_follows_readiness(name: str) -> None:
+    """The command of the health check, run against the real console before and after the process is ready."""
     kind, program, flag, code = OURS[name]["healthcheck"]["test"]
     assert (kind, program, flag) == ("CMD", "python", "-c")
     port = settings(name).console_port
@@ -159,7 +120,7 @@ async def exit_code(code: str) -> int:
     return await process.wait()
 
 
-def test_every_service_is_checked_started_again_and_given_time_to_stop() -> None:
+def test_every_service_has_a_health_check_a_restart_policy_and_a_grace_period() -> None:
     for service in SERVICES.values():
         assert service["healthcheck"]["test"]
         assert service["restart"] == "unless-stopped"
@@ -168,7 +129,7 @@ def test_every_service_is_checked_started_again_and_given_time_to_stop() -> None
         assert int(service["stop_grace_period"].removesuffix("s")) > 30
 
 
-def test_nobody_waits_for_a_service_that_does_not_exist_or_for_each_other() -> None:
+def test_dependencies_exist_and_have_no_circles() -> None:
     waits = {name: set(service.get("depends_on", {})) for name, service in SERVICES.items()}
     for service in SERVICES.values():
         for other, wait in service.get("depends_on", {}).items():
@@ -194,7 +155,7 @@ def test_every_volume_is_declared_and_used() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_master_key_is_where_secrets_are_sealed_or_opened_and_nowhere_else(name: str) -> None:
+def test_only_roles_that_use_the_master_key_mount_it(name: str) -> None:
     needed = any(
         uses_keys(path)
         for path in (ROOT / ROLES[name].replace(".", "/")).parent.rglob("*.py")
@@ -207,7 +168,7 @@ def test_the_master_key_is_where_secrets_are_sealed_or_opened_and_nowhere_else(n
 
 
 def uses_keys(path: Path) -> bool:
-    """Whether the module reads `keys` of its surroundings."""
+    """Return whether the module reads `keys` of its role context."""
     return any(
         isinstance(node, ast.Attribute)
         and node.attr == "keys"
@@ -217,7 +178,7 @@ def uses_keys(path: Path) -> bool:
     )
 
 
-def test_kafka_advertises_what_the_roles_are_told_and_keeps_its_data() -> None:
+def test_kafka_advertises_the_roles_address_and_keeps_its_data() -> None:
     given = SERVICES["kafka"]["environment"]
     assert given["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{settings('registry').kafka_bootstrap}"
     assert len({settings(name).kafka_bootstrap for name in OURS}) == 1
@@ -244,7 +205,7 @@ def test_analytics_reaches_clickhouse_as_its_user() -> None:
     assert f":{url.port}/ping" in SERVICES["clickhouse"]["healthcheck"]["test"][-1]
 
 
-def test_dashboards_are_given_to_grafana_where_it_looks_for_them() -> None:
+def test_dashboards_are_in_the_folder_that_grafana_reads() -> None:
     given = configs("grafana")
     (provider,) = yaml.safe_load(given["/etc/grafana/provisioning/dashboards/carillon.yml"].read_text())["providers"]
     folder = provider["options"]["path"]
@@ -288,68 +249,7 @@ def test_every_config_is_a_file_that_is_used() -> None:
     assert sorted(used) == sorted(COMPOSE["configs"])
 
 
-def test_nothing_that_the_service_needs_waits_for_dashboards() -> None:
+def test_no_role_depends_on_the_dashboards() -> None:
     optional = {name for name, service in SERVICES.items() if "profiles" in service}
     assert optional == {"grafana", "prometheus"}
     assert all(not optional & service.get("depends_on", {}).keys() for service in OURS.values())
-
-
-def test_images_are_pinned() -> None:
-    images = [service["image"] for service in THEIRS.values()]
-    images += [arguments.split()[0] for step, arguments in dockerfile() if step == "FROM"]
-    assert all(re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*", image) for image in images)
-
-
-def test_the_image_runs_the_command_as_a_user_that_owns_its_directories() -> None:
-    steps = dockerfile()
-    final = steps[max(index for index, (step, _) in enumerate(steps) if step == "FROM") :]
-    made = next(arguments for step, arguments in final if step == "RUN")
-    order = [step for step, _ in final]
-    ((_, user),) = [step for step in final if step[0] == "USER"]
-    assert user not in ("root", "0")
-    assert re.search(rf"useradd .*\b{user}\b", made)
-    assert order.index("USER") > max(index for index, step in enumerate(order) if step in ("RUN", "COPY"))
-    owned = re.search(rf"install -d -o {user} -g {user} -m 0700 (.*)", made)
-    assert owned
-    directories = {target for name in OURS for target in mounts(name)}
-    assert directories == set(owned[1].split())
-
-    ((_, entry),) = [step for step in final if step[0] == "ENTRYPOINT"]
-    ((_, command),) = [step for step in final if step[0] == "CMD"]
-    (program,) = msgspec.json.decode(entry)
-    assert program in PROJECT["project"]["scripts"]
-    assert set(msgspec.json.decode(command)) <= set(COMMANDS)
-
-
-def test_the_image_is_built_from_files_that_exist_and_are_sent_to_the_builder() -> None:
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    allowed = {line.removeprefix("!") for line in ignored if line.startswith("!")}
-    assert ignored[1] == "*"
-    copied = {
-        source
-        for step, arguments in dockerfile()
-        if step == "COPY" and "--from" not in arguments
-        for source in arguments.split()[:-1]
-    }
-    assert copied == allowed
-    assert all((ROOT / source).exists() for source in copied)
-    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert {package.split("/")[0] for package in packages} <= copied
-    assert PROJECT["tool"]["hatch"]["build"]["hooks"]["custom"]["path"].split("/")[0] in copied
-    assert PROJECT["project"]["readme"] in copied
-    artifacts = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["artifacts"]
-    assert all(any(fnmatch.fnmatch(f"x{artifact[1:]}", line[3:]) for line in ignored) for artifact in artifacts)
-
-
-def test_the_commands_of_the_dockerfile_exist() -> None:
-    stages = {arguments.split(" AS ")[1] for step, arguments in dockerfile() if step == "FROM" and " AS " in arguments}
-    for step, arguments in dockerfile():
-        if step == "RUN":
-            for command in arguments.split("&&"):
-                program = shlex.split(command)[0]
-                made_before = program == "/opt/carillon/bin/pip" and "venv /opt/carillon" in arguments
-                assert made_before or shutil.which(program), program
-        if step == "COPY" and "--from" in arguments:
-            assert arguments.split()[0].removeprefix("--from=") in stages
-    python = next(arguments for step, arguments in dockerfile() if step == "FROM").split()[0]
-    assert python.startswith("python:" + PROJECT["project"]["requires-python"].removeprefix(">="))

@@ -30,6 +30,9 @@ OVER_HTTP = {
     "test_statistics",
 }
 
+SHORT_OVER_HTTP = {"test_ingestion", "test_statistics"}
+"""Modules that run over HTTP in `make test` too, the others only in `make test-long`."""
+
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 _numbers = itertools.count()
 
@@ -37,7 +40,9 @@ _numbers = itertools.count()
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_one = metafunc.definition.get_closest_marker("parametrize") is None
     if is_one and "interface" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in OVER_HTTP:
-        metafunc.parametrize("interface", ["chdb", "http"], indirect=True, scope="module")
+        is_short = metafunc.module.__name__.rpartition(".")[2] in SHORT_OVER_HTTP
+        http = pytest.param("http", marks=[] if is_short else pytest.mark.long)
+        metafunc.parametrize("interface", ["chdb", http], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session")

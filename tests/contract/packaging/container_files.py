@@ -1,0 +1,58 @@
+"""docker-compose.yml and the Dockerfile, parsed for the tests."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from carillon.roles import role_definition
+from services.runtime.process.settings import PREFIX, load
+from testkit.repository import ROOT
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+THEIRS = {name: service for name, service in SERVICES.items() if "build" not in service}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    """Return the Dockerfile as (instruction, arguments) pairs."""
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
+    return [(instruction, " ".join(arguments.split())) for instruction, arguments in steps]
+
+
+def image_settings() -> dict[str, str]:
+    """Return the environment that the image sets for every container."""
+    pairs = [pair.split("=", 1) for step, arguments in dockerfile() if step == "ENV" for pair in arguments.split()]
+    return dict(pairs)
+
+
+def environment(name: str) -> dict[str, str]:
+    """Return the environment of a service without an .env file."""
+    given = {**image_settings(), **SERVICES[name]["environment"]}
+    return {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for key, value in given.items()}
+
+
+def settings(name: str) -> Any:
+    return load(role_definition(name).settings, environment(name))
+
+
+def addresses(name: str) -> dict[str, str]:
+    """Return the CARILLON_<ROLE>_ADDR settings of a service, by role."""
+    pattern = re.compile(rf"{PREFIX}([A-Z]+)_ADDR")
+    return {match[1].lower(): value for key, value in environment(name).items() if (match := pattern.fullmatch(key))}
+
+
+def mounts(name: str) -> dict[str, str]:
+    """Return the volumes of a service, by directory."""
+    return {target: volume for volume, target in (mount.split(":") for mount in SERVICES[name].get("volumes", []))}
+
+
+def configs(name: str) -> dict[str, Path]:
+    """Return the config files of a service, by their path in the container."""
+    given = SERVICES[name].get("configs", [])
+    return {one["target"]: ROOT / COMPOSE["configs"][one["source"]]["file"] for one in given}

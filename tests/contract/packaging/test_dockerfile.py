@@ -1,0 +1,73 @@
+"""The Dockerfile agrees with the commands, packages and files that exist."""
+
+import fnmatch
+import re
+import shlex
+import shutil
+
+import msgspec
+
+from carillon.main import COMMANDS
+from testkit.repository import ROOT
+from tests.contract.packaging.container_files import OURS, PROJECT, THEIRS, dockerfile, mounts
+
+
+def test_images_are_pinned() -> None:
+    images = [service["image"] for service in THEIRS.values()]
+    images += [arguments.split()[0] for step, arguments in dockerfile() if step == "FROM"]
+    assert all(re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*", image) for image in images)
+
+
+def test_the_image_runs_the_command_as_a_user_that_owns_its_directories() -> None:
+    steps = dockerfile()
+    final = steps[max(index for index, (step, _) in enumerate(steps) if step == "FROM") :]
+    made = next(arguments for step, arguments in final if step == "RUN")
+    order = [step for step, _ in final]
+    ((_, user),) = [step for step in final if step[0] == "USER"]
+    assert user not in ("root", "0")
+    assert re.search(rf"useradd .*\b{user}\b", made)
+    assert order.index("USER") > max(index for index, step in enumerate(order) if step in ("RUN", "COPY"))
+    owned = re.search(rf"install -d -o {user} -g {user} -m 0700 (.*)", made)
+    assert owned
+    directories = {target for name in OURS for target in mounts(name)}
+    assert directories == set(owned[1].split())
+
+    ((_, entry),) = [step for step in final if step[0] == "ENTRYPOINT"]
+    ((_, command),) = [step for step in final if step[0] == "CMD"]
+    (program,) = msgspec.json.decode(entry)
+    assert program in PROJECT["project"]["scripts"]
+    assert set(msgspec.json.decode(command)) <= set(COMMANDS)
+
+
+def test_the_image_is_built_from_files_that_exist_and_are_sent_to_the_builder() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert ignored[1] == "*"
+    copied = {
+        source
+        for step, arguments in dockerfile()
+        if step == "COPY" and "--from" not in arguments
+        for source in arguments.split()[:-1]
+    }
+    assert copied == allowed
+    assert all((ROOT / source).exists() for source in copied)
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {package.split("/")[0] for package in packages} <= copied
+    assert PROJECT["tool"]["hatch"]["build"]["hooks"]["custom"]["path"].split("/")[0] in copied
+    assert PROJECT["project"]["readme"] in copied
+    artifacts = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["artifacts"]
+    assert all(any(fnmatch.fnmatch(f"x{artifact[1:]}", line[3:]) for line in ignored) for artifact in artifacts)
+
+
+def test_the_commands_of_the_dockerfile_exist() -> None:
+    stages = {arguments.split(" AS ")[1] for step, arguments in dockerfile() if step == "FROM" and " AS " in arguments}
+    for step, arguments in dockerfile():
+        if step == "RUN":
+            for command in arguments.split("&&"):
+                program = shlex.split(command)[0]
+                made_before = program == "/opt/carillon/bin/pip" and "venv /opt/carillon" in arguments
+                assert made_before or shutil.which(program), program
+        if step == "COPY" and "--from" in arguments:
+            assert arguments.split()[0].removeprefix("--from=") in stages
+    python = next(arguments for step, arguments in dockerfile() if step == "FROM").split()[0]
+    assert python.startswith("python:" + PROJECT["project"]["requires-python"].removeprefix(">="))
