@@ -1,5 +1,6 @@
-"""An app server's calls to the legacy interfaces of an edge."""
+"""An app server's calls to the legacy interfaces of an edge, and rows of rules about them."""
 
+import json
 from typing import Any
 
 import httpx
@@ -9,6 +10,11 @@ from testkit.edge.role import EdgeInstallation
 from testkit.signing import signed
 
 Answer = dict[str, Any]
+Row = tuple[dict[str, Any], str | None]
+"""A rule: the fields of a request, and the beginning of the error they cause, or None when they are accepted."""
+
+GONE = object()
+"""The value of a field that a row leaves out."""
 
 
 class LegacyClient:
@@ -36,3 +42,14 @@ class LegacyClient:
         assert response.headers["content-type"] == "application/json;charset=utf-8"
         answer: Answer = response.json()
         return answer
+
+
+def check(answer: dict[str, Any], problem: str | None, fields: dict[str, Any]) -> None:
+    """Check the answer to a row's request."""
+    row = json.dumps(fields, default=str)[:200]
+    if problem is None:
+        assert answer["result"] == 0, (row, answer)
+    else:
+        assert set(answer) == {"result", "desc"}, row
+        assert answer["result"] == 400, row
+        assert answer["desc"].startswith(f"input error: {problem}"), (row, answer)

@@ -15,10 +15,9 @@ from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import AppDirectory
-from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.legacy_client import LegacyClient, Row, check
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.faults.slow_log import SlowLog
-from tests.roles.edge.legacy.test_android_rules import Row, check
 
 CLOSED = {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
 

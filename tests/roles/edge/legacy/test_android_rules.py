@@ -3,7 +3,6 @@
 `None` stands for accepted. Each row goes through the real interface.
 """
 
-import json
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,13 +11,11 @@ import pytest
 
 from edge.core.parsing.regions import REGIONS
 from protos.registry.v1.apps_pb2 import App
-from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.legacy_client import GONE, LegacyClient, Row, check
 from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
 
-GONE = object()
 NAME_40 = "世" * 13 + "a"
 REGION = sorted(REGIONS)[0]
-Row = tuple[dict[str, Any], str | None]
 WRONG_BOOLEANS: tuple[Any, ...] = ("true", 1, [])
 
 
@@ -294,13 +291,3 @@ async def test_timed_msg(legacy: LegacyClient, installation: EdgeInstallation, a
 async def test_refused_cancels(legacy: LegacyClient, android_app: App, method: str, path: str, rows: list[Row]) -> None:
     for fields, problem in rows:
         check(await legacy.android(android_app, path, method, **fields), problem, fields)
-
-
-def check(answer: dict[str, Any], problem: str | None, fields: dict[str, Any]) -> None:
-    row = json.dumps(fields, default=str)[:200]
-    if problem is None:
-        assert answer["result"] == 0, (row, answer)
-    else:
-        assert set(answer) == {"result", "desc"}, row
-        assert answer["result"] == 400, row
-        assert answer["desc"].startswith(f"input error: {problem}"), (row, answer)

@@ -12,10 +12,9 @@ from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesReques
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.topics import DEVICE_COMMANDS, decode
 from services.runtime.log.port import Partition
-from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.legacy_client import GONE, LegacyClient, Row, check
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 from testkit.edge.sent_pushes import device_places, only_push, targets
-from tests.roles.edge.legacy.test_android_rules import GONE, Row, check
 
 TOKEN = "ab" * 32
 ROWS: list[Row] = [
