@@ -7,7 +7,7 @@ from services.delivery.apns.push import ApnsResult
 
 
 class Action(Enum):
-    """What the sender of the app, and the connection, do about a response."""
+    """Action of an app's sender and of the connection after a response."""
 
     ACCEPT = auto()
     """Record the push as sent."""

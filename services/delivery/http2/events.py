@@ -1,4 +1,4 @@
-"""What a connection reports to its owner about the requests on it."""
+"""Events that a connection reports to its owner about the requests on it."""
 
 from typing import NamedTuple
 

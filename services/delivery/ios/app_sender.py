@@ -44,7 +44,7 @@ WINDOW = 2000
 """Attempts of an app that wait for a connection or for Apple's response."""
 
 MAX_DELAYED_DEVICES = 10_000
-"""Upper bound of delayed devices per app; pushes to others are delayed one by one."""
+"""Upper bound of delayed devices per app; beyond it, only the refused push is delayed, not the device."""
 
 _SLICE = 500
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
@@ -226,7 +226,7 @@ class IosAppSender:
             self._expire(attempt)
 
     def _expire(self, attempt: Attempt) -> None:
-        """The push expires before a retry. Record only an unknown outcome; the push's expiry records the others."""
+        """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
         if attempt.state.unknown:
             self._record(attempt, _FAILED, f"unknown: {attempt.state.unknown}")
         else:

@@ -64,7 +64,7 @@ Step = RecordSent | RecordFailed | RemoveToken | ResendToSandbox | ResendWithNew
 
 
 class CircuitChange(Enum):
-    """What a response means for the circuit breaker of the whole app."""
+    """Effect of a response on the circuit breaker of the whole app."""
 
     NONE = auto()
     OPEN = auto()

@@ -1,4 +1,4 @@
-"""What an app's sender sends next: chunks of pushes in progress, and attempts that are ready or delayed."""
+"""Schedule of one app: pushes in progress, sent chunk by chunk, and attempts that are ready or delayed."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

@@ -14,7 +14,7 @@ from testkit.examples import examples
 
 
 class Answer(NamedTuple):
-    """What the server does with a request; `order` sorts the answers to concurrent requests."""
+    """The server's answer to a request; `order` sorts the answers to concurrent requests."""
 
     kind: Literal["response", "reset", "refuse"]
     status: int
