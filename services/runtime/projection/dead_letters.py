@@ -1,4 +1,4 @@
-"""Dead letters: records that cannot be decoded or applied are stored with their position, and the rest goes on."""
+"""Dead letters: records that cannot be decoded or applied are stored with their position, and reading continues."""
 
 import base64
 import json

@@ -81,14 +81,14 @@ async def opened(env: Env) -> KafkaLog:
     return await KafkaLog.connect(settings.kafka_bootstrap, TOPICS, PARTITIONS, security=settings.kafka_security())
 
 
-async def check_log(env: Env, word: str) -> None:
+async def check_log(env: Env, value: str) -> None:
     """Use every kind of Kafka client of a log once."""
     log = await opened(env)
-    [offset] = await log.append([new_record(word)])
+    [offset] = await log.append([new_record(value)])
     last = await log.last(P0)
     assert last is not None
-    assert (last.offset, last.value) == (offset, word.encode())
-    assert values(await read_to_end(log, {P0: offset})) == [word]
+    assert (last.offset, last.value) == (offset, value.encode())
+    assert values(await read_to_end(log, {P0: offset})) == [value]
     await log.close()
 
 

@@ -113,11 +113,11 @@ async def test_revoked_keys_are_known_and_listeners_are_notified(log: GatedLog) 
         assert refused == {0, 1, 2, 3, 9}
         assert not apps.is_revoked("1", 2, 0)
         assert not apps.is_revoked("2", 3, 0)
-        told: list[str] = []
-        apps.on_revoked(told.append)
+        notified: list[str] = []
+        apps.on_revoked(notified.append)
         await log.append([new_record("1"), revoked("1", 2, below=1), revoked("2", 3, numbers=[0])])
         await apps.refresh()
-        assert told == ["1", "2"]
+        assert notified == ["1", "2"]
         assert apps.is_revoked("1", 2, 0)
         assert apps.is_revoked("2", 3, 0)
 

@@ -1,4 +1,4 @@
-"""Ids: unique, in order, and small enough for those who keep them."""
+"""Ids: unique, ordered, and small enough for clients that store them."""
 
 import itertools
 from contextlib import ExitStack
