@@ -14,6 +14,7 @@ DEAD_LETTERS = Counter(
 )
 RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
 RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
+# The label `door` is the HTTP interface: android, ios or v2. Dashboards read it.
 REQUEST_SECONDS = Histogram(
     "carillon_edge_request_seconds", "Time to answer an app server", ["door", "path"], buckets=_FAST
 )
