@@ -53,7 +53,7 @@ V2 = "through v2 from 10.0.0.3, request req-3"
 DEVICE = "through gateway from 192.0.2.7, request g-1"
 
 
-def told(timeline: Sequence[TimelineEntry]) -> list[tuple[str, int, str]]:
+def lines_of(timeline: Sequence[TimelineEntry]) -> list[tuple[str, int, str]]:
     return [(line.event, line.first_ms - T0, line.detail) for line in timeline]
 
 
@@ -76,7 +76,7 @@ async def test_changes_have_the_origin_of_their_command(log: SqliteLog, clickhou
         )
         answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
 
-    assert told(answer.timeline) == [
+    assert lines_of(answer.timeline) == [
         ("registered", 0, f"android, model Mi 9, {DEVICE}"),
         ("asked", 1, f"add tags: +tag 5, {V2}"),
         ("changed", 2, f"alias a, +tag 5, {DEVICE}"),
@@ -104,13 +104,13 @@ async def test_states_that_were_compacted_are_still_explained(
         with pytest.raises(NotFoundError):
             await analytics.AuditDevice(AuditDeviceRequest(appkey="1", token="token-1-9"))
 
-    assert told(answer.timeline) == [
+    assert lines_of(answer.timeline) == [
         ("registered", 0, f"android, {V2}"),
         ("asked", 1, f'add stags: +stag "news", +stag "vip", {V2}'),
         ("removed", 2, "revoked by alice@ops"),
         ("asked", 3, "revoke all keys: all keys of the app, through cli from alice@ops, request req-5"),
     ]
-    assert told(without_states.timeline) == [("asked", 0, f"add tags: +tag 1, {V2}")]
+    assert lines_of(without_states.timeline) == [("asked", 0, f"add tags: +tag 1, {V2}")]
 
 
 def _to_all(time_ms: int) -> NewRecord:

@@ -77,10 +77,10 @@ async def carillon(
 
 
 async def test_a_push_on_one_device(carillon: Carillon) -> None:
-    told = json.loads((await carillon("push", "1000", "--device", "token-1-4", "--json")).stdout)
-    assert told["partitions"] == [{"partition": 1, "devices": 1}]
-    assert told["records_behind"] == 0
-    assert told["device"] == {
+    answer = json.loads((await carillon("push", "1000", "--device", "token-1-4", "--json")).stdout)
+    assert answer["partitions"] == [{"partition": 1, "devices": 1}]
+    assert answer["records_behind"] == 0
+    assert answer["device"] == {
         "token": "token-1-4",
         "in_audience": False,
         "verdict": "excluded by tag 5 (it had no tags)",
@@ -98,7 +98,10 @@ async def test_a_push_on_one_device(carillon: Carillon) -> None:
 async def test_an_app(carillon: Carillon) -> None:
     day = ("--from", "2026-09-21", "--to", "2026-09-22T00:00:00+08:00")
     lines = (await carillon("app", APP, *day, "--json")).stdout.splitlines()
-    assert [(told["event"], told["count"]) for told in map(json.loads, lines)] == [("app set", 1), ("push", 1)]
+    assert [(answer["event"], answer["count"]) for answer in map(json.loads, lines)] == [
+        ("app set", 1),
+        ("push", 1),
+    ]
     text = (await carillon("app", APP, *day)).stdout.splitlines()
     assert text == [
         "2026-09-21 22:13:20.000  app set  ack_info on, through cli from alice@ops, request req-4",
@@ -136,12 +139,12 @@ async def test_an_incomplete_audit_reports_the_missing_records(
 
     monkeypatch.setattr(ClickHouse, "insert", insert)
     await log.append([send(1001), send(1002)])
-    told = await carillon("push", "1000", "--json")
+    answer = await carillon("push", "1000", "--json")
     app = await carillon("app", APP, "--from", "2026-09-21", "--to", "2026-09-22")
     exported = await carillon("export", "1000")
     stuck.set()
 
-    assert json.loads(told.stdout)["records_behind"] == 2
-    for result in (told, app, exported):
+    assert json.loads(answer.stdout)["records_behind"] == 2
+    for result in (answer, app, exported):
         assert "Incomplete: analytics is 2 records behind the event log" in result.stderr
         assert result.exit_code == 0

@@ -61,7 +61,7 @@ def filtered(**rule: object) -> NewRecord:
 
 
 async def test_outcomes_of_a_device_in_the_audience(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    told = await on_device(
+    explained = await on_device(
         log,
         clickhouse,
         tmp_path,
@@ -78,10 +78,10 @@ async def test_outcomes_of_a_device_in_the_audience(log: SqliteLog, clickhouse: 
             cancelled(1000, 2, T0 + 30),
         ],
     )
-    assert told.in_audience
-    assert told.verdict == "in the audience when the push started"
-    assert [(clause.text, clause.holds, clause.found) for clause in told.clauses] == [("tag 5", True, "tag 5")]
-    assert [(e.event, e.first_ms - T0, e.detail) for e in told.timeline] == [
+    assert explained.in_audience
+    assert explained.verdict == "in the audience when the push started"
+    assert [(clause.text, clause.holds, clause.found) for clause in explained.clauses] == [("tag 5", True, "tag 5")]
+    assert [(e.event, e.first_ms - T0, e.detail) for e in explained.timeline] == [
         ("audience", 5, ""),
         ("sent", 10, "message 1000"),
         ("failed", 20, "message 1000, BadDeviceToken"),
@@ -134,7 +134,7 @@ async def test_the_clause_that_excludes_a_device(
     """Clauses that hold are listed too, and later states of the device do not count."""
     rule.attributes.append(AttributeClause(attribute=Attribute.ATTRIBUTE_BRAND, values=["Xiaomi"]))
     opened = Session.SESSION_EVENT_KIND_APP_OPENED
-    told = await on_device(
+    explained = await on_device(
         log,
         clickhouse,
         tmp_path,
@@ -147,12 +147,12 @@ async def test_the_clause_that_excludes_a_device(
             device(3, time_ms=T0 + 9, registered_ms=BEFORE, attributes=MI, tags=[8], stags=["vip"]),
         ],
     )
-    assert not told.in_audience
-    assert told.verdict == f"excluded by {text} (it had {found})"
-    assert sorted((clause.text, clause.holds) for clause in told.clauses) == sorted(
+    assert not explained.in_audience
+    assert explained.verdict == f"excluded by {text} (it had {found})"
+    assert sorted((clause.text, clause.holds) for clause in explained.clauses) == sorted(
         [(text, False), ("brand in Xiaomi", True)]
     )
-    assert not told.timeline
+    assert not explained.timeline
 
 
 async def test_a_device_that_was_not_registered(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:

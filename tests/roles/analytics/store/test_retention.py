@@ -53,7 +53,7 @@ NEW_MS = NOW_MS - DAY_MS // 2
 DEVICES = [device(number, time_ms=OLD_MS, registered_ms=OLD_MS) for number in (3, 4)]
 
 
-def lived(time_ms: int, msgid: int) -> list[NewRecord]:
+def old_history(time_ms: int, msgid: int) -> list[NewRecord]:
     """Return a broadcast received by one of two devices, a unicast, connections, log-ins and changes."""
     listed = Devices(
         partitions=np.array([1], "<u2").tobytes(),
@@ -76,10 +76,10 @@ def lived(time_ms: int, msgid: int) -> list[NewRecord]:
 
 
 def history() -> list[NewRecord]:
-    return [*DEVICES, *lived(OLD_MS, 1000), *lived(NEW_MS, 2000)]
+    return [*DEVICES, *old_history(OLD_MS, 1000), *old_history(NEW_MS, 2000)]
 
 
-async def grow_old(clickhouse: ClickHouse) -> None:
+async def drop_old_rows(clickhouse: ClickHouse) -> None:
     """Drop rows past their retention now, as ClickHouse does at merges."""
     await apply_retention(clickhouse, HISTORY_DAYS)
     for name in (*HISTORY, "acks"):
@@ -100,7 +100,7 @@ async def analytics(
         yield analytics
 
 
-async def told(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *msgids: int) -> list[str]:
+async def all_answers(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *msgids: int) -> list[str]:
     """Return all answers about these broadcasts and lists, the days since then, the device, the app and receipts."""
     pushes = [msgid + number for msgid in msgids for number in (0, 1)]
     period = {"first": day_of(since_ms), "last": day_of(NOW_MS), "now_ms": NOW_MS}
@@ -111,16 +111,16 @@ async def told(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *msgids: i
 async def test_old_rows_are_dropped_and_new_ones_kept(
     analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
 ) -> None:
-    *of_late, _, _, receipts = await told(analytics, NEW_MS, 2000)
-    await grow_old(clickhouse)
+    *of_late, _, _, receipts = await all_answers(analytics, NEW_MS, 2000)
+    await drop_old_rows(clickhouse)
     for name, column in {**HISTORY, "acks": "time"}.items():
         days = ACK_DAYS if name == "acks" else HISTORY_DAYS
         old = f"countIf(toDateTime({column}) + INTERVAL {days} DAY < now())"
         rows = await clickhouse.rows(f"SELECT {old}, count() > 0 FROM {name}")
         assert tuple(rows[0]) == (0, True), name
 
-    assert await told(analytics, OLD_MS, 1000, 2000), "every question has an answer"
-    *still, _, _, receipts_still = await told(analytics, NEW_MS, 2000)
+    assert await all_answers(analytics, OLD_MS, 1000, 2000), "every question has an answer"
+    *still, _, _, receipts_still = await all_answers(analytics, NEW_MS, 2000)
     assert (still, receipts_still) == (of_late, receipts)
 
 
@@ -134,7 +134,7 @@ async def test_the_states_of_an_old_push_are_unknown(
         ("expired", 1),
     ]
     assert (await analytics.Statistics(question)).broadcasts[0].expired == 1
-    await grow_old(clickhouse)
+    await drop_old_rows(clickhouse)
 
     for msgid, devices in ((1000, 2), (1001, 1)):
         audit = await audited(analytics, msgid)
@@ -156,13 +156,13 @@ async def audited(analytics: "AnalyticsServiceAsyncStub", msgid: int) -> AuditPu
 
 async def test_a_page_continues_behind_dropped_receipts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     """A position behind receipts that were dropped since then skips none of the others."""
-    await log.append([*DEVICES, *lived(OLD_MS, 1000)])
+    await log.append([*DEVICES, *old_history(OLD_MS, 1000)])
     then, now = ManualClock(OLD_MS + DAY_MS), ManualClock(NOW_MS)
     async with running_service(log, clickhouse, tmp_path, then, "UTC", ack_delay_ms=0) as analytics:
         page = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos="0", limit=1))
         assert [ack.msgid for ack in page.acks] == [1001]
-    await grow_old(clickhouse)
-    await log.append(lived(NEW_MS, 2000))
+    await drop_old_rows(clickhouse)
+    await log.append(old_history(NEW_MS, 2000))
     async with running_service(log, clickhouse, tmp_path, now, "UTC", ack_delay_ms=0) as analytics:
         for pos in (page.pos, "0"):
             later = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=pos, limit=10))

@@ -11,7 +11,7 @@ from analytics.replay import verify
 from services.runtime.log.sqlite import SqliteLog
 from tests.roles.analytics.records import PARTITIONS
 from tests.roles.analytics.service import value
-from tests.roles.analytics.store.test_retention import HISTORY_DAYS, grow_old, history
+from tests.roles.analytics.store.test_retention import HISTORY_DAYS, drop_old_rows, history
 from tests.roles.analytics.test_main import settings_in
 
 
@@ -23,7 +23,7 @@ async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_pat
     assert (await verify(settings, log, ends, lambda count: None)).equal
     clickhouse = connect(settings)
     await clickhouse.open()
-    await grow_old(clickhouse)
+    await drop_old_rows(clickhouse)
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
     await clickhouse.close()
 

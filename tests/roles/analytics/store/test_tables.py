@@ -66,20 +66,20 @@ def test_every_table_is_documented_with_its_key_and_columns(store: SyncStore) ->
         "SELECT table, arrayStringConcat(arraySort(groupArray(name)), ' ') FROM system.columns "
         "WHERE database = currentDatabase() GROUP BY table",
     )
-    told = documented()
-    assert told.keys() | OWN == keys.keys()
-    for name, found in told.items():
+    documentation = documented()
+    assert documentation.keys() | OWN == keys.keys()
+    for name, found in documentation.items():
         assert found.columns == set(columns[name].split()), name
         assert found.key == keys[name], name
 
 
 def test_retention_and_partitions_are_documented(store: SyncStore) -> None:
-    told = documented()
+    documentation = documented()
     days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days"}
-    expected = dict.fromkeys(told, "") | dict.fromkeys(HISTORY, "history") | days
-    assert {name: found.kept for name, found in told.items()} == expected
+    expected = dict.fromkeys(documentation, "") | dict.fromkeys(HISTORY, "history") | days
+    assert {name: found.kept for name, found in documentation.items()} == expected
     parted = of_schema(store, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
-    for name in told:
+    for name in documentation:
         section = TEXT.partition(f"\n### {name}\n")[2].partition("\n#")[0]
         assert ("By months." in section) == parted[name].startswith("toYYYYMM("), name
 
@@ -91,7 +91,7 @@ def test_every_documented_query_returns_rows(store: SyncStore, sql: str) -> None
 
 
 def test_values_of_kinds_and_events_are_documented(store: SyncStore) -> None:
-    told = {name: TEXT.partition(f"\n### {name}\n")[2].partition("\n###")[0] for name in documented()}
+    documentation = {name: TEXT.partition(f"\n### {name}\n")[2].partition("\n###")[0] for name in documented()}
     for name, column in [
         ("pushes", "kind"),
         ("deliveries", "kind"),
@@ -100,4 +100,4 @@ def test_values_of_kinds_and_events_are_documented(store: SyncStore) -> None:
     ]:
         found = store.query(f"SELECT DISTINCT toString({column}) FROM {name}").column(0).to_pylist()
         assert found
-        assert all(f"`{value}`" in told[name] for value in found)
+        assert all(f"`{value}`" in documentation[name] for value in found)

@@ -99,7 +99,7 @@ async def fresh(engine: ClickHouse, clickhouse: ClickHouse) -> AsyncIterator[Cli
     await database.close()
 
 
-async def made_by(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+async def create_by_version(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Create the store as the version with this number of migrations did."""
     await store.drop()
     known: list[Migration] = migrations()[:version]
@@ -110,7 +110,7 @@ async def made_by(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPat
         await store.command(LOGIN_DAYS_THEN)
 
 
-async def filled_then(
+async def fill_by_version(
     store: ClickHouse, tables: Sequence[tuple[str, pa.Table]], ends: Mapping[Partition, int], state: Path
 ) -> None:
     """Insert the columns that the store has, and note everything up to the ends as ingested."""
@@ -128,7 +128,7 @@ async def filled_then(
         await store.command("INSERT INTO readers (instance, identity) SELECT '0/1', {of:String}", {"of": identity})
 
 
-async def told(log: SqliteLog, store: ClickHouse, directory: Path) -> list[str]:
+async def answers_after_upgrade(log: SqliteLog, store: ClickHouse, directory: Path) -> list[str]:
     """Return all answers once this version has ingested the log."""
     now_ms = T0 + 2 * HOUR_MS
     device_command = {"broadcasts": [1000, 3000], "pushes": [1000, 2000, 2001, 3000], "token": "token-1-4"}
@@ -146,12 +146,12 @@ async def test_stores_of_older_versions(
     await ingest(log, noting, tmp_path / "fresh", before())  # type: ignore[arg-type]
     ends = await log.ends(sources(PARTITIONS))
     await log.append(after())
-    expected = await told(log, fresh, tmp_path / "fresh")
+    expected = await answers_after_upgrade(log, fresh, tmp_path / "fresh")
     assert "token-1-4" in str(expected), "there is something to tell"
 
     for version in range(4, len(migrations())):
         state = tmp_path / str(version)
-        await made_by(version, clickhouse, monkeypatch)
-        await filled_then(clickhouse, noting.came, ends, state / "offsets.db")
+        await create_by_version(version, clickhouse, monkeypatch)
+        await fill_by_version(clickhouse, noting.came, ends, state / "offsets.db")
         await migrate(clickhouse)
-        assert await told(log, clickhouse, state) == expected, f"after migration {version}"
+        assert await answers_after_upgrade(log, clickhouse, state) == expected, f"after migration {version}"
