@@ -3,6 +3,8 @@
 `pip install` runs it as a hook; after editing a .proto run `python protos/build.py`.
 """
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,14 @@ def generate(root: Path = ROOT) -> None:
 
     from grpc_tools import protoc
 
+    folders = os.pathsep.join((os.environ["PATH"], str(Path(sys.executable).parent)))
+    plugins = {name: shutil.which(name, path=folders) for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")}
     sources = sorted(str(path.relative_to(root)) for path in (root / "protos").rglob("*.proto"))
     arguments = [
         "protoc",
         f"-I{root}",
         f"-I{files('grpc_tools') / '_proto'}",
+        *(f"--plugin={name}={path}" for name, path in plugins.items()),
         f"--python_out={root}",
         f"--grpc_python_out={root}",
         f"--mypy_out={root}",
