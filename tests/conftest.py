@@ -36,13 +36,18 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_SHARED_MEMORY))
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give each worker whole groups of tests, so that an installation or a broker is started once.
+
+    pytest-xdist reads the groups before any `pytest_collection_modifyitems` of a conftest runs.
+    """
+    item.add_marker(pytest.mark.xdist_group(_group(item)))
+    if item.path.parent.name == "journeys" and item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(_JOURNEY_S))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each worker whole groups, those that take longest first: an installation or a broker is started once."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-        if item.path.parent.name == "journeys" and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_JOURNEY_S))
+    """Begin with the groups that take longest."""
     items.sort(key=_order)
 
 
