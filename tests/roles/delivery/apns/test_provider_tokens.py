@@ -90,10 +90,12 @@ def test_after_too_many_changes_the_previous_token_is_used_and_none_is_issued() 
     assert provider_token.text() not in (old, new)
 
 
-@pytest.mark.parametrize("key", ["", "no key", public_key(CREDENTIALS.key_pem), "rsa", "p384"])
+@pytest.mark.parametrize("key", ["", "no key", "public", "rsa", "p384"])
 def test_an_invalid_key_is_refused_and_never_quoted(key: str) -> None:
     key_object: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | None = None
-    if key == "rsa":
+    if key == "public":
+        key = public_key(CREDENTIALS.key_pem)
+    elif key == "rsa":
         key_object = rsa.generate_private_key(65537, 2048)
     elif key == "p384":
         key_object = ec.generate_private_key(ec.SECP384R1())
