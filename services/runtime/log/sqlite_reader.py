@@ -2,23 +2,37 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition, Record
+from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite_file import Page
 
-if TYPE_CHECKING:
-    from services.runtime.log.sqlite import SqliteLog
-
 _POLL_S = 0.1
+
+
+class RecordSource(Protocol):
+    """What a reader needs of the log it belongs to."""
+
+    @property
+    def recent(self) -> RecentRecords: ...
+
+    @property
+    def read_only(self) -> bool: ...
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
+
+    async def select(self, starts: Mapping[Partition, int], limit: int) -> Page: ...
+
+    def remove_reader(self, reader: "SqliteReader") -> None: ...
 
 
 class SqliteReader:
     """Reads the partitions whose end it has not reached; the log notifies it when a partition has grown."""
 
-    def __init__(self, log: "SqliteLog", positions: dict[Partition, int], ends: dict[Partition, int]) -> None:
+    def __init__(self, log: RecordSource, positions: dict[Partition, int], ends: dict[Partition, int]) -> None:
         self._log = log
         self._positions = positions
         self._ends = ends
