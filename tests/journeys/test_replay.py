@@ -204,6 +204,7 @@ def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Pa
         assert json.loads(copy.carillon("replay", role, "--verify", "--json"))["equal"]
 
 
+@pytest.mark.long
 def test_states_of_another_version_are_built_again_at_the_start(stopped: StoppedService, tmp_path: Path) -> None:
     copy = stopped.copy(tmp_path / "data")
     files = {

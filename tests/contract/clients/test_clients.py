@@ -59,6 +59,7 @@ def test_the_service_accepts_what_a_client_signs(service: Service, language: str
         assert '"a":[1.10,1e3,-0.0,1E-7,12345678901234567890,0.1,true]' in text
 
 
+@pytest.mark.long
 def test_the_service_accepts_what_the_java_client_signs(service: Service, tmp_path: Path) -> None:
     if shutil.which("javac") is None:
         pytest.skip("javac is not installed")

@@ -42,6 +42,7 @@ class Login(NamedTuple):
 
 @given(data=st.data())
 @EXAMPLES
+@pytest.mark.long
 def test_logins(store: SyncStore, data: st.DataObject) -> None:
     """Statistics are requested repeatedly while further log-ins arrive, also late ones."""
     period = data.draw(date_ranges())

@@ -15,6 +15,7 @@ from tests.roles.analytics.store.test_retention import HISTORY_DAYS, drop_old_ro
 from tests.roles.analytics.test_main import settings_in
 
 
+@pytest.mark.long
 async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
     """The log still has the dropped records, and so has the store rebuilt from it."""
     settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))

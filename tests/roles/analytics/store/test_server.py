@@ -53,7 +53,7 @@ async def test_a_server_that_starts_late(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Services behind it start without it after a while; it is filled once it answers."""
-    monkeypatch.setattr("analytics.main._PATIENCE_S", 0.01)
+    monkeypatch.setattr("analytics.main._READY_WITHIN_S", 0.01)
     server.kill()
     await log.append(new_records(0))
     store, ingestion, *_ = build(settings_of(server, tmp_path), context(log)).services
@@ -80,6 +80,7 @@ async def test_a_server_that_starts_late(
     await clickhouse.close()
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_repeatedly(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
     clickhouse = await opened(server.url)
     async with running_ingestion(new_ingestion(log, clickhouse, tmp_path)) as ingestion:
@@ -96,6 +97,7 @@ async def test_a_server_that_is_killed_repeatedly(server: ClickHouseServer, log:
     await clickhouse.close()
 
 
+@pytest.mark.long
 async def test_inserts_whose_answers_are_lost_are_made_once(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path
 ) -> None:
@@ -142,7 +144,7 @@ async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_veri
 async def test_the_first_instance_migrates_the_store_and_others_wait(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analytics.main._PATIENCE_S", 60)
+    monkeypatch.setattr("analytics.main._READY_WITHIN_S", 60)
     peers = Peers({"analytics": [LocalServer().channel()] * 2}, TOPICS)
     role_context = dataclasses.replace(context(log), peers=peers)
     first, second = (

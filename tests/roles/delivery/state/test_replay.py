@@ -90,6 +90,7 @@ async def rebuild(
     return store
 
 
+@pytest.mark.long
 async def test_the_memory_of_a_replay_does_not_grow_with_pushes_that_are_over(log: SqliteLog, tmp_path: Path) -> None:
     """20,000 pushes, each received after a second: only those of a few seconds are in memory at once."""
     history = LiveHistory(log)
