@@ -5,6 +5,8 @@ The store has a path of its own, and a process has one chdb path at a time: no t
 
 from pathlib import Path
 
+import pytest
+
 from analytics.ingestion.ingestion import sources
 from analytics.projection import connect
 from analytics.replay import verify
