@@ -27,6 +27,7 @@ from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.faults.full_disk import full_disk
+from testkit.repository import ROOT
 from tests.roles.analytics.ingestion.test_connection_changes import MINUTE_MS, OPENED, START_MS, sums
 from tests.roles.analytics.ingestion.test_ingestion import task
 from tests.roles.analytics.records import (
@@ -227,33 +228,7 @@ async def test_the_lag_grows_while_the_store_refuses_inserts(
     assert await value(clickhouse, "SELECT count() FROM pushes") == 50
 
 
-CHILD = """
-import asyncio, sys
-from pathlib import Path
-from analytics.store.clickhouse import ClickHouse
-from analytics.store.migrate import migrate
-from services.runtime.log.sqlite import SqliteLog
-from tests.roles.analytics.records import IngestionLimits
-from tests.roles.analytics.service import make
-
-async def main(directory):
-    clickhouse = ClickHouse(None, directory / "chdb", low_priority=False)
-    await clickhouse.open()
-    await migrate(clickhouse)
-    log = SqliteLog(directory / "log" / "events.db", TOPICS, read_only=True)
-    ingestion = make(log, clickhouse, directory, IngestionLimits(flush_s=0.001, max_records=3, max_bytes=1000))
-    task = asyncio.create_task(ingestion.run(asyncio.Event()))
-    before = 0
-    while not task.done():
-        await asyncio.wait([task], timeout=0.005)
-        taken = sum(ingestion._next.values())
-        if taken != before:
-            before = taken
-            print(taken, flush=True)
-    task.result()
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
+INGESTING = "tests.roles.analytics.ingestion.ingesting_process"
 
 
 @pytest.mark.long
@@ -264,7 +239,7 @@ async def test_repeated_sigkill(tmp_path: Path) -> None:
     await log.close()
     for kill in range(4):
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", CHILD, str(tmp_path), stdout=asyncio.subprocess.PIPE
+            sys.executable, "-m", INGESTING, str(tmp_path), stdout=asyncio.subprocess.PIPE, cwd=ROOT
         )
         assert child.stdout
         taken = 0
