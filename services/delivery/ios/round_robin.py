@@ -1,12 +1,12 @@
 """Round-robin over an app's pushes, each within its own rate limit."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from services.delivery.android.rate_limiter import RateLimiter
 from services.delivery.ios.push_progress import PushProgress
+from services.runtime.fairness.queue import FairQueue
 from services.runtime.process.clock import Clock
 
 _CHUNK_SIZE = 100
@@ -37,7 +37,7 @@ class RoundRobin:
         self._shards = shards
         self._on_ready = on_ready
         self._on_finished = on_finished
-        self._turns: deque[PushProgress] = deque()
+        self._turns: FairQueue[int, PushProgress] = FairQueue()
         self._limiters: set[asyncio.Task[None]] = set()
 
     def add(self, progress: PushProgress) -> None:
@@ -47,20 +47,20 @@ class RoundRobin:
             self._limiters.add(task)
             task.add_done_callback(self._limiters.discard)
         else:
-            self._turns.append(progress)
+            self._put(progress)
             self._on_ready()
 
     def take(self, count: int) -> list[Chunk]:
         """Take chunks with up to `count` devices. Each chunk is in flight in its push until the caller releases it."""
         chunks: list[Chunk] = []
-        while self._turns and count > 0:
-            progress = self._turns.popleft()
+        while count > 0 and (turn := self._turns.take()):
+            progress = turn[1]
             if progress.is_running(self._clock.now_ms()):
                 if chunk := self._next_chunk(progress, count):
                     chunks.append(chunk)
                     count -= len(chunk.numbers)
                 if not progress.push.send.qps and not progress.is_pass_complete:
-                    self._turns.append(progress)
+                    self._put(progress)
             progress.turn_done.set()
             if not progress.in_flight:
                 self._on_finished(progress)
@@ -69,6 +69,9 @@ class RoundRobin:
     def close(self) -> None:
         for task in self._limiters:
             task.cancel()
+
+    def _put(self, progress: PushProgress) -> None:
+        self._turns.put(progress.push.send.msgid, progress)
 
     def _next_chunk(self, progress: PushProgress, count: int) -> Chunk | None:
         taken = progress.take(min(count, progress.allowance if progress.push.send.qps else _CHUNK_SIZE))
@@ -85,7 +88,7 @@ class RoundRobin:
         while not progress.is_pass_complete and progress.is_running(self._clock.now_ms()):
             progress.allowance = allowance = await limiter.wait_allowed(_CHUNK_SIZE)
             progress.turn_done.clear()
-            self._turns.append(progress)
+            self._put(progress)
             self._on_ready()
             await progress.turn_done.wait()
             limiter.consume(allowance - progress.allowance)
