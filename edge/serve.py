@@ -47,6 +47,7 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
         "lifespan": "on",
         "access_log": False,
         "server_header": False,
+        "proxy_headers": False,
         "timeout_graceful_shutdown": GRACE_S,
     }
 

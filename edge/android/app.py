@@ -6,6 +6,7 @@ from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.idempotency import Idempotency
+from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.tasks import Tasks
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
@@ -26,7 +27,8 @@ def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: 
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     broadcasts = Broadcasts(context.log, writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
-    authenticator = AppAuthenticator("android", PLATFORM_ANDROID, context.apps, context.keys)
+    origins = Origins("android", settings.client_addresses())
+    authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, context.keys, origins)
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))
     times = SendTimes(context.clock, settings.zone(), min_lead_s)

@@ -10,7 +10,7 @@ from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
 from edge.core.parsing.fields import described
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, TooManyRequestsError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
 
@@ -39,6 +39,16 @@ class TransportError(Reply, frozen=True):
     desc: Annotated[str, described("The error in words.")]
 
 
+class Denial(Reply, frozen=True):
+    """The operator does not allow the request, which is the HTTP status too; nothing was done."""
+
+    result: Annotated[
+        Literal[403, 429],
+        described("403: the app is paused, or the address not allowed. 429: over a quota; see Retry-After."),
+    ]
+    desc: Annotated[str, described("The reason in words.")]
+
+
 def json_api(interface: str) -> JsonApi:
     """Return a Falcon app without routes that answers errors as JSON and counts requests under `interface`."""
     app = falcon.asgi.App(media_type=MEDIA_TYPE, middleware=[_RequestMetrics(interface)])
@@ -54,13 +64,23 @@ def answer(response: Response, reply: Any) -> None:
     response.context.result = reply["result"] if isinstance(reply, dict) else reply.result
 
 
-def refusal(error: CarillonError) -> Refusal:
+def set_status(response: Response, error: CarillonError) -> None:
+    """Give the answer to an error its HTTP status: that of its result for 403 and 429, and 200 for all others."""
+    if error.result in (403, 429):
+        response.status = falcon.code_to_http_status(error.result)
+    if isinstance(error, TooManyRequestsError):
+        response.set_header("Retry-After", str(error.retry_after_s))
+
+
+def refusal(error: CarillonError) -> Refusal | Denial:
     """Return the answer to an error. The details of the service's own faults (500) go to its log only."""
     match error.result:
         case 400:
             return Refusal(result=400, desc=f"input error: {error}")
         case 401:
             return Refusal(result=401, desc="sign not correct")
+        case 403 | 429:
+            return Denial(result=error.result, desc=str(error))
         case _:
             return Refusal(result=500, desc="internal error")
 
@@ -68,6 +88,7 @@ def refusal(error: CarillonError) -> Refusal:
 async def _refused(request: Request, response: Response, error: CarillonError, params: dict[str, Any]) -> None:
     if error.result >= 500:
         logger.error("a request failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
+    set_status(response, error)
     answer(response, refusal(error))
 
 

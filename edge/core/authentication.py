@@ -31,11 +31,11 @@ class AuthenticatedRequest(NamedTuple):
 class AppAuthenticator:
     """Authenticates requests signed by an app of the interface's platform."""
 
-    def __init__(self, interface: str, platform: "Platform.ValueType", apps: AppDirectory, keys: MasterKey) -> None:
+    def __init__(self, platform: "Platform.ValueType", apps: AppDirectory, keys: MasterKey, origins: Origins) -> None:
         self._platform = platform
         self._apps = apps
         self._signatures = SignatureVerifier(apps, keys)
-        self._origins = Origins(interface)
+        self._origins = origins
 
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
         """Read and verify a request.

@@ -6,17 +6,20 @@ import os
 from falcon.asgi import Request
 
 from protos.runtime.v1.log_pb2 import Origin
+from services.runtime.http.client_address import ClientAddresses
 
 
 class Origins:
     """Makes the Origin of each request of one HTTP interface. Request ids are a random process id and a counter."""
 
-    def __init__(self, interface: str) -> None:
+    def __init__(self, interface: str, addresses: ClientAddresses) -> None:
         self._interface = interface
+        self._addresses = addresses
         self._process = os.urandom(6).hex()
         self._count = itertools.count(1)
 
     def of(self, request: Request) -> Origin:
         # `door` is the recorded field's name for the interface: android, ios or v2.
         request_id = f"{self._process}-{next(self._count)}"
-        return Origin(door=self._interface, address=request.remote_addr, request_id=request_id)
+        address = self._addresses.of_scope(request.scope)
+        return Origin(door=self._interface, address=address, request_id=request_id)

@@ -3,6 +3,7 @@
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator
 from edge.core.idempotency import Idempotency
+from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
@@ -20,7 +21,8 @@ def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonAp
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     pushes = Pushes(writer, targets, ids, context.clock)
-    authenticator = AppAuthenticator("ios", PLATFORM_IOS, context.apps, context.keys)
+    origins = Origins("ios", settings.client_addresses())
+    authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, context.keys, origins)
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))

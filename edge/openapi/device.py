@@ -79,5 +79,11 @@ _EXAMPLES = {
     **{name: {**request, **CREDENTIALS} for name, request in {**REQUESTS, "app opened": ACTIVITY}.items()},
 }
 OPERATION = Operation(
-    "post", "/device/v1", "A device's request, for devices that hold no connection", REQUEST, ANSWERS, _EXAMPLES
+    "post",
+    "/device/v1",
+    "A device's request, for devices that hold no connection",
+    REQUEST,
+    ANSWERS,
+    _EXAMPLES,
+    denial=Component(answers.Error, closed=True),
 )

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from edge.core.answers import TransportError
+from edge.core.answers import Denial, TransportError
 from edge.core.idempotency import HEADER, MAX_KEY_LENGTH
 from edge.openapi.schema import Component, Components, Json
 
@@ -16,7 +16,8 @@ MEDIA_TYPE = "application/json"
 class Operation(NamedTuple):
     """One method of one path. `answers`: types of the body of HTTP 200; `examples`: requests that show every property.
 
-    `repeatable`: an Idempotency-Key makes a repeat harmless.
+    `repeatable`: an Idempotency-Key makes a repeat harmless. `denial`: type of the body of HTTP 429, and of 403 for app
+    servers.
     """
 
     method: Literal["post", "delete"]
@@ -26,6 +27,7 @@ class Operation(NamedTuple):
     answers: Sequence[Any]
     examples: Mapping[str, Any]
     repeatable: bool = False
+    denial: type[msgspec.Struct] | Component = Denial
 
 
 class Interface(NamedTuple):
@@ -39,10 +41,10 @@ class Interface(NamedTuple):
 
 _ABOUT = """
 
-Every answer is JSON with `result`: 0 is success. Answers have HTTP status 200 whatever `result` says; another status
-means that the request was not read. Fields that are not shown here are ignored, null counts as absent, and a body has
-at most 1 MiB. Integers are written without fraction and exponent: `3`, not `3.0`. Every request is signed:
-docs/app-servers.md shows how."""
+Every answer is JSON with `result`: 0 is success. Answers have HTTP status 200 whatever `result` says, except 403 and
+429, which are the HTTP status too; another status means that the request was not read. Fields that are not shown here
+are ignored, null counts as absent, and a body has at most 1 MiB. Integers are written without fraction and exponent:
+`3`, not `3.0`. Every request is signed: docs/app-servers.md shows how."""
 
 
 def openapi(interface: Interface) -> Json:
@@ -51,12 +53,12 @@ def openapi(interface: Interface) -> Json:
     kinds = [
         kind
         for operation in interface.operations
-        for kind in (operation.request, components.any_of(*operation.answers))
+        for kind in (operation.request, components.any_of(*operation.answers), operation.denial)
     ]
     (*found, _), schemas = components.schemas(*kinds, TransportError)
     paths: dict[str, Json] = {}
-    for operation, request, answer in zip(interface.operations, found[::2], found[1::2], strict=True):
-        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, request, answer)
+    for operation, *schemas_of in zip(interface.operations, found[::3], found[1::3], found[2::3], strict=True):
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, *schemas_of)
     return {
         "openapi": "3.1.0",
         "info": {"title": interface.title, "version": version("carillon"), "description": interface.text + _ABOUT},
@@ -66,18 +68,21 @@ def openapi(interface: Interface) -> Json:
     }
 
 
-def _operation(operation: Operation, request: Json, answer: Json) -> Json:
+def _operation(operation: Operation, request: Json, answer: Json, denial: Json) -> Json:
     examples = {name: {"value": value} for name, value in operation.examples.items()}
     words = operation.path.strip("/").replace("/", " ").split()
     described = {"parameters": [_IDEMPOTENCY_KEY]} if operation.repeatable else {}
+    forbidden = _response("The app is paused, or does not allow the client's address; nothing was done.", denial)
     return described | {
         "operationId": "_".join([operation.method, *words]),
         "summary": operation.summary,
         "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": request, "examples": examples}}},
         "responses": {
             "200": _response("The answer.", answer),
+            **({"403": forbidden} if operation.denial is Denial else {}),
             "408": _response("The body did not arrive in time.", _TRANSPORT_ERROR),
             "413": _response("The body is too large.", _TRANSPORT_ERROR),
+            "429": _response("The app is over a quota; nothing was done.", denial) | {"headers": _RETRY_AFTER},
         },
     }
 
@@ -92,5 +97,12 @@ _IDEMPOTENCY_KEY = {
     "description": "A text of the caller's choice. For 10 minutes the same request under the same key sends nothing"
     " again and gets the first answer; another request under the key is refused.",
     "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH, "pattern": "^[ -~]+$"},
+}
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds after which the request may be repeated.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    }
 }
 _TRANSPORT_ERROR = {"$ref": "#/components/schemas/TransportError"}

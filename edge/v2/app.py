@@ -31,7 +31,7 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi
     idempotency = Idempotency(Pushes(writer, targets, ids, clock), peers, clock, partitions)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
-    origins = Origins("v2")
+    origins = Origins("v2", settings.client_addresses())
     authenticator = Authenticator(SignatureVerifier(context.apps, context.keys), origins)
     app = json_api("v2")
     app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone))

@@ -10,6 +10,7 @@ from services.domain.device_protocol.answers import Answer, Goodbye, GoodbyeReas
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
 from services.gateway.decide import Limits
+from services.runtime.http.client_address import HEADER, ClientAddresses
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import GOODBYES
 
@@ -54,6 +55,8 @@ class DeviceConnection(WSListener):
     """The connection of one device; `session` is set by the welcome, which also replaces the handler."""
 
     __slots__ = (
+        "_addresses",
+        "_forwarded_address",
         "_frames_in_window",
         "_handler",
         "_limits",
@@ -78,7 +81,10 @@ class DeviceConnection(WSListener):
         open_connections: "OpenConnections[DeviceConnection]",
         limits: Limits,
         now_ms: Callable[[], int],
+        addresses: ClientAddresses,
     ) -> None:
+        self._addresses = addresses
+        self._forwarded_address: str | None = None
         self._handler = handler
         self._open_connections = open_connections
         self._limits = limits
@@ -98,9 +104,8 @@ class DeviceConnection(WSListener):
 
     @property
     def address(self) -> str:
-        """The peer's address without a port; "" when the connection has closed."""
-        peer = self._transport.underlying_transport.get_extra_info("peername") if self._transport else None
-        return str(peer[0]) if peer else ""
+        """The device's address without a port; may be "" when the connection has closed."""
+        return self._forwarded_address or (self._addresses.of(_peer(self._transport)) if self._transport else "")
 
     @property
     def oldest_unacknowledged_ms(self) -> int | None:
@@ -187,6 +192,8 @@ class DeviceConnection(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        if forwarded := transport.request.headers.getall(HEADER, ()):
+            self._forwarded_address = self._addresses.of(_peer(transport), forwarded)
         transport.request.headers.clear()
         transport.response.headers.clear()
         transport.underlying_transport.set_write_buffer_limits(high=_WATERMARK_BYTES)
@@ -271,6 +278,11 @@ class DeviceConnection(WSListener):
             self.goodbye("protocol", "text must be UTF-8", WSCloseCode.INVALID_TEXT)
             return None
         return payload
+
+
+def _peer(transport: WSTransport) -> str:
+    peer = transport.underlying_transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 def _is_utf8(payload: bytes) -> bool:

@@ -78,7 +78,8 @@ def _server(
         SessionHandler(connections, requests, writer, queues, now_ms),
         random,
     )
-    new_connection = partial(DeviceConnection, handshake, open_connections, limits, now_ms)
+    addresses = settings.client_addresses()
+    new_connection = partial(DeviceConnection, handshake, open_connections, limits, now_ms, addresses)
     return GatewayServer(
         Acceptor(new_connection, connections, capacity, limits, certificate),
         Sweeper(open_connections, context.clock, limits, certificate),

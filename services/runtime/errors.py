@@ -7,9 +7,12 @@
     ├── SignError              code UNAUTHENTICATED     result 401   wrong sign, unknown app
     ├── BusyError              code RESOURCE_EXHAUSTED  result 500   a bounded queue is full; try again
     ├── UnavailableError       code UNAVAILABLE         result 500   a role or store does not answer; try again
-    └── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
+    ├── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
+    ├── ForbiddenError         at the edge alone        result 403   the operator does not allow it at present
+    └── TooManyRequestsError   at the edge alone        result 429   over a limit; says when to try again
 
-`code` names the gRPC status that carries the error between roles, `result` is the number in the public answer.
+`code` names the gRPC status that carries the error between roles, `result` is the number in the public answer. The
+results 403 and 429 are the HTTP status of the answer too.
 """
 
 
@@ -48,6 +51,22 @@ class UnavailableError(CarillonError):
 
 class DeadlineError(CarillonError):
     code = "DEADLINE_EXCEEDED"
+
+
+class ForbiddenError(CarillonError):
+    """The app is paused, or the client's address is not allowed: HTTP 403. Nothing was done."""
+
+    result = 403
+
+
+class TooManyRequestsError(CarillonError):
+    """A quota or another limit of requests is used up: HTTP 429 with Retry-After. Nothing was done."""
+
+    result = 429
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = max(1, retry_after_s)
 
 
 BY_CODE: dict[str, type[CarillonError]] = {

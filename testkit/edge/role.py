@@ -137,7 +137,9 @@ class EdgeInstallation:
 
 
 @asynccontextmanager
-async def edge_installation(tmp_path: Path, backends: Mapping[str, Any]) -> AsyncIterator[EdgeInstallation]:
+async def edge_installation(
+    tmp_path: Path, backends: Mapping[str, Any], **edge_settings: Any
+) -> AsyncIterator[EdgeInstallation]:
     """Run the edge with these roles behind it; calls to other roles fail."""
     clock = ManualClock(NOW_MS)
     log = SqliteLog(tmp_path / "events.db", TOPICS)
@@ -154,7 +156,8 @@ async def edge_installation(tmp_path: Path, backends: Mapping[str, Any]) -> Asyn
             for add in role.servicers:
                 add(cast(Server, servers[name]))
             await stack.enter_async_context(running(role.services))
-        own = edge.settings.EdgeSettings(**common, v2_port=0, android_port=0, ios_port=0)  # type: ignore[arg-type]
+        own_settings: dict[str, Any] = {**common, "v2_port": 0, "android_port": 0, "ios_port": 0, **edge_settings}
+        own = edge.settings.EdgeSettings(**own_settings)
         services = edge.main.build(own, context).services
         await stack.enter_async_context(running(services, stop_at_once=True))
         clients = {}

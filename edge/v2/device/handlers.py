@@ -4,7 +4,7 @@ import asyncio
 
 from falcon.asgi import Request, Response
 
-from edge.core.answers import answer
+from edge.core.answers import answer, set_status
 from edge.core.origins import Origins
 from edge.core.parsing.body import read_body
 from edge.v2.apps import listed_ios_apps
@@ -30,6 +30,7 @@ class DeviceEndpoint:
             frame = await self._frames.answer(payload, self._origins.of(request))
         except CarillonError as error:
             response.context.result = error.result
+            set_status(response, error)
             frame = answers.error_answer(frames.request_id(payload), error)
         response.data = answers.encode(frame)
 

@@ -40,7 +40,10 @@ class DeviceOk(msgspec.Struct, frozen=True, tag_field="type", tag="ok"):
 class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
     code: Annotated[
         int,
-        described("400 wrong field, 401 wrong appkey, token or key, 500 a fault of the service: repeat the request."),
+        described(
+            "400 wrong field, 401 wrong appkey, token or key, 429 too many devices or requests: repeat it later, 500 a"
+            " fault of the service: repeat the request."
+        ),
     ]
     desc: Annotated[str, described("The error in words.")]
     id: Annotated[int | None, described("The request's id.")] = None

@@ -43,6 +43,7 @@ class HttpListener:
             lifespan="off",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             log_config=None,
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,

@@ -12,6 +12,7 @@ import msgspec
 from dotenv import dotenv_values
 
 from services.runtime.errors import CarillonError
+from services.runtime.http.client_address import ClientAddresses, Networks
 from services.runtime.log.kafka.security import (
     MECHANISMS,
     PROTOCOLS,
@@ -62,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_authority: str | None = None
+    trusted_proxies: str = ""
 
     def check(self) -> None:
         """Check what the types do not express; SettingsError names the setting."""
@@ -78,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(f"{PREFIX}{name.upper()} is {path!r}, which cannot be read")
         self.zone()
         self.kafka_security()
+        self.client_addresses()
 
     @property
     def data(self) -> Path:
@@ -101,6 +104,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 f"{PREFIX}TIMEZONE is {name!r}, which is no time zone; use a name like Asia/Shanghai"
             ) from None
+
+    def client_addresses(self) -> ClientAddresses:
+        """Return the finder of clients' addresses, which believes the trusted proxies. SettingsError: no networks."""
+        try:
+            return ClientAddresses(Networks.parse(self.trusted_proxies.split(",") if self.trusted_proxies else ()))
+        except ValueError as error:
+            raise SettingsError(f"{PREFIX}TRUSTED_PROXIES is {self.trusted_proxies!r}: {error}") from None
 
     def tls(self) -> Tls | None:
         """Return the mutual TLS files of calls between roles, or None."""

@@ -10,6 +10,7 @@ from protos.push.v1.push_pb2 import Message
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import BOUND_S, DeviceClient
+from tests.roles.gateway.conftest import StartGateway
 
 PROTOCOL_ERROR, UNSUPPORTED, TOO_BIG, POLICY = 1002, 1003, 1009, 1008
 
@@ -144,3 +145,24 @@ async def test_a_lost_connection_is_recorded(gateway: RunningGateway) -> None:
     client.transport.disconnect(graceful=False)
     events, _ = await gateway.session_facts(enough=2)
     assert events[-1].reason == "lost"
+
+
+async def test_devices_behind_a_trusted_proxy_have_their_own_addresses(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(gateway_registrations_per_s=1, trusted_proxies="127.0.0.1")
+
+    async def answer_to(address: str) -> str:
+        client = await DeviceClient.connect(gateway.port, headers={"X-Forwarded-For": f"192.0.2.200, {address}"})
+        return str((await client.hello(ANDROID))["type"])
+
+    assert [await answer_to("203.0.113.9") for _ in range(11)] == ["welcome"] * 10 + ["goodbye"]
+    assert await answer_to("203.0.113.10") == "welcome"
+
+
+async def test_a_forwarded_address_of_any_other_peer_is_ignored(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(gateway_registrations_per_s=1)
+    clients = [
+        await DeviceClient.connect(gateway.port, headers={"X-Forwarded-For": f"203.0.113.{number}"})
+        for number in range(11)
+    ]
+    answers = [(await client.hello(ANDROID))["type"] for client in clients]
+    assert answers == ["welcome"] * 10 + ["goodbye"]
