@@ -3,7 +3,7 @@ BIN := .venv/bin
 BUF_VERSION := 1.75.0
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run install test test-long lint buf bench soak clean
+.PHONY: run install test test-long lint buf bench soak fuzz clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: .venv/installed
@@ -42,6 +42,10 @@ buf:
 ## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
 soak: .venv/installed-dev
 	$(BIN)/python -m tests.soak $(ARGS)
+
+## The fuzzer: mutated, signed requests and device frames: make fuzz ARGS="--bodies 1000000"
+fuzz: .venv/installed-dev
+	$(BIN)/python -m tests.soak.fuzz $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,6 +4,8 @@ import hashlib
 import json
 from typing import Any
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class _Written(float):
     """A number that is written as it was read."""
@@ -33,7 +35,7 @@ def _written(value: Any) -> str:
         return "[" + ",".join(map(_written, value)) + "]"
     if isinstance(value, _Written):
         return value.text
-    return json.dumps(value, ensure_ascii=False)
+    return _encode(value)
 
 
 def reference_sign(raw: bytes, *secrets: str) -> str:

@@ -1,6 +1,7 @@
 """WebSocket clients for tests: one for frames of the device protocol, and one that sends any bytes on a bare socket."""
 
 import asyncio
+import contextlib
 import json
 import ssl
 from typing import Any, NamedTuple, cast
@@ -165,6 +166,11 @@ class RawClient:
 
     def send(self, *sent: bytes) -> None:
         self._writer.write(b"".join(sent))
+
+    def send_eof(self) -> None:
+        """End the sending side of the connection."""
+        with contextlib.suppress(OSError):
+            self._writer.write_eof()
 
     def send_json(self, **fields: Any) -> None:
         self.send(frame(TEXT, json.dumps(fields).encode()))

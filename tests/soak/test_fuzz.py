@@ -1,0 +1,124 @@
+"""The fuzzer: a short run finds nothing, what it plants in the service it finds, and its cases can be made again."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edge.v2.tags.string_tags import StringTags
+from services.runtime.process.logs import logger
+from testkit.signing import reference_sign
+from tests.soak.fuzz import findings, run
+from tests.soak.fuzz.__main__ import main
+from tests.soak.fuzz.cases import Call, Head, Names, WireFrames
+from tests.soak.fuzz.findings import Finding
+from tests.soak.fuzz.generator import Generator, Template, device_frames, hello_frames
+from tests.soak.fuzz.run import Plan, Progress, fuzz, replay
+from tests.soak.fuzz.values import parsed, written
+
+_SEED = 20261122
+_BODY = '{"appkey":"7000000001","message":"m","period":600,"token":["a"],"n":{"x":[1,"é",null,true]}}'
+
+
+async def fuzzed(count: int, *, with_analytics: bool = False) -> Progress:
+    progress = Progress()
+    await fuzz(Plan(_SEED, 0, count, with_analytics=with_analytics), progress, lambda found: None)
+    return progress
+
+
+def generator(seed: int = _SEED) -> Generator:
+    call = Template("android", "POST", "/push", parsed(_BODY), ("7000000001",))
+    return Generator(seed, [call], device_frames(5), hello_frames("7000000001", "t", "k"))
+
+
+async def test_a_short_run_reaches_every_interface_and_finds_nothing() -> None:
+    progress = await fuzzed(300)
+    assert progress.findings == []
+    assert {"v2", "android", "ios", "gateway frames", "gateway heads", "v2 by socket"} <= progress.sent.keys()
+    answers = progress.results
+    behind_the_sign = answers["result 0"] + answers["result 400"]
+    assert answers["result 0"] >= 10
+    assert behind_the_sign > 3 * answers["result 401"]
+
+
+@pytest.mark.long
+async def test_a_run_with_analytics_finds_nothing() -> None:
+    assert (await fuzzed(6000, with_analytics=True)).findings == []
+
+
+async def test_an_answer_of_500_and_its_traceback_are_found_saved_and_replayed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(StringTags, "add", broken)
+        progress = await fuzzed(150)
+        *found, control = progress.findings
+        assert found
+        assert all("planted" in finding.problem for finding in found)
+        assert control.problem.startswith("the service does not work: its tags")
+        file = findings.write(tmp_path, found[0])
+        assert findings.read(file) == found[0]
+        again = await replay(findings.read(file), with_analytics=False)
+        assert "planted" in again[0].problem
+    assert await replay(findings.read(file), with_analytics=False) == []
+
+
+async def test_cpu_time_above_the_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter(range(10**6))
+    monkeypatch.setattr(run, "cpu_s", lambda: 2.0 * next(spent))
+    progress = await fuzzed(40)
+    assert all("2.0 s of CPU" in finding.problem for finding in progress.findings)
+    assert sum(len(finding.cases) for finding in progress.findings) == 40
+
+
+async def test_an_error_that_is_only_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def logging_of(*_: object) -> list[object]:
+        logger.error("planted")
+        return []
+
+    monkeypatch.setattr(StringTags, "of", logging_of)
+    *found, _control = (await fuzzed(150)).findings
+    assert found
+    assert all("logged: " in finding.problem and "planted" in finding.problem for finding in found)
+
+
+def test_the_seed_and_the_number_determine_a_case() -> None:
+    cases = [generator().case(number) for number in range(500)]
+    assert cases == [generator().case(number) for number in range(500)]
+    assert cases != [generator(1).case(number) for number in range(500)]
+    kinds = {type(case.payload) for case in cases}
+    assert kinds == {Call, Head, WireFrames}
+    for case in cases:
+        found = findings.finding("p", [case], reproduced=True)
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Finding) == found
+
+
+def test_a_body_is_signed_with_the_real_names() -> None:
+    names = Names({"7000000001": "1234567890"}, {"7000000001": "secret"})
+    call = Call("android", "POST", "/push", [], _BODY.encode(), ["7000000001"])
+    signed = names.signed(call)
+    assert b'"appkey":"1234567890"' in signed
+    body = _BODY.replace("7000000001", "1234567890").encode()
+    assert signed.startswith(b'{"sign":"' + reference_sign(body, "secret").encode() + b'",')
+    assert names.signed(Call("android", "POST", "/push", [], b"[1]", [])) == b"[1]"
+    assert names.signed(Call("android", "POST", "/push", [], b"{}", [])).endswith(b'"}')
+
+
+def test_repeated_keys_and_text_that_is_no_json_are_written() -> None:
+    assert written(parsed('{"a":1,"a":[{"b":"é"}]}')) == '{"a":1,"a":[{"b":"é"}]}'
+    cases = [generator().case(number) for number in range(1000)]
+    text = b"\n".join(case.payload.body for case in cases if isinstance(case.payload, Call))
+    for part in (b'"period":600,"token"', b"\\ud800", b"1e999", b"NaN", b"\\u0000", b"[[[[[", b"\xff"):
+        assert part in text, part
+    assert re.search(rb'"(MESSAGE|messages|Message|TOKEN|tokens|appkeys)"', text)
+
+
+def test_the_command_prints_the_seed_and_replays_a_file(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["--replay", str(tmp_path / "none.json")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
