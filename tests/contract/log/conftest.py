@@ -1,6 +1,6 @@
 """Fixtures: an empty log to test, on SQLite and on Kafka."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from services.runtime.log.sqlite import SqliteLog
 from testkit.kafka.broker import KafkaBroker
 
 PARTITIONS = 4
+Connect = Callable[..., Awaitable[KafkaLog]]
 
 
 class OpenLog(Protocol):
@@ -51,3 +52,16 @@ async def open_log(place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
 @pytest.fixture
 async def log(open_log: OpenLog) -> Log:
     return await open_log()
+
+
+@pytest.fixture
+async def connect(empty_broker: KafkaBroker) -> AsyncIterator[Connect]:
+    logs: list[KafkaLog] = []
+
+    async def connect_one(partitions: int = PARTITIONS, timeout_s: float = 30) -> KafkaLog:
+        logs.append(await KafkaLog.connect(empty_broker.bootstrap, TOPICS, partitions, timeout_s=timeout_s))
+        return logs[-1]
+
+    yield connect_one
+    for log in logs:
+        await log.close()

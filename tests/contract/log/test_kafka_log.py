@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -12,28 +12,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from services.domain.topics import APPS, PUSHES, SESSIONS, TOPICS
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.kafka.lookup import find_batch
 from services.runtime.log.port import Log, Partition, Reader
 from testkit.kafka.broker import KafkaBroker
-from tests.contract.log.conftest import PARTITIONS
+from tests.contract.log.conftest import PARTITIONS, Connect
 from tests.contract.log.reading import P0, P1, new_record, read_count, read_to_end, values
 
 pytestmark = pytest.mark.kafka
 Result = TypeVar("Result")
-Connect = Callable[..., Awaitable[KafkaLog]]
-
-
-@pytest.fixture
-async def connect(empty_broker: KafkaBroker) -> AsyncIterator[Connect]:
-    logs: list[KafkaLog] = []
-
-    async def connect_one(partitions: int = PARTITIONS, timeout_s: float = 30) -> KafkaLog:
-        logs.append(await KafkaLog.connect(empty_broker.bootstrap, TOPICS, partitions, timeout_s=timeout_s))
-        return logs[-1]
-
-    yield connect_one
-    for log in logs:
-        await log.close()
 
 
 @pytest.fixture
@@ -143,81 +128,6 @@ async def until_available(call: Callable[[], Awaitable[Result]]) -> Result:
             return await call()
         except UnavailableError:
             continue
-
-
-async def test_a_poisoned_producer_is_replaced_and_the_records_sent_again(connect: Connect) -> None:
-    log = await connect()
-    await log.append([new_record("a"), new_record("a", P1)])
-    poisoned = await log._producer.current()
-    poisoned._txn_manager.increment_sequence_number(TopicPartition(*P0), 3)
-    answers = await asyncio.gather(
-        *(log.append([new_record(f"{n}", (P0, P1)[n % 2]), new_record(f"{n}+", (P0, P1)[n % 2])]) for n in range(100))
-    )
-    assert answers == [[1 + n // 2 * 2, 2 + n // 2 * 2] for n in range(100)]
-    assert await log._producer.current() is not poisoned
-    assert await log.append([new_record("b"), new_record("b", P1)]) == [101, 101]
-    expected = ["a", *(v for n in range(0, 100, 2) for v in (f"{n}", f"{n}+")), "b"]
-    assert values(await read_to_end(log, {P0: 0})) == expected
-
-
-async def test_a_producer_whose_sender_died_is_replaced(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(*_: object, **__: object) -> None:
-        raise RuntimeError("the sender dies")
-
-    log = await connect()
-    await log.append([new_record("a")])
-    producer = await log._producer.current()
-    monkeypatch.setattr(producer._message_accumulator, "drain_by_nodes", die)
-    assert await log.append([new_record("b")]) == [1]
-    assert values(await read_to_end(log, {P0: 0})) == ["a", "b"]
-
-
-async def test_a_producer_that_hangs_is_replaced(connect: Connect) -> None:
-    log = await connect(timeout_s=1)
-    await log.append([new_record("a")])
-    (await log._producer.current())._sender.sender_task.cancel()
-    with pytest.raises(UnavailableError):
-        await log.append([new_record("b")])
-    assert await log.append([new_record("c")]) == [1]
-    assert values(await read_to_end(log, {P0: 0})) == ["a", "c"]
-
-
-def lose_offsets(producer: AIOKafkaProducer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the producer answer as when the broker has a retried batch already: written, at offset -1."""
-    send_batch = producer.send_batch
-
-    async def send(*arguments: Any, **options: Any) -> "asyncio.Future[Any]":
-        metadata = await (await send_batch(*arguments, **options))
-        answer = asyncio.get_running_loop().create_future()
-        answer.set_result(metadata._replace(offset=-1))
-        return answer
-
-    monkeypatch.setattr(producer, "send_batch", send)
-
-
-async def test_the_offsets_of_a_batch_that_was_written_already_are_looked_up(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, other = await connect(), await connect()
-    await log.append([new_record("same"), new_record("same"), new_record("same", P1)])
-    lose_offsets(await log._producer.current(), monkeypatch)
-    assert await log.append([new_record("a")]) == [2]
-    assert await log.append([new_record("same"), new_record("same")]) == [3, 4]
-    await other.append([new_record(f"other {number}") for number in range(1000)])
-    assert await log.append([new_record("b"), new_record("b", P1), new_record("c")]) == [1005, 1, 1006]
-
-
-async def test_a_batch_that_was_written_already_is_found_behind_records_of_other_writers(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, other = await connect(), await connect()
-    batch = [new_record("a"), new_record("b")]
-    await log.append(batch)
-    await other.append([new_record(f"other {number}") for number in range(300)])
-    ends = await log.ends([P0])
-    assert await find_batch(log._settings, P0, batch, 0, ends[P0]) == 0
-    with pytest.raises(UnavailableError, match="cannot be found"):
-        await find_batch(log._settings, P0, [new_record("b"), new_record("a")], 0, ends[P0])
 
 
 async def test_another_number_of_partitions_is_refused(connect: Connect) -> None:
