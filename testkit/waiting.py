@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 _POLL_S = 0.02
 
 
-async def until(condition: Callable[[], Awaitable[Value | None]], seconds: float = 20) -> Value:
+async def until(condition: Callable[[], Awaitable[Value | None]], seconds: float = 60) -> Value:
     """Return the first true value of an async condition; TimeoutError when there is none in time."""
     async with asyncio.timeout(seconds):
         while not (value := await condition()):
@@ -17,7 +17,7 @@ async def until(condition: Callable[[], Awaitable[Value | None]], seconds: float
         return value
 
 
-def blocking_until(condition: Callable[[], Value], seconds: float = 20) -> Value:
+def blocking_until(condition: Callable[[], Value], seconds: float = 60) -> Value:
     """Return the first true value of a condition, blocking the thread; TimeoutError when there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -15,7 +15,7 @@ from testkit.kafka.broker import KafkaBroker, kafka
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FREE_BYTES = 4 << 30
-_JOURNEY_S = 300
+_JOURNEY_S = 600
 """The bound of a journey, which starts several processes, on a machine that is busy with other work."""
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.

@@ -1,7 +1,7 @@
 """A running edge with a real registry, targeting and scheduling behind it, called over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -33,10 +33,10 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
-from services.runtime.process.runner import Service
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
+from testkit.services import running_services
 from testkit.signing import signed
 
 NOW_MS = 1_790_000_010_000
@@ -122,7 +122,7 @@ class EdgeInstallation:
         """Return every push in the log once there are `count` of them."""
         reader = await self.log.open({Partition(PUSH_COMMANDS.name, 0): 0})
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 found = 0
                 while found < count:
                     found += len(await reader.read())
@@ -150,38 +150,19 @@ async def edge_installation(
     common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)
-        await stack.enter_async_context(running([apps]))
+        await stack.enter_async_context(running_services([apps]))
         for name, (settings, build) in backends.items():
             role = build(settings(**common), context)
             for add in role.servicers:
                 add(cast(Server, servers[name]))
-            await stack.enter_async_context(running(role.services))
+            await stack.enter_async_context(running_services(role.services))
         own_settings: dict[str, Any] = {**common, "v2_port": 0, "android_port": 0, "ios_port": 0, **edge_settings}
         own = edge.settings.EdgeSettings(**own_settings)
         services = edge.main.build(own, context).services
-        await stack.enter_async_context(running(services, stop_at_once=True))
+        await stack.enter_async_context(running_services(services, stop_at_once=True))
         clients = {}
         for listener in services:
             if isinstance(listener, HttpListener):
                 http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
                 clients[listener.name] = await stack.enter_async_context(http)
         yield EdgeInstallation(log, context, clients, clock)
-
-
-@asynccontextmanager
-async def running(services: Sequence[Service], *, stop_at_once: bool = False) -> AsyncIterator[None]:
-    """Run services: start in order, each ready before the next; stop in reverse or at once (0.2 s saved a listener)."""
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        for service in services:
-            ready = asyncio.Event()
-            tasks.append(asyncio.create_task(service.run(ready), name=service.name))
-            waiting = asyncio.create_task(ready.wait())
-            done, _ = await asyncio.wait([waiting, tasks[-1]], timeout=20, return_when=asyncio.FIRST_COMPLETED)
-            assert waiting in done, f"{service.name} is not ready: {tasks[-1]}"
-        yield
-    finally:
-        for group in [tasks] if stop_at_once and tasks else [[task] for task in reversed(tasks)]:
-            for task in group:
-                task.cancel()
-            await asyncio.wait(group, timeout=20)

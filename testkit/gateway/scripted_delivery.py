@@ -20,7 +20,7 @@ from protos.push.v1.push_pb2 import Message
 from services.runtime.errors import NotFoundError
 from services.runtime.rpc.server import Context
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 
 
 class ScriptedDelivery(DeliveryServiceServicer):

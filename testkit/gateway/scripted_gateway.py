@@ -18,7 +18,7 @@ from picows import (
     ws_create_server,
 )
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 WELCOME = {"type": "welcome", "token": "t-1", "key": "k-1", "heartbeat": 77, "new": True}
 Json = dict[str, Any]
 

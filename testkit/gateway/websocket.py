@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 UPGRADE = (
     b"GET /device/v1 HTTP/1.1\r\nHost: gateway\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -255,7 +255,7 @@ async def _delete_topics(bootstrap: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=20_000)
     await admin.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while topics := await admin.list_topics():
                 await admin.delete_topics(topics)
                 await asyncio.sleep(0.05)

@@ -30,7 +30,7 @@ DEVICES = 3
 PAUSE_S = 0.05
 """Between two requests of a kind, so that the mailbox of a device that is offline for a moment does not fill."""
 
-LIMIT_S = 45
+LIMIT_S = 60
 BACK_OFF_SHARE = 0.02
 """The share of the SDK's longest back-off that devices wait: at most 0.6 s, after any number of failures."""
 

@@ -15,7 +15,7 @@ from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
 
-BOUND_S = 30
+BOUND_S = 60
 TOKEN = "ab" * 32
 
 

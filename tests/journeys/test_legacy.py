@@ -100,7 +100,7 @@ async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCr
         assert answers[-1]["result"] == 0, answers[-1]
         return sum(len(answer["ack_info_list"]) for answer in answers) >= len(expected)
 
-    await until(all_read, 40)
+    await until(all_read, 60)
     for answer in answers:
         assert answer.keys() == {"result", "desc", "ack_info_list", "has_more", "pos"}
         assert (answer["result"], isinstance(answer["pos"], str), isinstance(answer["has_more"], bool)) == (

@@ -50,7 +50,7 @@ def message(app: AppCredentials, scope: int, content: str, option: dict[str, Any
     }
 
 
-async def shown(device: VirtualDevice, seconds: float = 20) -> dict[str, Any]:
+async def shown(device: VirtualDevice, seconds: float = 60) -> dict[str, Any]:
     """Return the next push that the device receives."""
     async with asyncio.timeout(seconds):
         while (event := await device.events.get())["type"] != "push":
@@ -73,7 +73,7 @@ async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str,
         report: dict[str, Any] = json.loads(text) if text.strip() else {"timeline": []}
         return report if {entry["event"] for entry in report["timeline"]} >= set(events) else None
 
-    found: dict[str, Any] = await until(complete, 40)
+    found: dict[str, Any] = await until(complete, 60)
     return found
 
 
@@ -204,7 +204,7 @@ async def test_the_commands_of_the_getting_started_guide(carillon: Installation,
     try:
         seen: dict[str, Any] = {}
         while seen.get("type") not in ("ready", "welcome"):
-            seen = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+            seen = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         body = json.dumps(message(app, 4, "from the command line", alias="a"))
         url = f"{carillon.v2_url}/v2/push"
 
@@ -216,7 +216,7 @@ async def test_the_commands_of_the_getting_started_guide(carillon: Installation,
 
         answer = await until(sent)
         while seen["type"] != "push":
-            seen = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+            seen = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         assert (seen["msgid"], seen["content"]) == (answer["id"], "from the command line")
         await audited(carillon, answer["id"], "received")
     finally:

@@ -59,7 +59,7 @@ async def test_answers_include_the_devices_of_every_process(
         [row] = (await server.call("POST", "/v2/statistics", question, app.secret_key))["data"]
         return [row[name] for name in ("target", "sent", "received", "shown")] == [DEVICES] * 4
 
-    await until(counted, 40)
+    await until(counted, 60)
     users = {"appkey": app.appkey, "type": 2, "param": {"category": 0, "dur": {"timeScope": 0}}}
     data = (await server.call("POST", "/v2/statistics", users, app.secret_key))["data"]
     assert [row["count"] for row in data] == [DEVICES]

@@ -49,12 +49,12 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
     try:
         events = 0
         while events < 3:
-            await asyncio.wait_for(process.stdout.readline(), 30)
+            await asyncio.wait_for(process.stdout.readline(), 60)
             events += 1
         answers = [json.loads(await asyncio.to_thread(_shell, line, tmp_path)) for line in (curl, send)]
         assert [answer["result"] for answer in answers] == [0, 0]
         for answer in answers:
-            push = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+            push = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
             assert (push["type"], push["msgid"], push["content"]) == ("push", answer["id"], "Hello from Carillon")
         report = await asyncio.to_thread(_shell, audit.replace("ID", str(answers[0]["id"])), tmp_path)
         assert re.search(r"audience +stag \"news\"", report)

@@ -20,7 +20,7 @@ def values(records: list[Record]) -> list[str]:
 async def read_count(reader: Reader, count: int, max_records: int = 5000) -> list[Record]:
     """Return the next `count` records, within 20 s."""
     records: list[Record] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(records) < count:
             records += await reader.read(max_records)
     assert len(records) == count
@@ -33,7 +33,7 @@ async def read_to_end(log: Log, starts: Mapping[Partition, int]) -> list[Record]
     missing = {p for p, record in last.items() if record is not None and record.offset >= starts[p]}
     reader = await log.open(starts)
     records: list[Record] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while missing:
             for record in await reader.read():
                 records.append(record)

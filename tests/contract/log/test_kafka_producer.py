@@ -42,7 +42,7 @@ async def test_a_producer_whose_sender_died_is_replaced(connect: Connect, monkey
 
 
 async def test_a_producer_that_hangs_is_replaced(connect: Connect) -> None:
-    log = await connect(timeout_s=1)
+    log = await connect(timeout_s=4)
     await log.append([new_record("a")])
     (await log._producer.current())._sender.sender_task.cancel()
     with pytest.raises(UnavailableError):

@@ -15,7 +15,7 @@ PROGRAMS = {
     "python": [sys.executable, str(HERE / "driver.py")],
     "javascript": ["node", "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
 }
-BOUND_S = 10.0
+BOUND_S = 60.0
 Json = dict[str, Any]
 
 

@@ -19,7 +19,7 @@ FILES = {
     "/": (Path(__file__).parent / "page.html", "text/html"),
     "/carillon-device.js": (ROOT / "sdk" / "carillon-device.js", "text/javascript"),
 }
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 class Site:

@@ -36,11 +36,11 @@ class Running:
 
     async def line(self) -> str:
         assert self.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return (await self.process.stdout.readline()).decode()
 
     async def end(self) -> tuple[int, str, str]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             out, err = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, out.decode(), err.decode()

@@ -185,7 +185,7 @@ async def test_the_role_answers_the_operators_command(tmp_path: Path, monkeypatc
     for service in role.services:
         ready = asyncio.Event()
         tasks.append(asyncio.create_task(service.run(ready)))
-        await asyncio.wait_for(ready.wait(), 30)
+        await asyncio.wait_for(ready.wait(), 60)
     server = serve([f"unix:{tmp_path / SOCKET_NAME}"])
     for add in role.servicers:
         add(server)

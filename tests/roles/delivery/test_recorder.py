@@ -73,7 +73,7 @@ async def running(recorder: OutcomeRecorder) -> AsyncIterator["asyncio.Task[None
     yield task
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
 
 async def test_queued_outcomes_are_in_the_log_after_a_stop(log: FaultyLog, recorder: OutcomeRecorder) -> None:
@@ -108,7 +108,7 @@ async def test_a_flush_waits_for_the_flush_in_progress(log: FaultyLog, recorder:
     await run_ready_tasks()
     assert not second.done()
     log.open.set()
-    await asyncio.wait_for(asyncio.gather(first, second), 10)
+    await asyncio.wait_for(asyncio.gather(first, second), 60)
     assert len(await log.rows()) == 1
 
 
@@ -134,13 +134,13 @@ async def test_a_second_final_outcome_of_a_message_on_a_device_is_not_recorded(
 
 async def test_callers_wait_while_the_queue_is_at_capacity(log: FaultyLog, recorder: OutcomeRecorder) -> None:
     recorder.record_many(0, APP, 7, range(MAX_ROWS - 1), SENT, START_MS)
-    await asyncio.wait_for(recorder.wait_capacity(), 1)
+    await asyncio.wait_for(recorder.wait_capacity(), 60)
     recorder.record(0, APP, 7, MAX_ROWS, SENT, START_MS)
     waiting = asyncio.create_task(recorder.wait_capacity())
     await run_ready_tasks()
     assert not waiting.done()
     await recorder.flush()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 60)
     assert len(await log.rows()) == MAX_ROWS
 
 

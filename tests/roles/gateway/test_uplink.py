@@ -187,7 +187,7 @@ async def test_a_restarted_delivery_gets_connections_and_unrecorded_reports() ->
     queue.report(session(1), [1], RECEIVED, NOON_MS)
     await delivery.until(delivery.reports)
     delivery.send(Message(content="a"), [1], [1])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await responses.get()
     await server.stop(0)
     queue.report(session(1), [2], RECEIVED, NOON_MS)

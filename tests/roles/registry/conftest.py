@@ -47,7 +47,7 @@ from services.runtime.rpc.peers import Peers
 
 NOON_MS = 1_790_000_000_000
 PARTITIONS = 4
-BOUND_S = 20
+BOUND_S = 60
 
 
 class RunningRegistry:

@@ -151,7 +151,7 @@ class Installation:
 
     async def until_sent(self, count: int) -> None:
         """Wait until `count` TaskSent facts are in the log."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             reader = await self.log.open({Partition("tasks", n): 0 for n in range(self.settings.partitions)})
             while count > 0:
                 count -= sum(decode(record).WhichOneof("fact") == "sent" for record in await reader.read())

@@ -140,7 +140,7 @@ async def test_a_claim_is_answered_once_its_push_is_in_the_log(installation: Ins
     async with installation.running():
         installation.log.when = is_push
         await claim(installation, FIRST, 1, wait=False)
-        await asyncio.wait_for(installation.log.died.wait(), 10)
+        await asyncio.wait_for(installation.log.died.wait(), 60)
         with pytest.raises(DeadlineError):
             await installation.stub.GetClaim(GetClaimRequest(key=KEY), timeout=0.05)
     async with installation.running():
@@ -158,7 +158,7 @@ async def test_the_push_is_sent_once_wherever_scheduling_crashes(
     async with installation.running():
         installation.log.when, installation.log.after = when, after
         await claim(installation, FIRST, 1, wait=False)
-        await asyncio.wait_for(installation.log.died.wait(), 10)
+        await asyncio.wait_for(installation.log.died.wait(), 60)
     async with installation.running():
         await claim(installation, SECOND, 2)
         found = await current_claim(installation)

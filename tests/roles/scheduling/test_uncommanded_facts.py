@@ -46,7 +46,7 @@ async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_comm
             await caller
         await installation.cancel("t", wait=False)
         slow.opened.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await state.follower.applied.wait([(Partition(TASK_COMMANDS.name, partition), 1)])
 
         assert [fact.task_key for fact in await installation.facts("fell_due")] == ["t"]

@@ -27,7 +27,7 @@ from services.targeting.main import build
 from services.targeting.settings import TargetingSettings
 from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE
 
-BOUND_S = 20.0
+BOUND_S = 60.0
 
 
 class Installation:

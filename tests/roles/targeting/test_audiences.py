@@ -112,7 +112,7 @@ async def test_answers_and_errors_are_the_same_over_a_socket(installation: Insta
     ready = asyncio.Event()
     running = asyncio.create_task(role.services[0].run(ready))
     try:
-        await asyncio.wait_for(ready.wait(), 20)
+        await asyncio.wait_for(ready.wait(), 60)
         await installation.write(channel, [device_record(device) for device in _devices(100)])
         assert await resolve(channel, _WANTED) == await resolve(local_channel(role), _WANTED) != set()
         with pytest.raises(InputError, match="everyone or a filter"):

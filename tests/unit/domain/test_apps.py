@@ -17,7 +17,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 
 
 def new_record(appkey: str, name: str = "Weather", created_ms: int = 1) -> NewRecord:

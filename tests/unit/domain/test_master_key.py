@@ -126,7 +126,7 @@ async def test_processes_that_start_at_once_agree_on_one_key(tmp_path: Path) -> 
     arguments = (sys.executable, "-c", STARTER, str(tmp_path / "master.key"))
     starting = [asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe) for _ in range(4)]
     processes = await asyncio.gather(*starting)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for process in processes:
             assert process.stdout is not None
             await process.stdout.readline()

@@ -15,7 +15,7 @@ from services.runtime.log.point_in_time import PointInTimeLog, ends_at, until_re
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 
-BOUND_S = 10
+BOUND_S = 60
 FIRST, SECOND, EMPTY = (Partition(TASKS.name, number) for number in range(3))
 DEVICE = Partition(DEVICES.name, 0)
 

@@ -46,14 +46,14 @@ async def conversation(parts: list[bytes], count: int = 1) -> list[bytes]:
     """Send the parts over one connection, each by itself; return the bodies of the answers."""
     listener = HttpListener("test", echo, "127.0.0.1", 0)
     running = asyncio.create_task(listener.run(ready := asyncio.Event()))
-    await asyncio.wait_for(ready.wait(), 10)
+    await asyncio.wait_for(ready.wait(), 60)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     try:
         for part in parts:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0)
-        return [await asyncio.wait_for(answer(reader), 10) for _ in range(count)]
+        return [await asyncio.wait_for(answer(reader), 60) for _ in range(count)]
     finally:
         writer.close()
         running.cancel()

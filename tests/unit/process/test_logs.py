@@ -13,7 +13,7 @@ import pytest
 
 from services.runtime.process.logs import RepeatFilter
 
-BOUND_S = 30
+BOUND_S = 60
 
 LINES = """
 import logging, sys

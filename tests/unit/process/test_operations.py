@@ -13,7 +13,7 @@ from services.runtime.http.listener import HttpListener
 from services.runtime.http.operations import Operations
 from services.runtime.process.metrics import RPC_SECONDS
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 
 
 class Opened:

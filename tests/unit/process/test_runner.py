@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from services.runtime.errors import CarillonError
 from services.runtime.process.runner import run
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 
 
 class Story:

@@ -33,7 +33,7 @@ from testkit.kafka.broker import KafkaBroker
 from testkit.services import add_servicers
 
 PARTITIONS = 2
-BOUND_S = 60
+BOUND_S = 120
 EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
 
 
@@ -119,7 +119,7 @@ async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the time-out of the Kafka log to one second."""
-    monkeypatch.setattr("services.domain.role_context.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=1))
+    monkeypatch.setattr("services.domain.role_context.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=4))
 
 
 def settings(broker: KafkaBroker, directory: Path, partitions: int = PARTITIONS) -> Settings:
@@ -141,12 +141,12 @@ async def test_a_process_that_starts_before_the_broker_waits_for_it(empty_broker
 async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
     empty_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    log = await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, timeout_s=1)
+    log = await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, timeout_s=4)
     facts = Partition(DEVICES.name, 0)
     await log.append([NewRecord(*facts, b"k", b"")])
-    seen = DedupeWindow()
+    applied = RecordingDecider()
     follower = Follower(
-        "seer", log, seen, MemoryStore(), DeadLetters(tmp_path / "dead-letters", "seer"), applies=[facts]
+        "recorder", log, applied, MemoryStore(), DeadLetters(tmp_path / "dead-letters", "recorder"), applies=[facts]
     )
     ready = asyncio.Event()
     empty_broker.pause()
@@ -157,7 +157,7 @@ async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
     finally:
         empty_broker.resume()
     await asyncio.wait_for(ready.wait(), BOUND_S)
-    assert [record.offset for record in seen.records] == [0]
+    assert [record.offset for record in applied.records] == [0]
     running.cancel()
     await asyncio.wait([running])
     await log.close()
@@ -170,7 +170,7 @@ async def test_a_permanent_error_ends_the_start(empty_broker: KafkaBroker, tmp_p
         await entered(settings(empty_broker, tmp_path, partitions=3))
 
 
-class DedupeWindow:
+class RecordingDecider:
     """A decider that records the facts applied."""
 
     def __init__(self) -> None:

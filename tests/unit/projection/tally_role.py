@@ -20,7 +20,7 @@ from services.runtime.projection.follower import Follower
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.projection.sqlite_store import SqliteStore
 
-BOUND_S = 20
+BOUND_S = 60
 COMMANDS = [Partition(DEVICE_COMMANDS.name, number) for number in range(3)]
 FACTS = [Partition(DEVICES.name, number) for number in range(3)]
 DDL = "CREATE TABLE tally (token TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;"

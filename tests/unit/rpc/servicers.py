@@ -23,7 +23,7 @@ from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.server import Context, Server, serve
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 CANARY = "canary-7f3a"
 
 

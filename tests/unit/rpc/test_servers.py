@@ -67,7 +67,7 @@ async def test_a_channel_reconnects_soon_after_the_server_restarts(tmp_path: Pat
     for _ in range(20):
         with pytest.raises(UnavailableError):
             await stub.Await(AwaitRequest())
-    async with OverASocket(ServicersOnChannel(), tmp_path), asyncio.timeout(3):
+    async with OverASocket(ServicersOnChannel(), tmp_path), asyncio.timeout(60):
         await stub.Await(AwaitRequest(), wait_for_ready=True)
         await channel.close()
 

@@ -81,7 +81,7 @@ class ExportedService:
         return process
 
     async def assert_old_export_is_left(self, process: asyncio.subprocess.Process, code: int, why: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             _, errors = await process.communicate()
         assert process.returncode == code
         assert why in errors.decode()
@@ -91,7 +91,7 @@ class ExportedService:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -118,7 +118,7 @@ async def test_a_complete_file_replaces_the_older_one(service: ExportedService) 
     process = await service.start_half_written_export()
     assert service.output.read_text() == OLD
     service.store.continues.set_result(True)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await process.communicate() == (b"", b"")
 
     assert process.returncode == 0

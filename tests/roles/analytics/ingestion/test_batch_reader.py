@@ -42,7 +42,7 @@ def records(count: int, size: int) -> list[NewRecord]:
 async def batches(gathering: BatchReader, count: int) -> list[list[Record]]:
     """Read batches until they have `count` records."""
     found: list[list[Record]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while sum(map(len, found)) < count:
             found.append(await gathering.batch())
     await gathering.close()
@@ -77,7 +77,7 @@ async def test_a_batch_has_at_most_max_records(log: SqliteLog, reader: Counting)
     gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=10), hurry)
     await log.append(records(7, 8))
     first = asyncio.create_task(gathering.batch())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while reader.given < 7:
             await asyncio.sleep(0)
     await log.append([NewRecord(*PARTITIONS[0], b"key", b"more") for _ in range(9)])
@@ -106,6 +106,6 @@ async def test_a_flush_returns_buffered_records_at_once(log: SqliteLog, reader: 
     await log.append(records(12, 1000))
     assert len(await gathering.batch()) == 10
     hurry.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert len(await gathering.batch()) == 2
     await gathering.close()

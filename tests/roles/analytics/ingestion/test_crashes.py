@@ -100,7 +100,7 @@ async def crash(log: SqliteLog, clickhouse: Any, directory: Path) -> None:
     """Run until the crash."""
     ingestion = new_ingestion(log, clickhouse, directory)
     with pytest.raises(CrashError):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await ingestion.run(asyncio.Event())
 
 
@@ -217,12 +217,12 @@ async def test_the_lag_grows_while_the_store_refuses_inserts(
     limits = IngestionLimits(flush_s=0.01, ready_s=0.01, max_records=3)
     async with running_ingestion(new_ingestion(log, down, tmp_path, limits)) as ingestion:  # type: ignore[arg-type]
         await log.append([send(1000 + n) for n in range(50)])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while lag._value.get() < 50:
                 await asyncio.sleep(0.01)
         down.is_back = True
         assert await ingestion.catch_up() == 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while lag._value.get():
                 await asyncio.sleep(0.01)
     assert await value(clickhouse, "SELECT count() FROM pushes") == 50
@@ -270,7 +270,7 @@ async def test_ingestion_continues_after_a_full_disk(log: SqliteLog, clickhouse:
         assert await ingestion.catch_up() == 0
         await log.append([send(1001)])
         with full_disk((tmp_path / "offsets.db-wal").stat().st_size), capture_logs() as logs:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not any(line["event"] == "the offsets of analytics cannot be written" for line in logs):
                     await asyncio.sleep(0.01)
         assert await ingestion.catch_up() == 0

@@ -115,7 +115,7 @@ async def test_prewarming_resumes_when_the_store_answers_again(
         await clickhouse.command("RENAME TABLE elsewhere TO login_days")
         await count_days(clickhouse, UTC)
         await ingest(log, clickhouse, tmp_path, [login(1), login(2, 1)])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await value(clickhouse, "SELECT count() FROM login_counts"):
                 clock.move(300)
     finally:

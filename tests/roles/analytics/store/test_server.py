@@ -63,13 +63,13 @@ async def test_a_server_that_starts_late(
         tasks = [
             asyncio.create_task(service.run(ready)) for service, ready in zip((store, ingestion), readies, strict=True)
         ]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for ready in readies:
                 await ready.wait()
             while not any(line["event"] == "the analytics store does not answer" for line in logs):
                 await asyncio.sleep(0.01)
     await asyncio.to_thread(server.start)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await store.opened.wait()
         clickhouse = await opened(server.url)
         while await value(clickhouse, "SELECT count() FROM deliveries") != 300:
@@ -87,7 +87,7 @@ async def test_a_server_that_is_killed_repeatedly(server: ClickHouseServer, log:
         for round_ in range(3):
             await log.append(new_records(round_))
             with pytest.raises(UnavailableError):
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await asyncio.to_thread(server.kill)
                     await clickhouse.rows("SELECT 1")
             await asyncio.to_thread(server.start)
@@ -152,7 +152,7 @@ async def test_the_first_instance_migrates_the_store_and_others_wait(
         for shard in range(2)
     )
     readies = [asyncio.Event(), asyncio.Event()]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         with capture_logs() as said:
             tasks = [asyncio.create_task(second.run(readies[1]))]
             while not any("has yet to apply" in str(line.get("error")) for line in said):

@@ -226,7 +226,7 @@ async def test_a_running_delivery_saves_snapshots_regularly(delivery: DeliveryHa
         await delivery.register(A)
         msgid = await delivery.send()
         await delivery.advance(delivery.settings.snapshot_s)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while delivery.read_snapshot() is None:
                 await asyncio.sleep(0)
         saved = delivery.read_snapshot()

@@ -23,7 +23,7 @@ async def answers(application: Any, *parts: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await asyncio.wait_for(BodyTimeout(application, seconds=0)({"type": "http"}, receive, send), 10)
+    await asyncio.wait_for(BodyTimeout(application, seconds=0)({"type": "http"}, receive, send), 60)
     return sent
 
 

@@ -17,8 +17,9 @@ from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
-from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation, running
+from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
+from testkit.services import running_services
 from testkit.signing import signed
 
 USED = f"input error: {HEADER} was used with another request less than 10 minutes ago"
@@ -46,7 +47,7 @@ async def another_edge(installation: EdgeInstallation, directory: str) -> AsyncI
         data_dir=directory, partitions=PARTITIONS, timezone=ZONE, v2_port=0, android_port=0, ios_port=0
     )
     services = edge.main.build(settings, installation.context).services
-    async with running(services):
+    async with running_services(services):
         (listener,) = [each for each in services if isinstance(each, HttpListener) and each.name == "v2 interface"]
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}", timeout=20) as http:
             yield http

@@ -63,7 +63,7 @@ async def serving(env: dict[str, str]) -> AsyncIterator[Process]:
 
 
 async def ready(url: str, process: Process) -> None:
-    async with asyncio.timeout(30), httpx.AsyncClient() as http:
+    async with asyncio.timeout(60), httpx.AsyncClient() as http:
         while process.returncode is None:
             try:
                 answer = await http.get(url)
@@ -99,7 +99,7 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
         assert (await http.post(f"http://127.0.0.1:{console}/v2/push")).status_code == 404
         assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
     await log.close()

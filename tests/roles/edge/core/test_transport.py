@@ -15,9 +15,10 @@ from edge.v2.apps import push_apps
 from edge.v2.push.requests import push_order
 from services.runtime.errors import InputError
 from services.runtime.http.listener import HttpListener
-from testkit.edge.role import NOW_MS, EdgeInstallation, running
+from testkit.edge.role import NOW_MS, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast
 from testkit.examples import examples
+from testkit.services import running_services
 from testkit.signing import signed
 
 JSON = "application/json;charset=utf-8"
@@ -79,7 +80,7 @@ async def test_a_client_that_disconnects_inside_a_body_leaves_nothing(installati
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"POST /v2/push HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (len(body) + 1) + body)
     writer.write_eof()
-    await asyncio.wait_for(reader.read(), 10)
+    await asyncio.wait_for(reader.read(), 60)
     writer.close()
     assert (await installation.post(body))["result"] == 0
     assert len(await installation.sent()) == 1
@@ -91,10 +92,10 @@ async def test_a_missing_body_is_answered_408() -> None:
             pass
 
     listener = HttpListener("test", BodyTimeout(echo, seconds=0.05), "127.0.0.1", 0)
-    async with running([listener]):
+    async with running_services([listener]):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nslow")
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert answer.endswith(b'{"result":408,"desc":"no body within 0.05 s"}')

@@ -255,7 +255,7 @@ async def test_a_timed_message_cannot_be_cancelled_by_another_app_or_when_it_was
     assert of_other == unknown
     assert of_other["result"] == 400
     installation.clock.move(600)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await installation.sent():
             await asyncio.sleep(0.01)
     late = await legacy.android(android_app, "/timed_msg", "DELETE", task_key=answer["task_key"])

@@ -22,7 +22,7 @@ from services.runtime.log.port import Partition
 from services.runtime.rpc.server import serve
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 TOKEN = "AB" * 32
 HEADERS = {"apns-topic": "org.example.test", "apns-push-type": "alert"}
 PAYLOAD = b'{"aps":{"alert":"\xe4\xbd\xa0\xe5\xa5\xbd"}}'

@@ -27,7 +27,8 @@ from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from services.scheduling.main import build
 from services.scheduling.settings import SchedulingSettings
-from testkit.edge.role import NOW_MS, PARTITIONS, running
+from testkit.edge.role import NOW_MS, PARTITIONS
+from testkit.services import running_services
 
 SHARDS = 3
 APP = "1000000001"
@@ -46,7 +47,7 @@ async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
             role = build(settings, context)
             for add in role.servicers:
                 add(cast(Server, server))
-            await stack.enter_async_context(running(role.services))
+            await stack.enter_async_context(running_services(role.services))
         yield context
 
 
