@@ -21,9 +21,10 @@ from services.domain.role import BuiltRole, RoleContext
 from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.http.operations import Operations
-from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation, running
+from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.valid_requests import valid_requests
 from testkit.gateway.websocket import DeviceClient
+from testkit.services import running_services
 from tests.soak.fuzz.cases import Names
 from tests.soak.fuzz.generator import Template, device_frames, hello_frames, template
 from tests.soak.fuzz.values import Object
@@ -125,7 +126,7 @@ async def fuzzed_service(directory: Path, *, with_analytics: bool) -> AsyncItera
         operations = Operations("127.0.0.1", 0)
         settings = EdgeSettings(data_dir=str(directory), partitions=4, timezone="Asia/Shanghai")
         with contextlib.closing(Interfaces(settings, installation.context)) as interfaces:
-            async with running([operations]):
+            async with running_services([operations]):
                 operations.set_ready()
                 ports = {
                     "v2": installation.http.base_url.port,
