@@ -23,13 +23,13 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from rich.console import Console
 from rich.table import Table
 
+from bench.end_to_end.requests import Requests
 from bench.programs import connected
 from testkit.installation.processes import Installation
 from testkit.ports import free_ports
 from testkit.signing import signed
 
 PARTITIONS = 32
-CONNECTIONS = 32
 
 
 class Device(WSListener):
@@ -55,28 +55,6 @@ class Device(WSListener):
         elif event["type"] == "push":
             self._arrivals[event["content"]] = now
             transport.send(WSMsgType.TEXT, json.dumps({"type": "ack", "msgids": [event["msgid"]]}).encode())
-
-
-class Requests:
-    """A few persistent HTTP connections with minimal client overhead."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-
-    async def open(self) -> None:
-        for _ in range(CONNECTIONS):
-            self._free.put_nowait(await asyncio.open_connection("127.0.0.1", self._port))
-
-    async def post(self, path: str, body: bytes) -> Any:
-        reader, writer = await self._free.get()
-        head = f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        headers = await reader.readuntil(b"\r\n\r\n")
-        length = int(headers.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-        answer = json.loads(await reader.readexactly(length))
-        self._free.put_nowait((reader, writer))
-        return answer
 
 
 def request_body(appkey: str, token: str, content: str) -> dict[str, Any]:
