@@ -11,15 +11,19 @@ from rich.text import Text
 
 from carillon.commands.apns import apns_change, apns_options, apns_record, apns_text
 from carillon.commands.origin import command_origin
+from carillon.commands.pause import pause, pauses_record, pauses_text, resume
 from carillon.commands.revoke import revoke_keys
 from carillon.commands.role_calls import call_role
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Pause
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
     GetAppRequest,
+    GetAppResponse,
     ListAppsRequest,
+    ListAppsResponse,
     RotateSecretRequest,
     UpdateAppRequest,
+    UpdateAppResponse,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc.channel import Channel
@@ -41,6 +45,8 @@ def app() -> None:
 
 
 app.add_command(revoke_keys)
+app.add_command(pause)
+app.add_command(resume)
 
 
 @app.command()
@@ -62,12 +68,12 @@ def create(platform: str, name: str, package: str, account: str, json_output: bo
 @as_json
 def list_apps(json_output: bool) -> None:
     """List all apps, the oldest first."""
-    apps = _call(lambda registry: registry.ListApps(ListAppsRequest())).apps
+    answer: ListAppsResponse = _call(lambda registry: registry.ListApps(ListAppsRequest()))
     if json_output:
-        for known in apps:
-            _print_json(_record(known))
-    elif apps:
-        Console().print(_table(apps))
+        for known in answer.apps:
+            _print_json(_record(known, _installation_pause(answer)))
+    elif answer.apps:
+        Console().print(_table(answer.apps, _installation_pause(answer)))
     else:
         click.echo("There is no app yet; see `carillon app create --help`.")
 
@@ -78,7 +84,7 @@ def list_apps(json_output: bool) -> None:
 def show(appkey: str, json_output: bool) -> None:
     """Show one app."""
     answer = _call(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey)))
-    _print_app(answer.app, json_output)
+    _print_app(answer, json_output)
 
 
 @app.command(name="set")
@@ -115,7 +121,7 @@ def set_app(
         origin=command_origin(),
     )
     answer = _call(lambda registry: registry.UpdateApp(request))
-    _print_app(answer.app, json_output)
+    _print_app(answer, json_output)
 
 
 @app.command()
@@ -151,14 +157,19 @@ def _print_with_secret(known: App, secret: str, json_output: bool) -> None:
     click.echo(_SHOWN_ONCE)
 
 
-def _print_app(known: App, json_output: bool) -> None:
+def _print_app(answer: GetAppResponse | UpdateAppResponse, json_output: bool) -> None:
+    installation_pause = _installation_pause(answer)
     if json_output:
-        _print_json(_record(known))
+        _print_json(_record(answer.app, installation_pause))
     else:
-        _print_rows(_text_fields(known))
+        _print_rows({**_text_fields(answer.app), "paused": pauses_text(answer.app, installation_pause)})
 
 
-def _record(known: App) -> dict[str, Any]:
+def _installation_pause(answer: GetAppResponse | ListAppsResponse | UpdateAppResponse) -> Pause | None:
+    return answer.installation_pause if answer.HasField("installation_pause") else None
+
+
+def _record(known: App, installation_pause: Pause | None) -> dict[str, Any]:
     return {
         "appkey": known.appkey,
         "platform": _NAMES[known.platform],
@@ -168,6 +179,7 @@ def _record(known: App) -> dict[str, Any]:
         "ack_info": known.ack_info_enabled,
         "default_period_s": known.default_period_s,
         "created_ms": known.created_ms,
+        **pauses_record(known, installation_pause),
         **({"apns": apns_record(known)} if known.platform == PLATFORM_IOS else {}),
     }
 
@@ -185,8 +197,8 @@ def _text_fields(known: App) -> dict[str, str]:
     }
 
 
-def _table(apps: Sequence[App]) -> Table:
-    rows = [_text_fields(known) for known in apps]
+def _table(apps: Sequence[App], installation_pause: Pause | None) -> Table:
+    rows = [{**_text_fields(known), "paused": pauses_text(known, installation_pause)} for known in apps]
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(Text(value) for value in row.values()))

@@ -23,7 +23,7 @@ def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: 
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
-    pushes = Pushes(writer, targets, ids, context.clock)
+    pushes = Pushes(context.apps, writer, targets, ids, context.clock)
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     broadcasts = Broadcasts(context.log, writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from edge.core.pauses import check_not_paused
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
+from services.domain.apps import AppDirectory
 from services.domain.audience_resolver import AudienceResolver, ResolvedAudience
 from services.domain.command_writer import CommandWriter, push_command, task_command
 from services.domain.ids import MessageIds
@@ -72,7 +74,10 @@ class PreparedPushes(NamedTuple):
 class Pushes:
     """Resolves pushes and assigns message ids, then appends them to the log as push commands or as a timed task."""
 
-    def __init__(self, writer: CommandWriter, targets: AudienceResolver, ids: MessageIds, clock: Clock) -> None:
+    def __init__(
+        self, apps: AppDirectory, writer: CommandWriter, targets: AudienceResolver, ids: MessageIds, clock: Clock
+    ) -> None:
+        self._apps = apps
         self._writer = writer
         self._targets = targets
         self._ids = ids
@@ -86,7 +91,11 @@ class Pushes:
         due_ms: int | None = None,
         task_key: str = "",
     ) -> PreparedPushes:
-        """Take message ids and resolve the audiences, which a timed push leaves until it is due. Appends nothing."""
+        """Take message ids and resolve the audiences, which a timed push leaves until it is due. Appends nothing.
+
+        ForbiddenError: an app is paused.
+        """
+        await check_not_paused(self._apps, (push.app.appkey for push in pushes))
         if due_ms is not None:
             resolved = [ResolvedAudience(push.audience, _id_count(push.audience)) for push in pushes]
         elif len(pushes) == 1:

@@ -20,7 +20,7 @@ from services.runtime.process.settings import Settings
 def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
-    pushes = Pushes(writer, targets, ids, context.clock)
+    pushes = Pushes(context.apps, writer, targets, ids, context.clock)
     origins = Origins("ios", settings.client_addresses())
     authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, context.keys, origins)
     app = json_api("ios")

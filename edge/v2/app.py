@@ -28,7 +28,7 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
     targets = AudienceResolver(peers, partitions)
-    idempotency = Idempotency(Pushes(writer, targets, ids, clock), peers, clock, partitions)
+    idempotency = Idempotency(Pushes(context.apps, writer, targets, ids, clock), peers, clock, partitions)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
     origins = Origins("v2", settings.client_addresses())

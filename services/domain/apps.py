@@ -6,7 +6,7 @@ from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
-from protos.registry.v1.apps_pb2 import App, AppFact
+from protos.registry.v1.apps_pb2 import App, AppFact, Pause
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
 from services.runtime.errors import UnavailableError
@@ -15,12 +15,18 @@ from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.positions import AppliedPositions
 
+INSTALLATION_PAUSE_KEY = b"installation/pause"
+"""The key of the record that pauses all apps at once."""
+
 _PARTITION = Partition(APPS.name, 0)
 _REFRESH_S = 2.0
 
 
 class AppDirectory:
-    """Service that provides apps by appkey and the revoked device keys. It runs before all services that use it."""
+    """Service that provides apps by appkey, the revoked device keys, and which apps are paused.
+
+    It runs before all services that use it.
+    """
 
     name = "apps"
 
@@ -28,7 +34,9 @@ class AppDirectory:
         self._log = log
         self._apps: dict[str, App] = {}
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
+        self._installation_pause: Pause | None = None
         self._listeners: list[Callable[[str], None]] = []
+        self._pause_listeners: list[Callable[[], None]] = []
         self.applied = AppliedPositions()
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Task[None] | None = None
@@ -51,6 +59,20 @@ class AppDirectory:
     def on_revoked(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the appkey, in the event loop, whenever more keys of an app are revoked."""
         self._listeners.append(listener)
+
+    @property
+    def installation_pause(self) -> Pause | None:
+        """The pause of all apps at once, if there is one."""
+        return self._installation_pause
+
+    def is_paused(self, appkey: str) -> bool:
+        """Return whether nothing of the app may be sent now, because of its own pause or that of all apps."""
+        app = self._apps.get(appkey)
+        return self._installation_pause is not None or (app is not None and app.HasField("pause"))
+
+    def on_pauses_changed(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, in the event loop, whenever an app or all apps were paused or resumed."""
+        self._pause_listeners.append(listener)
 
     async def refresh(self) -> None:
         """Return once all records now in the log are applied, or after two seconds.
@@ -105,7 +127,14 @@ class AppDirectory:
     def _apply_fact(self, fact: AppFact) -> None:
         match fact.WhichOneof("fact"):
             case "app":
+                known = self._apps.get(fact.app.appkey)
                 self._apps[fact.app.appkey] = fact.app
+                if fact.app.HasField("pause") != (known is not None and known.HasField("pause")):
+                    self._notify_pauses()
+            case "installation_pause":
+                pause = fact.installation_pause.pause
+                self._installation_pause = pause if fact.installation_pause.HasField("pause") else None
+                self._notify_pauses()
             case "revocations":
                 record = fact.revocations
                 self._revoked[record.appkey, record.partition] = RevokedKeys.of(record)
@@ -115,3 +144,7 @@ class AppDirectory:
                 pass
             case unexpected:
                 assert_never(unexpected)
+
+    def _notify_pauses(self) -> None:
+        for listener in self._pause_listeners:
+            listener()

@@ -23,6 +23,10 @@ from protos.registry.v1.registry_pb2 import (
     ListAppsResponse,
     ListInvalidTokensRequest,
     ListInvalidTokensResponse,
+    PauseAppsRequest,
+    PauseAppsResponse,
+    ResumeAppsRequest,
+    ResumeAppsResponse,
     RevokeAppKeysRequest,
     RevokeAppKeysResponse,
     RevokeDeviceKeyRequest,
@@ -40,6 +44,7 @@ from services.domain.role import RoleContext
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apns_keys import change_apns
 from services.registry.app_changes import settings_changed
+from services.registry.pauses import Pauses
 from services.registry.queries import RegistryQueries
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import Partition
@@ -75,6 +80,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._new_appkey = new_appkey
         self._new_secret = new_secret
         self._changing = asyncio.Lock()
+        self._pauses = Pauses(context, self._append)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
         _check_platform(request.platform)
@@ -93,10 +99,11 @@ class RegistryServicer(RegistryServiceServicer):
         return CreateAppResponse(app=app, secret_key=secret)
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
-        return ListAppsResponse(apps=self._context.apps.all())
+        apps = self._context.apps
+        return ListAppsResponse(apps=apps.all(), installation_pause=apps.installation_pause)
 
     async def GetApp(self, request: GetAppRequest, context: Context) -> GetAppResponse:
-        return GetAppResponse(app=self._app(request.appkey))
+        return GetAppResponse(app=self._app(request.appkey), installation_pause=self._context.apps.installation_pause)
 
     async def UpdateApp(self, request: UpdateAppRequest, context: Context) -> UpdateAppResponse:
         async with self._changing:
@@ -112,7 +119,7 @@ class RegistryServicer(RegistryServiceServicer):
             known = self._app(request.appkey)
             if app != known:
                 await self._write(app, "set", settings_changed(known, app), request.origin)
-        return UpdateAppResponse(app=app)
+        return UpdateAppResponse(app=app, installation_pause=self._context.apps.installation_pause)
 
     async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
         async with self._changing:
@@ -120,6 +127,18 @@ class RegistryServicer(RegistryServiceServicer):
             secret = self._seal_new_secret(app)
             await self._write(app, "secret rotated", [], request.origin)
         return RotateSecretResponse(app=app, secret_key=secret)
+
+    async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
+        async with self._changing:
+            response = await self._pauses.pause(request)
+        response.unconfirmed.extend(await self._pauses.unconfirmed())
+        return response
+
+    async def ResumeApps(self, request: ResumeAppsRequest, context: Context) -> ResumeAppsResponse:
+        async with self._changing:
+            response = await self._pauses.resume(request)
+        response.unconfirmed.extend(await self._pauses.unconfirmed())
+        return response
 
     async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
         tokens = list(request.tokens)
@@ -185,21 +204,26 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
         """Append the change and the app's new record; return once this process has applied them."""
+        changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
+        await self._append(changed, app.appkey.encode(), AppFact(app=app), origin)
+
+    async def _append(self, changed: AppChanged, key: bytes, fact: AppFact, origin: Origin) -> None:
+        """Append a change and the fact that it makes; return once this process has applied them."""
         if not self._owns_apps:
             raise ConflictError("only the registry's instance 0 changes apps; call that one")
         meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
-        changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
-        changed_key = f"{app.appkey}/changed/{meta.event_id.hex()}"
-        facts = [
+        fact.meta.CopyFrom(meta)
+        changed_key = f"{changed.appkey or 'installation'}/changed/{meta.event_id.hex()}"
+        commands = [
             Command(APPS, changed_key.encode(), AppFact(meta=meta, changed=changed)),
-            Command(APPS, app.appkey.encode(), AppFact(meta=meta, app=app)),
+            Command(APPS, key, fact),
         ]
-        last = (await self._writer.append(facts, origin if origin != Origin() else None))[-1]
+        last = (await self._writer.append(commands, origin if origin != Origin() else None))[-1]
         try:
             async with asyncio.timeout(_APPLY_S):
                 await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         except TimeoutError:
-            raise DeadlineError(f"app {app.appkey} is in the log, but not applied here yet; list the apps") from None
+            raise DeadlineError("the change is in the log, but not applied here yet; list the apps") from None
 
 
 def _check_platform(platform: int) -> None:

@@ -28,6 +28,7 @@ REFUSED = Counter(
     "Devices refused: the gateway was full, or registrations too fast",
     ["why"],
 )
+APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
 OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
 PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")

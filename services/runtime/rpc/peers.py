@@ -43,6 +43,20 @@ class Peers:
         except (TimeoutError, DeadlineError, UnavailableError) as error:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
+    async def roles_behind(self, roles: Iterable[str], position: Position) -> list[str]:
+        """Return those of the roles of which an instance has not applied the record within WAIT_APPLIED_S."""
+        named = [role for role in roles if role in self._positions]
+        caught_up = await asyncio.gather(*(self._has_applied(role, position) for role in named))
+        return [role for role, has_applied in zip(named, caught_up, strict=True) if not has_applied]
+
+    async def _has_applied(self, role: str, position: Position) -> bool:
+        request = AwaitRequest(positions=[position])
+        try:
+            await asyncio.gather(*(stub.Await(request, timeout=WAIT_APPLIED_S) for stub in self._positions[role]))
+        except (DeadlineError, UnavailableError):
+            return False
+        return True
+
     async def _wait(self, positions: list[Position], seen: set[str]) -> None:
         while positions:
             topics = {position.topic for position in positions} - seen

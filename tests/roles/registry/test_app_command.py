@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import PauseAppsRequest
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
 from services.runtime.rpc.server import serve
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
@@ -86,6 +87,8 @@ async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegis
         "ack_info": True,
         "default_period_s": 600,
         "created_ms": known.created_ms,
+        "paused": None,
+        "all_apps_paused": None,
     }
     assert (await carillon("list", "--json")).lines == [shown]
     (rotated,) = (await carillon("rotate-secret", known.appkey, "--json")).lines
@@ -106,6 +109,45 @@ async def test_without_json_the_output_is_a_table(registry: RunningRegistry, car
     changed = await carillon("set", app.appkey, "--ack-info", "on", "--name", "[bold]N")
     assert "[bold]N" in changed.out
     assert "86400 s" in (await carillon("show", app.appkey)).out
+
+
+async def test_one_app_and_all_apps_are_paused_and_resumed(registry: RunningRegistry, carillon: Carillon) -> None:
+    app, other = await registry.app(), await registry.app()
+    (paused,) = (await carillon("pause", app.appkey, "--reason", "complaints", "--json")).lines
+    own = {"since_ms": registry.clock.now_ms(), "by": paused["paused"]["by"], "reason": "complaints"}
+    assert "@" in own["by"]
+    assert paused == {"appkey": app.appkey, "all": False, "changed": True, "paused": own, "unconfirmed": []}
+    again = await carillon("pause", app.appkey)
+    assert f"App {app.appkey} is paused already: since " in again.out
+    assert f" by {own['by']}: complaints. Nothing changed." in again.out
+    assert "`carillon app resume --all` goes on." in (await carillon("pause", "--all")).out
+
+    listed = {one["appkey"]: one for one in (await carillon("list", "--json")).lines}
+    assert (listed[app.appkey]["paused"], listed[other.appkey]["paused"]) == (own, None)
+    assert listed[other.appkey]["all_apps_paused"]["by"] == own["by"]
+    shown = (await carillon("show", app.appkey)).out
+    assert f" by {own['by']}: complaints; all apps since " in " ".join(shown.split())
+    resumed = await carillon("resume", app.appkey)
+    assert f"App {app.appkey} goes on; it was paused since " in resumed.out
+    assert "All apps are paused, this one too, until `carillon app resume --all`." in resumed.out
+    await registry.stub.PauseApps(PauseAppsRequest(appkey=other.appkey))
+    assert f"Still paused one by one: {other.appkey}." in (await carillon("resume", "--all")).out
+    (unchanged,) = (await carillon("resume", "--all", "--json")).lines
+    assert unchanged == {
+        "appkey": None,
+        "all": True,
+        "changed": False,
+        "still_paused": [other.appkey],
+        "unconfirmed": [],
+    }
+    assert [registry.apps.is_paused(one.appkey) for one in (app, other)] == [False, True]
+
+
+@pytest.mark.parametrize("arguments", [(), ("1", "--all")])
+async def test_a_pause_needs_one_target(carillon: Carillon, arguments: tuple[str, ...]) -> None:
+    outcome = await carillon("pause", *arguments)
+    assert outcome.code == 2
+    assert "name one APPKEY, or --all" in outcome.err
 
 
 async def test_errors_are_one_sentence(carillon: Carillon) -> None:

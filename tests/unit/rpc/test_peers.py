@@ -134,3 +134,20 @@ def test_produced_positions_by_partition_number() -> None:
     assert applied.produced("devices", 2) == 6
     assert applied.produced("devices", 0) == 0
     assert applied.produced_in([2]) == [Position(topic="devices", partition=2, offset=5)]
+
+
+async def test_roles_are_named_of_which_an_instance_has_not_applied_a_record_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "WAIT_APPLIED_S", 0.01)
+    done, behind = reading("device-commands"), reading("device-commands")
+    done.advance({COMMANDS: 11})
+    dead = LocalServer().channel()
+    of_roles = {
+        "registry": [channel(done)],
+        "targeting": [channel(done), channel(behind)],
+        "delivery": [channel(done), dead],
+        "analytics": [dead],
+    }
+    asked = ["registry", "targeting", "delivery", "scheduling"]
+    assert await Peers(of_roles, TOPICS).roles_behind(asked, WRITTEN) == ["targeting", "delivery"]
