@@ -31,14 +31,14 @@ async def pause(installation: EdgeInstallation, app: App | None = None) -> None:
     """Pause the app, or all apps."""
     target = {"appkey": app.appkey} if app else {"all_apps": True}
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
-    answer = await registry.PauseApps(PauseAppsRequest(**target, reason="the secret leaked"))  # type: ignore[arg-type]
+    answer = await registry.PauseApps(PauseAppsRequest(**target, reason="the secret leaked"))
     assert not answer.unconfirmed
 
 
 async def resume(installation: EdgeInstallation, app: App | None = None) -> None:
     target = {"appkey": app.appkey} if app else {"all_apps": True}
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
-    await registry.ResumeApps(ResumeAppsRequest(**target))  # type: ignore[arg-type]
+    await registry.ResumeApps(ResumeAppsRequest(**target))
 
 
 async def send(
