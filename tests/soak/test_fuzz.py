@@ -77,11 +77,11 @@ async def test_cpu_time_above_the_bound_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_an_error_that_is_only_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def logging_of(*_: object) -> list[object]:
+    async def logging_add(*_: object) -> list[object]:
         logger.error("planted")
         return []
 
-    monkeypatch.setattr(StringTags, "of", logging_of)
+    monkeypatch.setattr(StringTags, "add", logging_add)
     *found, _control = (await fuzzed(150)).findings
     assert found
     assert all("logged: " in finding.problem and "planted" in finding.problem for finding in found)

@@ -15,6 +15,8 @@ MAX_BODY_BYTES = 1024 * 1024
 BODY_S = 30.0
 """Time in which a body must arrive, seconds."""
 
+_VERSIONS = ("1.0", "1.1")
+
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -38,13 +40,16 @@ def _too_large(limit: int) -> falcon.HTTPError:
 
 
 class BodyTimeout:
-    """ASGI middleware that answers HTTP 408 when a body does not arrive in time."""
+    """ASGI middleware that answers HTTP 408 when a body does not arrive in time, and 505 to other versions of HTTP."""
 
     def __init__(self, application: Application, seconds: float = BODY_S) -> None:
         self._application = application
         self._seconds = seconds
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope.get("http_version", "1.1") not in _VERSIONS:
+            await refuse(send, 505, "the version of HTTP must be 1.0 or 1.1")
+            return
         receive_in_time = _ReceiveInTime(receive, self._seconds)
         try:
             await self._application(scope, receive_in_time, send)

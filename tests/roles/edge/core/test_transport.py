@@ -86,6 +86,16 @@ async def test_a_client_that_disconnects_inside_a_body_leaves_nothing(installati
     assert len(await installation.sent()) == 1
 
 
+@pytest.mark.parametrize("line", [b"POST /v2/push", b"POST /v2/push HTTP/0.9", b"POST /v2/push HTTP/2.0"])
+async def test_other_versions_of_http_are_refused(installation: EdgeInstallation, line: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", installation.http.base_url.port)
+    writer.write(line + b"\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}")
+    answer = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    assert answer.startswith((b"HTTP/1.1 505 ", b"HTTP/1.1 400 "))
+    assert b"must be 1.0 or 1.1" in answer or b"Invalid HTTP request" in answer
+
+
 async def test_a_missing_body_is_answered_408() -> None:
     async def echo(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["more_body"]:
