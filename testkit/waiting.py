@@ -17,6 +17,15 @@ async def until(condition: Callable[[], Awaitable[Value | None]], seconds: float
         return value
 
 
+async def until_holds(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Return once a condition holds; TimeoutError when it does not in time."""
+
+    async def holds() -> bool:
+        return condition()
+
+    await until(holds, seconds)
+
+
 def blocking_until(condition: Callable[[], Value], seconds: float = 60) -> Value:
     """Return the first true value of a condition, blocking the thread; TimeoutError when there is none in time."""
     deadline = time.monotonic() + seconds

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from services.apns_simulator.behaviour import Behaviour
@@ -109,10 +109,3 @@ async def open_sender(
         yield sender
     finally:
         await sender.close()
-
-
-async def wait_until(holds: Callable[[], bool]) -> None:
-    """Poll in real time until the condition holds."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not holds():
-            await asyncio.sleep(0.001)

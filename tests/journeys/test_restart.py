@@ -13,6 +13,7 @@ import pytest
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
+from testkit.waiting import until_holds
 from tests.journeys.test_push import message, shown
 
 DEVICES = 4
@@ -65,15 +66,16 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
         await device.connect()
     answered: list[tuple[int, str]] = []
     sending = asyncio.create_task(_send_continuously(installation, app, devices, answered))
-    for _ in range(KILLS):
+
+    async def until_more_are_answered() -> None:
         enough = len(answered) + 60
-        while len(answered) < enough and not sending.done():
-            await asyncio.sleep(0.01)
+        await until_holds(lambda: len(answered) >= enough or sending.done())
+
+    for _ in range(KILLS):
+        await until_more_are_answered()
         await asyncio.to_thread(installation.kill)
         await asyncio.to_thread(installation.start)
-    enough = len(answered) + 60
-    while len(answered) < enough and not sending.done():
-        await asyncio.sleep(0.01)
+    await until_more_are_answered()
     sending.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await sending

@@ -32,6 +32,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer
+from testkit.waiting import until
 from tests.roles.registry.conftest import (
     BOUND_S,
     NOON_MS,
@@ -69,9 +70,10 @@ def is_refused(registry: RunningRegistry, device: Device) -> bool:
 
 
 async def until_all_are_removed(registry: RunningRegistry, app: App, tokens: Sequence[str]) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while set(await registry.numbers(app.appkey, tokens)) != {-1}:
-            await asyncio.sleep(0.01)
+    async def all_are_removed() -> bool:
+        return set(await registry.numbers(app.appkey, tokens)) == {-1}
+
+    await until(all_are_removed)
 
 
 async def test_a_revoked_device_is_removed_and_its_key_refused(registry: RunningRegistry) -> None:

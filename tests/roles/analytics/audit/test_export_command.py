@@ -6,7 +6,7 @@ import pty
 import re
 import resource
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import Server, serve
 from testkit.installation.processes import CARILLON
+from testkit.waiting import until_holds
 from tests.roles.analytics.records import PARTITIONS, T0, send, started
 from tests.roles.analytics.service import new_ingestion, running_ingestion
 
@@ -77,7 +78,7 @@ class ExportedService:
     async def start_half_written_export(self) -> asyncio.subprocess.Process:
         """Start the command; return it once a part of the file is written."""
         process = await self.start_export()
-        await until(lambda: self.part.exists() and self.part.stat().st_size > 0)
+        await until_holds(lambda: self.part.exists() and self.part.stat().st_size > 0)
         return process
 
     async def assert_old_export_is_left(self, process: asyncio.subprocess.Process, code: int, why: str) -> None:
@@ -88,12 +89,6 @@ class ExportedService:
         assert "Traceback" not in errors.decode()
         assert self.output.read_text() == OLD
         assert not self.part.exists()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -212,7 +207,7 @@ async def test_the_progress_bar_of_a_csv_file(service: ExportedService) -> None:
             seen += os.read(terminal, 65_536)
         return [int(percent) for percent in re.findall(rb"(\d+)%", seen)]
 
-    await until(lambda: any(0 < percent < 100 for percent in percents()))
+    await until_holds(lambda: any(0 < percent < 100 for percent in percents()))
     assert max(percents()) < 100
     service.store.continues.set_result(True)
     assert await process.wait() == 0

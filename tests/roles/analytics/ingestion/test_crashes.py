@@ -28,6 +28,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.faults.full_disk import full_disk
 from testkit.repository import ROOT
+from testkit.waiting import until_holds
 from tests.roles.analytics.ingestion.test_connection_changes import MINUTE_MS, OPENED, START_MS, sums
 from tests.roles.analytics.ingestion.test_ingestion import task
 from tests.roles.analytics.records import (
@@ -217,14 +218,10 @@ async def test_the_lag_grows_while_the_store_refuses_inserts(
     limits = IngestionLimits(flush_s=0.01, ready_s=0.01, max_records=3)
     async with running_ingestion(new_ingestion(log, down, tmp_path, limits)) as ingestion:  # type: ignore[arg-type]
         await log.append([send(1000 + n) for n in range(50)])
-        async with asyncio.timeout(60):
-            while lag._value.get() < 50:
-                await asyncio.sleep(0.01)
+        await until_holds(lambda: lag._value.get() >= 50)
         down.is_back = True
         assert await ingestion.catch_up() == 0
-        async with asyncio.timeout(60):
-            while lag._value.get():
-                await asyncio.sleep(0.01)
+        await until_holds(lambda: not lag._value.get())
     assert await value(clickhouse, "SELECT count() FROM pushes") == 50
 
 
@@ -270,8 +267,8 @@ async def test_ingestion_continues_after_a_full_disk(log: SqliteLog, clickhouse:
         assert await ingestion.catch_up() == 0
         await log.append([send(1001)])
         with full_disk((tmp_path / "offsets.db-wal").stat().st_size), capture_logs() as logs:
-            async with asyncio.timeout(60):
-                while not any(line["event"] == "the offsets of analytics cannot be written" for line in logs):
-                    await asyncio.sleep(0.01)
+            await until_holds(
+                lambda: any(line["event"] == "the offsets of analytics cannot be written" for line in logs)
+            )
         assert await ingestion.catch_up() == 0
     assert await value(clickhouse, "SELECT arraySort(groupArray(msgid)) FROM pushes") == [1000, 1001]

@@ -1,7 +1,7 @@
 """ClickHouse is down, hangs, or refuses: memory stays bounded, every row is stored once, the cause is logged."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
 from testkit.faults.crashing_log import CrashingLog
+from testkit.waiting import until_holds
 from tests.roles.analytics.records import send
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
@@ -85,12 +86,6 @@ class NotingStore:
         self.came.append((table, rows))
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 def refusals(logs: list[Any]) -> list[Any]:
     return [line for line in logs if line["event"] == "rows for pushes cannot be inserted"]
 
@@ -121,8 +116,8 @@ async def test_memory_does_not_grow_with_the_log(
             for first in range(2, 502, 100):
                 await log.append([send(msgid) for msgid in range(first, first + 100)])
                 before = len(refusals(logs))
-                await until(lambda: counting.records >= 1 + 2 * A_BATCH)
-                await until(lambda: hangs or len(refusals(logs)) > before)  # noqa: B023
+                await until_holds(lambda: counting.records >= 1 + 2 * A_BATCH)
+                await until_holds(lambda: hangs or len(refusals(logs)) > before)  # noqa: B023
                 assert counting.records <= 1 + 3 * A_BATCH
         assert ingestion.ends(PUSH_COMMANDS) == {0: 1}
         server.resume() if hangs else await asyncio.to_thread(server.start)
@@ -143,11 +138,11 @@ async def test_memory_is_bounded_by_bytes_too(
         await asyncio.to_thread(server.kill)
         with capture_logs() as logs:
             await log.append([send(msgid) for msgid in range(1000, 1100)])
-            await until(lambda: bool(refusals(logs)))
+            await until_holds(lambda: bool(refusals(logs)))
             for msgid in range(1100, 1103):
                 await log.append([send(msgid)])
                 tried = len(refusals(logs))
-                await until(lambda: len(refusals(logs)) > tried)  # noqa: B023
+                await until_holds(lambda: len(refusals(logs)) > tried)  # noqa: B023
         assert counting.bytes == 100 * size
         await asyncio.to_thread(server.start)
         assert await ingestion.catch_up() == 0
@@ -176,7 +171,7 @@ async def test_a_table_whose_schema_was_changed(
         await store.command(change)
         with capture_logs() as logs:
             await log.append([send(msgid) for msgid in range(1000, 1050)])
-            await until(lambda: len(refusals(logs)) > 2)
+            await until_holds(lambda: len(refusals(logs)) > 2)
         assert all(UNDO in line["error"] and why in line["error"] for line in refusals(logs))
         assert ingestion.ends(PUSH_COMMANDS) == {0: 0}
         await store.command(undo)
@@ -203,7 +198,7 @@ async def test_refusals_are_logged_with_a_hint(
             server.refuse_inserts(error)
             with capture_logs() as logs:
                 await log.append([send(msgid)])
-                await until(lambda: len(refusals(logs)) > 1)
+                await until_holds(lambda: len(refusals(logs)) > 1)
             for line in refusals(logs):
                 assert error in line["error"]
                 assert remedy in line["error"]
@@ -224,7 +219,7 @@ async def test_a_refused_insert_is_retried_with_back_off(
         await store.command("RENAME TABLE pushes TO away")
         with capture_logs() as logs:
             await log.append([send(1000), NewRecord(PUSH_COMMANDS.name, 0, b"", b"\xff")])
-            await until(lambda: len(refusals(logs)) > 6)
+            await until_holds(lambda: len(refusals(logs)) > 6)
         assert [line["again_in_s"] for line in refusals(logs)][:7] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.02, 0.02]
 
 
@@ -237,10 +232,10 @@ async def test_the_lag_counts_refused_records(
     async with running_ingestion(new_ingestion(log, store, tmp_path, SMALL)) as ingestion:
         server.refuse_inserts(REFUSED[0][0])
         await log.append([send(msgid) for msgid in range(1000, 1030)])
-        await until(lambda: lag._value.get() == 30)
+        await until_holds(lambda: lag._value.get() == 30)
         server.refuse_inserts("")
         assert await ingestion.catch_up() == 0
-        await until(lambda: lag._value.get() == 0)
+        await until_holds(lambda: lag._value.get() == 0)
 
 
 async def test_a_file_whose_connection_breaks(server: ClickHouseServer, store: ClickHouse) -> None:

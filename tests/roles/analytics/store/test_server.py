@@ -23,6 +23,7 @@ from services.runtime.process.settings import load
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
+from testkit.waiting import until_holds
 from tests.roles.analytics.ingestion.test_crashes import assert_exact, new_records
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 from tests.roles.analytics.test_main import context
@@ -66,8 +67,7 @@ async def test_a_server_that_starts_late(
         async with asyncio.timeout(60):
             for ready in readies:
                 await ready.wait()
-            while not any(line["event"] == "the analytics store does not answer" for line in logs):
-                await asyncio.sleep(0.01)
+            await until_holds(lambda: any(line["event"] == "the analytics store does not answer" for line in logs))
     await asyncio.to_thread(server.start)
     async with asyncio.timeout(60):
         await store.opened.wait()
@@ -155,8 +155,7 @@ async def test_the_first_instance_migrates_the_store_and_others_wait(
     async with asyncio.timeout(60):
         with capture_logs() as said:
             tasks = [asyncio.create_task(second.run(readies[1]))]
-            while not any("has yet to apply" in str(line.get("error")) for line in said):
-                await asyncio.sleep(0.01)
+            await until_holds(lambda: any("has yet to apply" in str(line.get("error")) for line in said))
         assert not readies[1].is_set()
         tasks.append(asyncio.create_task(first.run(readies[0])))
         for ready in readies:

@@ -21,8 +21,8 @@ from testkit.delivery.apns import (
     send_for_statuses,
     submit,
     token_with,
-    wait_until,
 )
+from testkit.waiting import until_holds
 
 NOW_MS = 1_800_000_000_000
 
@@ -77,7 +77,7 @@ async def test_failed_connection_attempts_back_off_exponentially() -> None:
         (push,) = submit(sender, make_push())
         slot = sender._slots[0]
         for backoff_ms in (1000, 2000, 4000):
-            await wait_until(lambda: slot.circuit.is_open(clock.now_ms()))
+            await until_holds(lambda: slot.circuit.is_open(clock.now_ms()))
             assert slot.circuit.open_until_ms == clock.now_ms() + backoff_ms
             clock.move(backoff_ms / 1000)
         assert not push.result.done()
@@ -92,15 +92,15 @@ async def test_a_half_open_connection_is_detected_and_replaced(simulator: ApnsSi
         (lost,) = await send(sender, make_push(token_with(prefix_of(0, fault=Fault.HALF_OPEN))))
         assert lost.is_unknown
         assert await send_for_statuses(sender, make_push()) == [200]
-        await wait_until(lambda: mute not in simulator.connections)
+        await until_holds(lambda: mute not in simulator.connections)
 
 
 async def test_an_idle_connection_is_pinged_and_finally_closed(simulator: ApnsSimulator) -> None:
     async with open_sender(simulator, timeouts=Timeouts(silence=0.05, pong=5, idle=0.5)) as sender:
         assert await send_for_statuses(sender, make_push()) == [200]
         (connection,) = simulator.connections
-        await wait_until(lambda: connection.pings >= 2)
-        await wait_until(lambda: not simulator.connections)
+        await until_holds(lambda: connection.pings >= 2)
+        await until_holds(lambda: not simulator.connections)
         assert await send_for_statuses(sender, make_push()) == [200]
 
 
@@ -124,6 +124,6 @@ async def test_a_sender_trusts_only_its_authority(simulator: ApnsSimulator) -> N
     for authority in (None, SelfSigned.make("127.0.0.1").certificate_pem):
         sender = Team().sender(simulator.url, authority)
         submit(sender, make_push())
-        await wait_until(lambda sender=sender: not sender._slots[0].circuit.is_closed)  # type: ignore[misc]
+        await until_holds(lambda sender=sender: not sender._slots[0].circuit.is_closed)  # type: ignore[misc]
         await sender.close()
     assert not simulator.received

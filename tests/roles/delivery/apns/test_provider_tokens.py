@@ -15,7 +15,8 @@ from services.delivery.apns.provider_tokens import InvalidKeyError, ProviderToke
 from services.delivery.apns.push import ApnsResult
 from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import ManualClock
-from testkit.delivery.apns import Team, make_push, running_simulator, send, send_for_statuses, submit, wait_until
+from testkit.delivery.apns import Team, make_push, running_simulator, send, send_for_statuses, submit
+from testkit.waiting import until_holds
 
 NOW_MS = 1_800_000_420_000
 MINUTE_S = 60
@@ -145,7 +146,7 @@ async def test_the_sender_renews_an_expired_token_and_returns_to_the_previous_on
         assert await send(sender, make_push()) == [ApnsResult(429, "TooManyProviderTokenUpdates")]
         assert team.provider_token.text() == used
         (waiting,) = submit(sender, make_push())
-        await wait_until(lambda: not simulator.connections)
+        await until_holds(lambda: not simulator.connections)
         clock.move(1)
         assert await waiting.result == ApnsResult(200)
         await sender.close()

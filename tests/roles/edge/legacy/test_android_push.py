@@ -1,6 +1,5 @@
 """POST /push and /timed_msg of the legacy Android interface: the answers, and the commands in the log."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from testkit.edge.legacy_client import LegacyClient
 from testkit.edge.role import NOW_MS, EdgeInstallation
 from testkit.edge.sent_pushes import device_places, only_push, targets
+from testkit.waiting import until
 from tests.roles.edge.legacy.test_android_rules import minutes_from_now
 
 
@@ -255,9 +255,7 @@ async def test_a_timed_message_cannot_be_cancelled_by_another_app_or_when_it_was
     assert of_other == unknown
     assert of_other["result"] == 400
     installation.clock.move(600)
-    async with asyncio.timeout(60):
-        while not await installation.sent():
-            await asyncio.sleep(0.01)
+    await until(installation.sent)
     late = await legacy.android(android_app, "/timed_msg", "DELETE", task_key=answer["task_key"])
     assert late["result"] == 400
 
