@@ -79,10 +79,18 @@ def history() -> list[NewRecord]:
     return [*DEVICES, *old_history(OLD_MS, 1000), *old_history(NEW_MS, 2000)]
 
 
+@pytest.fixture(autouse=True)
+async def no_early_drop(clickhouse: ClickHouse) -> None:
+    """Keep the store from dropping old rows before a test says so: it may merge at any time."""
+    for name in (*HISTORY, "acks"):
+        await clickhouse.command(f"SYSTEM STOP TTL MERGES {name}")
+
+
 async def drop_old_rows(clickhouse: ClickHouse) -> None:
     """Drop rows past their retention now, as ClickHouse does at merges."""
     await apply_retention(clickhouse, HISTORY_DAYS)
     for name in (*HISTORY, "acks"):
+        await clickhouse.command(f"SYSTEM START TTL MERGES {name}")
         await clickhouse.command(f"ALTER TABLE {name} MATERIALIZE TTL SETTINGS mutations_sync = 2")
         await clickhouse.command(f"OPTIMIZE TABLE {name} FINAL")
 

@@ -158,8 +158,9 @@ async def test_spoiled_bytes_are_the_callers_fault(
     valid = requests[index]
     raw = signed(valid.body, *valid.secrets)
     at = place % len(raw)
-    answer = await send(installation, valid, raw[:at] + noise + raw[at + cut :])
-    assert answer["result"] in (400, 401) or not (cut or noise)
+    spoiled = raw[:at] + noise + raw[at + cut :]
+    answer = await send(installation, valid, spoiled)
+    assert answer["result"] in (400, 401) or json.loads(spoiled) == json.loads(raw)  # white space added between tokens
 
 
 async def test_transport_of_every_endpoint(everything: tuple[EdgeInstallation, list[Valid]]) -> None:
