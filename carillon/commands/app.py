@@ -10,6 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from carillon.commands.apns import apns_change, apns_options, apns_record, apns_text
+from carillon.commands.app_limits import (
+    Duration,
+    allow_from_change,
+    limit_options,
+    limits_record,
+    limits_text,
+    quotas_change,
+)
 from carillon.commands.origin import command_origin
 from carillon.commands.pause import pause, pauses_record, pauses_text, resume
 from carillon.commands.revoke import revoke_keys
@@ -26,6 +34,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppResponse,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.runtime.process.settings import Settings, environment, load
 from services.runtime.rpc.channel import Channel
 
 if TYPE_CHECKING:
@@ -92,6 +101,7 @@ def show(appkey: str, json_output: bool) -> None:
 @click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its app servers may read acknowledgements.")
 @click.option("--default-period", type=int, metavar="SECONDS", help="Time to live of pushes without one.")
 @click.option("--name", help="A new name.")
+@limit_options
 @apns_options
 @as_json
 def set_app(
@@ -99,16 +109,21 @@ def set_app(
     ack_info: str | None,
     default_period: int | None,
     name: str | None,
+    allow_from: str | None,
     json_output: bool,
-    **apns: str | None,
+    **others: Any,
 ) -> None:
     """Change one app. Settings without an option stay.
 
     An iOS app's first --apns-key needs --apns-key-id and --apns-team too; later each may be changed alone.
     """
-    change = apns_change(**apns)
-    if ack_info is None and default_period is None and name is None and change is None:
-        raise click.UsageError("name a change: --ack-info, --default-period, --name or --apns-...")
+    quotas, networks = quotas_change(others), allow_from_change(allow_from)
+    change = apns_change(**others)
+    if all(given is None for given in (ack_info, default_period, name, quotas, networks, change)):
+        raise click.UsageError(
+            "name a change: --ack-info, --default-period, --name, --allow-from, a quota such as --requests-per-s, or"
+            " --apns-..."
+        )
     if default_period is not None and not 0 <= default_period < 2**32:
         raise click.BadParameter("must be a number of seconds", param_hint="--default-period")
     enabled = None if ack_info is None else ack_info == "on"
@@ -118,6 +133,8 @@ def set_app(
         default_period_s=default_period,
         name=name,
         apns=change,
+        quotas=quotas,
+        allow_from=networks,
         origin=command_origin(),
     )
     answer = _call(lambda registry: registry.UpdateApp(request))
@@ -126,12 +143,27 @@ def set_app(
 
 @app.command()
 @click.argument("appkey")
+@click.option(
+    "--keep-old",
+    type=Duration(),
+    default="0",
+    help="How long the old secret key signs beside the new one: 24h, 30m, 7d, up to 90d. Default: not at all.",
+)
 @as_json
-def rotate_secret(appkey: str, json_output: bool) -> None:
-    """Give an app a new secret key; the old one stops working at once."""
-    request = RotateSecretRequest(appkey=appkey, origin=command_origin())
+def rotate_secret(appkey: str, keep_old: int, json_output: bool) -> None:
+    """Give an app a new secret key. The old one ends at once or after --keep-old, one from before it in any case."""
+    request = RotateSecretRequest(appkey=appkey, keep_old_s=keep_old, origin=command_origin())
     answer = _call(lambda registry: registry.RotateSecret(request))
     _print_with_secret(answer.app, answer.secret_key, json_output)
+
+
+@app.command()
+@click.argument("appkey")
+@as_json
+def drop_old_secret(appkey: str, json_output: bool) -> None:
+    """End the validity of the secret key that the last rotation kept."""
+    request = UpdateAppRequest(appkey=appkey, drop_old_secret=True, origin=command_origin())
+    _print_app(_call(lambda registry: registry.UpdateApp(request)), json_output)
 
 
 def _call(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
@@ -162,7 +194,9 @@ def _print_app(answer: GetAppResponse | UpdateAppResponse, json_output: bool) ->
     if json_output:
         _print_json(_record(answer.app, installation_pause))
     else:
-        _print_rows({**_text_fields(answer.app), "paused": pauses_text(answer.app, installation_pause)})
+        limits = limits_text(answer.app, load(Settings, environment()).zone())
+        paused = pauses_text(answer.app, installation_pause)
+        _print_rows({**_text_fields(answer.app), **limits, "paused": paused})
 
 
 def _installation_pause(answer: GetAppResponse | ListAppsResponse | UpdateAppResponse) -> Pause | None:
@@ -180,6 +214,7 @@ def _record(known: App, installation_pause: Pause | None) -> dict[str, Any]:
         "default_period_s": known.default_period_s,
         "created_ms": known.created_ms,
         **pauses_record(known, installation_pause),
+        **limits_record(known),
         **({"apns": apns_record(known)} if known.platform == PLATFORM_IOS else {}),
     }
 

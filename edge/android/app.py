@@ -2,12 +2,14 @@
 
 from edge.android.handlers import AckEndpoint, PushEndpoint, SendTimes, TimedEndpoint
 from edge.core.acks import Acks
+from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
+from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
@@ -28,7 +30,9 @@ def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: 
     broadcasts = Broadcasts(context.log, writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
     origins = Origins("android", settings.client_addresses())
-    authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, context.keys, origins)
+    signatures = SignatureVerifier(context.apps, context.keys, context.clock)
+    admission = Admission(context.apps, context.clock)
+    authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, signatures, admission, origins)
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))
     times = SendTimes(context.clock, settings.zone(), min_lead_s)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from falcon.asgi import Request
 
+from edge.core.admission import Admission
 from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
@@ -11,7 +12,6 @@ from edge.core.signature import AppRef, SignatureVerifier
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
 from services.runtime.errors import InputError, SignError
 
 
@@ -31,16 +31,25 @@ class AuthenticatedRequest(NamedTuple):
 class AppAuthenticator:
     """Authenticates requests signed by an app of the interface's platform."""
 
-    def __init__(self, platform: "Platform.ValueType", apps: AppDirectory, keys: MasterKey, origins: Origins) -> None:
+    def __init__(
+        self,
+        platform: "Platform.ValueType",
+        apps: AppDirectory,
+        signatures: SignatureVerifier,
+        admission: Admission,
+        origins: Origins,
+    ) -> None:
         self._platform = platform
         self._apps = apps
-        self._signatures = SignatureVerifier(apps, keys)
+        self._signatures = signatures
+        self._admission = admission
         self._origins = origins
 
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
         """Read and verify a request.
 
-        InputError: the body is no signed request. SignError: wrong sign, or no such app of this platform.
+        InputError: the body is no signed request. SignError: wrong sign, or no such app of this platform. Other
+        errors as for Admission.admit.
         """
         signed = canonical.read(await read_body(request))
         given = signed.fields.get("appkey")
@@ -49,8 +58,10 @@ class AppAuthenticator:
         appkey = canonical.number_or_text(given)
         if appkey is None:
             raise InputError("appkey must be a string")
-        await self._signatures.verify(signed.text, signed.sign, [(AppRef(appkey, self._platform),)])
+        signed_by_old = await self._signatures.verify(signed.text, signed.sign, [(AppRef(appkey, self._platform),)])
         app = self._apps.get(appkey)
         if app is None:
             raise SignError("sign not correct")
-        return AuthenticatedRequest(signed.raw, signed.text, app, self._origins.of(request))
+        origin = self._origins.of(request)
+        self._admission.admit([appkey], origin, signed_by_old)
+        return AuthenticatedRequest(signed.raw, signed.text, app, origin)

@@ -2,7 +2,8 @@
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import PLATFORM_UNSPECIFIED, Platform
@@ -10,6 +11,7 @@ from services.domain.apps import AppDirectory
 from services.domain.ids import new_secret
 from services.domain.master_key import MasterKey
 from services.runtime.errors import SignError
+from services.runtime.process.clock import Clock
 
 
 class AppRef(NamedTuple):
@@ -28,40 +30,85 @@ def sign_text(text: str, secrets: Sequence[str]) -> str:
     return hashlib.md5("".join([text, *secrets]).encode(), usedforsecurity=False).hexdigest()
 
 
-class SignatureVerifier:
-    """Verifies signs in constant time. An unknown app costs as much as a wrong sign and is answered alike."""
+MAX_MIXED = 4
+"""Of so many apps whose secret is being changed, one request may mix old and new secrets; of more, it may not."""
 
-    def __init__(self, apps: AppDirectory, keys: MasterKey) -> None:
+
+class Secrets(NamedTuple):
+    """The secrets with which an app may sign; None: it has none such, or there is no such app."""
+
+    current: str | None
+    old: str | None
+
+
+class SignatureVerifier:
+    """Verifies signs in constant time. An unknown app costs as much as a wrong sign and is answered alike.
+
+    While an app changes its secret, the old one signs too. A request of several apps may then be signed with any
+    mixture of current and old secrets, up to MAX_MIXED of such apps. The number of signs that are tried follows from
+    the number of apps in the request alone, so the time of an answer does not tell which apps exist or have an old
+    secret.
+    """
+
+    def __init__(self, apps: AppDirectory, keys: MasterKey, clock: Clock) -> None:
         self._apps = apps
         self._keys = keys
+        self._clock = clock
         self._opened_secrets: dict[bytes, str] = {}
         self._no_secret = new_secret()
 
-    async def verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> None:
-        """Return when the text was signed by one of `accepted`; SignError otherwise.
+    async def verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> Sequence[str]:
+        """Return the appkeys that signed with their old secret, when the text was signed by one of `accepted`.
 
-        Before a refusal the app directory is refreshed once: an app or a secret may be newer than its copy here.
+        Before a SignError the app directory is refreshed once: an app or a secret may be newer than its copy here.
         """
-        if not self._is_signed(text, sign, accepted):
+        signed_by_old = self._verify(text, sign, accepted)
+        if signed_by_old is None:
             await self._apps.refresh()
-            if not self._is_signed(text, sign, accepted):
+            signed_by_old = self._verify(text, sign, accepted)
+            if signed_by_old is None:
                 raise SignError("sign not correct")
+        return signed_by_old
 
-    def _is_signed(self, text: str, sign: str, accepted: Sequence[Signers]) -> bool:
+    def _verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> Sequence[str] | None:
+        hashed_text = hashlib.md5(text.encode(), usedforsecurity=False)
         given = sign.encode()
-        matches = [self._matches(text, given, signers) for signers in accepted]
-        return any(matches)
+        matches: list[Sequence[str]] = []
+        for signers in accepted:
+            secrets = [self._secrets(signer) for signer in signers]
+            for old in _choices(secrets):
+                chosen = [pair.old if place in old else pair.current for place, pair in enumerate(secrets)]
+                right = hashed_text.copy()
+                right.update("".join([secret or self._no_secret for secret in chosen]).encode())
+                if hmac.compare_digest(right.hexdigest().encode(), given) and None not in chosen:
+                    matches.append([signers[place].appkey for place in old])
+        return matches[0] if matches else None
 
-    def _matches(self, text: str, given: bytes, signers: Signers) -> bool:
-        secrets = [self._secret(signer) for signer in signers]
-        right = sign_text(text, [secret or self._no_secret for secret in secrets]).encode()
-        return hmac.compare_digest(right, given) and None not in secrets
-
-    def _secret(self, signer: AppRef) -> str | None:
+    def _secrets(self, signer: AppRef) -> Secrets:
         app = self._apps.get(signer.appkey)
         if app is None or signer.platform not in (app.platform, PLATFORM_UNSPECIFIED):
-            return None
-        secret = self._opened_secrets.get(app.sealed_secret)
+            return Secrets(None, None)
+        has_old = app.old_sealed_secret and self._clock.now_ms() < app.old_secret_until_ms
+        return Secrets(
+            self._open(app.sealed_secret, app.appkey),
+            self._open(app.old_sealed_secret, app.appkey) if has_old else None,
+        )
+
+    def _open(self, sealed: bytes, appkey: str) -> str:
+        secret = self._opened_secrets.get(sealed)
         if secret is None:
-            secret = self._opened_secrets[app.sealed_secret] = self._keys.open(app.sealed_secret, app.appkey)
+            secret = self._opened_secrets[sealed] = self._keys.open(sealed, appkey)
         return secret
+
+
+def _choices(secrets: Sequence[Secrets]) -> Iterator[tuple[int, ...]]:
+    """Return the combinations to try, each as the places of the apps that sign with their old secret.
+
+    Up to MAX_MIXED places take part, those of apps with an old secret first.
+    """
+    with_old = [place for place, pair in enumerate(secrets) if pair.old is not None]
+    if len(with_old) > MAX_MIXED:
+        return iter([(), tuple(with_old)])
+    others = [place for place, pair in enumerate(secrets) if pair.old is None]
+    places = [*with_old, *others][:MAX_MIXED]
+    return chain.from_iterable(combinations(places, count) for count in range(len(places) + 1))

@@ -1,10 +1,12 @@
 """Routes of the legacy iOS interface."""
 
+from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
+from edge.core.signature import SignatureVerifier
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
@@ -22,7 +24,9 @@ def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonAp
     targets = AudienceResolver(context.peers, settings.partitions)
     pushes = Pushes(context.apps, writer, targets, ids, context.clock)
     origins = Origins("ios", settings.client_addresses())
-    authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, context.keys, origins)
+    signatures = SignatureVerifier(context.apps, context.keys, context.clock)
+    admission = Admission(context.apps, context.clock)
+    authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, signatures, admission, origins)
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))

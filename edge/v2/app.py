@@ -1,5 +1,6 @@
 """Routes of the v2 interface."""
 
+from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
@@ -32,7 +33,9 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
     origins = Origins("v2", settings.client_addresses())
-    authenticator = Authenticator(SignatureVerifier(context.apps, context.keys), origins)
+    authenticator = Authenticator(
+        SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, clock), origins
+    )
     app = json_api("v2")
     app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(authenticator, tasks, zone))

@@ -40,6 +40,10 @@ class PushApps(NamedTuple):
     def first(self) -> AppRef:
         return self.android or self.ios[0]
 
+    @property
+    def appkeys(self) -> list[str]:
+        return [app.appkey for app in (self.android, *self.ios) if app is not None]
+
 
 class NamedApps(NamedTuple):
     """The apps of any other request, in the order of their secrets. `listed`: the request gives a list."""

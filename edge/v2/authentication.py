@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from falcon.asgi import Request
 
+from edge.core.admission import Admission
 from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
@@ -19,6 +20,9 @@ class Apps(Protocol):
     @property
     def accepted(self) -> tuple[Signers, ...]: ...
 
+    @property
+    def appkeys(self) -> list[str]: ...
+
 
 Named = TypeVar("Named", bound=Apps)
 
@@ -26,8 +30,9 @@ Named = TypeVar("Named", bound=Apps)
 class Authenticator:
     """Authenticates requests signed with the secrets of the apps that they name."""
 
-    def __init__(self, signatures: SignatureVerifier, origins: Origins) -> None:
+    def __init__(self, signatures: SignatureVerifier, admission: Admission, origins: Origins) -> None:
         self._signatures = signatures
+        self._admission = admission
         self._origins = origins
 
     async def authenticate(
@@ -35,9 +40,11 @@ class Authenticator:
     ) -> tuple[SignedRequest, Named, Origin]:
         """Read and verify a request; `apps_of` finds the apps in its fields.
 
-        InputError: the body or the apps are wrong. SignError: the sign is wrong.
+        InputError: the body or the apps are wrong. SignError: the sign is wrong. Other errors as for Admission.admit.
         """
         signed = canonical.read(await read_body(request))
         apps = apps_of(signed.fields)
-        await self._signatures.verify(signed.text, signed.sign, apps.accepted)
-        return signed, apps, self._origins.of(request)
+        signed_by_old = await self._signatures.verify(signed.text, signed.sign, apps.accepted)
+        origin = self._origins.of(request)
+        self._admission.admit(apps.appkeys, origin, signed_by_old)
+        return signed, apps, origin

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
-from protos.registry.v1.apps_pb2 import App, AppFact, Pause
+from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, Pause
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
 from services.runtime.errors import UnavailableError
@@ -35,6 +35,7 @@ class AppDirectory:
         self._apps: dict[str, App] = {}
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
+        self._broadcasts: dict[str, BroadcastCount] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._pause_listeners: list[Callable[[], None]] = []
         self.applied = AppliedPositions()
@@ -47,6 +48,10 @@ class AppDirectory:
     def all(self) -> list[App]:
         """Return every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
+
+    def broadcasts(self, appkey: str) -> BroadcastCount:
+        """Return the latest count of broadcasts of an app with a quota; an empty one if none was counted."""
+        return self._broadcasts.get(appkey) or BroadcastCount(appkey=appkey)
 
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """Return the revoked keys of the app's devices in the partition."""
@@ -140,6 +145,8 @@ class AppDirectory:
                 self._revoked[record.appkey, record.partition] = RevokedKeys.of(record)
                 for listener in self._listeners:
                     listener(record.appkey)
+            case "broadcasts":
+                self._broadcasts[fact.broadcasts.appkey] = fact.broadcasts
             case "changed" | None:
                 pass
             case unexpected:

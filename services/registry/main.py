@@ -5,7 +5,7 @@ from pathlib import Path
 from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.registry.app_lookup import AppLookup
+from services.registry.apps.app_lookup import AppLookup
 from services.registry.pauses import count_paused
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
 from services.registry.queries import RegistryQueries
@@ -29,7 +29,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     projection = RegistryProjection(settings, directory, context.log, apps.find, lambda: revocations.wake())
     revocations = RevocationWorker(projection.device_follower, projection.device_table, context.apps, context.clock)
     queries = RegistryQueries(projection.devices, projection.aliases)
-    servicer = RegistryServicer(context, queries, settings.partitions, owns_apps=settings.shard == 0)
+    servicer = RegistryServicer(context, queries, settings)
     if settings.shard == 0:
         count_paused(context.apps)
     positions = PositionsServicer(*(follower.applied for follower in projection.followers))

@@ -51,6 +51,10 @@ class RegistryQueries:
         """Return the devices of each alias, in the order of the aliases, most recently active first."""
         return await self._run(self._aliased_devices, appkey, aliases)
 
+    async def registered(self, appkey: str, tokens: Sequence[str]) -> tuple[int, list[str]]:
+        """Return the number of the app's registered devices here, and which of the tokens are among them."""
+        return await self._run(self._registered, appkey, tokens)
+
     async def invalid(self, appkey: str, after: InvalidToken | None, limit: int) -> list[InvalidToken]:
         """Return the page of the app's invalid tokens that follows `after`, latest first."""
         return await self._run(self._invalid, appkey, after or InvalidToken(removed_ms=2**63 - 1), limit)
@@ -77,6 +81,12 @@ class RegistryQueries:
         )
         found = dict(rows.fetchall())
         return [found.get(token) for token in tokens]
+
+    def _registered(self, appkey: str, tokens: Sequence[str]) -> tuple[int, list[str]]:
+        row = self._devices.execute("SELECT registered FROM device_counts WHERE appkey = ?", (appkey,)).fetchone()
+        numbers = self._numbers(appkey, tokens, False)
+        known = [token for token, number in zip(tokens, numbers, strict=True) if number is not None]
+        return int(row[0]) if row else 0, known
 
     def _records(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
         rows = self._devices.execute(

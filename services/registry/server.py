@@ -1,7 +1,6 @@
 """RegistryService: changes of apps, which are decided here, revocations, which become commands, and queries."""
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppChanged, AppFact
@@ -25,6 +24,8 @@ from protos.registry.v1.registry_pb2 import (
     ListInvalidTokensResponse,
     PauseAppsRequest,
     PauseAppsResponse,
+    ReserveDeviceRequest,
+    ReserveDeviceResponse,
     ResumeAppsRequest,
     ResumeAppsResponse,
     RevokeAppKeysRequest,
@@ -33,6 +34,8 @@ from protos.registry.v1.registry_pb2 import (
     RevokeDeviceKeyResponse,
     RotateSecretRequest,
     RotateSecretResponse,
+    TakeBroadcastsRequest,
+    TakeBroadcastsResponse,
     UpdateAppRequest,
     UpdateAppResponse,
 )
@@ -42,20 +45,25 @@ from services.domain import ids
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
-from services.registry.apns_keys import change_apns
-from services.registry.app_changes import settings_changed
+from services.registry.apps.app_changes import secret_kept, settings_changed
+from services.registry.apps.app_settings import (
+    DEFAULT_PERIOD_S,
+    change_settings,
+    checked_package,
+    checked_text,
+    rotate_secret,
+)
+from services.registry.apps.broadcast_quota import BroadcastQuota
+from services.registry.apps.device_places import DevicePlaces
 from services.registry.pauses import Pauses
 from services.registry.queries import RegistryQueries
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import Partition
-from services.runtime.log.topics import partition_of
+from services.runtime.log.topics import owned, partition_of
+from services.runtime.process.settings import Settings
 from services.runtime.rpc.server import Context
 
-DEFAULT_PERIOD_S = 86_400
 MAX_INVALID_PAGE = 5000
-_PERIODS_S = range(60, 604_801)
-_TEXT_LENGTH = 64
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _APPLY_S = 5.0
 
 
@@ -66,35 +74,38 @@ class RegistryServicer(RegistryServiceServicer):
         self,
         context: RoleContext,
         queries: RegistryQueries,
-        partitions: int,
+        settings: Settings,
         *,
-        owns_apps: bool,
         new_appkey: Callable[[], str] = ids.new_appkey,
         new_secret: Callable[[], str] = ids.new_secret,
     ) -> None:
         self._context = context
         self._queries = queries
-        self._partitions = partitions
-        self._writer = CommandWriter("registry", context.log, context.peers, context.clock, partitions)
-        self._owns_apps = owns_apps
+        self._partitions = settings.partitions
+        self._writer = CommandWriter("registry", context.log, context.peers, context.clock, settings.partitions)
+        self._owns_apps = settings.shard == 0
+        self._broadcasts = BroadcastQuota(context.apps, context.clock, settings.zone())
+        own = len(owned(settings.partitions, settings.shard, settings.shards))
+        self._places = DevicePlaces(queries, context.clock, own, settings.partitions)
         self._new_appkey = new_appkey
         self._new_secret = new_secret
         self._changing = asyncio.Lock()
-        self._pauses = Pauses(context, self._append)
+        self._pauses = Pauses(context, self._append_change)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
         _check_platform(request.platform)
         app = App(
             platform=request.platform,
-            name=_checked_text("name", request.name),
-            package=_checked_package(request.package),
-            account=_checked_text("account", request.account, required=False),
+            name=checked_text("name", request.name),
+            package=checked_package(request.package),
+            account=checked_text("account", request.account, required=False),
             created_ms=self._context.clock.now_ms(),
             default_period_s=DEFAULT_PERIOD_S,
         )
         async with self._changing:
             app.appkey = self._free_appkey()
-            secret = self._seal_new_secret(app)
+            secret = self._new_secret()
+            app.sealed_secret = self._context.keys.seal(secret, app.appkey)
             await self._write(app, "created", [], request.origin)
         return CreateAppResponse(app=app, secret_key=secret)
 
@@ -108,14 +119,7 @@ class RegistryServicer(RegistryServiceServicer):
     async def UpdateApp(self, request: UpdateAppRequest, context: Context) -> UpdateAppResponse:
         async with self._changing:
             app = self._app(request.appkey)
-            if request.HasField("ack_info_enabled"):
-                app.ack_info_enabled = request.ack_info_enabled
-            if request.HasField("default_period_s"):
-                app.default_period_s = _checked_period(request.default_period_s)
-            if request.HasField("name"):
-                app.name = _checked_text("name", request.name)
-            if request.HasField("apns"):
-                change_apns(app, request.apns, self._context.keys)
+            change_settings(app, request, self._context.keys)
             known = self._app(request.appkey)
             if app != known:
                 await self._write(app, "set", settings_changed(known, app), request.origin)
@@ -124,8 +128,10 @@ class RegistryServicer(RegistryServiceServicer):
     async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
         async with self._changing:
             app = self._app(request.appkey)
-            secret = self._seal_new_secret(app)
-            await self._write(app, "secret rotated", [], request.origin)
+            secret = self._new_secret()
+            sealed = self._context.keys.seal(secret, app.appkey)
+            rotate_secret(app, sealed, request.keep_old_s, self._context.clock.now_ms())
+            await self._write(app, "secret rotated", secret_kept(app), request.origin)
         return RotateSecretResponse(app=app, secret_key=secret)
 
     async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
@@ -139,6 +145,18 @@ class RegistryServicer(RegistryServiceServicer):
             response = await self._pauses.resume(request)
         response.unconfirmed.extend(await self._pauses.unconfirmed())
         return response
+
+    async def TakeBroadcasts(self, request: TakeBroadcastsRequest, context: Context) -> TakeBroadcastsResponse:
+        async with self._changing:
+            apps = [self._app(appkey) for appkey in request.appkeys]
+            answer, facts = self._broadcasts.take(apps)
+            if facts:
+                await self._append(facts, Origin())
+        return answer
+
+    async def ReserveDevice(self, request: ReserveDeviceRequest, context: Context) -> ReserveDeviceResponse:
+        reserved = await self._places.reserve(self._app(request.appkey), request.token)
+        return ReserveDeviceResponse(quota_used_up=not reserved)
 
     async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
         tokens = list(request.tokens)
@@ -197,20 +215,13 @@ class RegistryServicer(RegistryServiceServicer):
             pass
         return appkey
 
-    def _seal_new_secret(self, app: App) -> str:
-        secret = self._new_secret()
-        app.sealed_secret = self._context.keys.seal(secret, app.appkey)
-        return secret
-
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
         """Append the change and the app's new record; return once this process has applied them."""
         changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
-        await self._append(changed, app.appkey.encode(), AppFact(app=app), origin)
+        await self._append_change(changed, app.appkey.encode(), AppFact(app=app), origin)
 
-    async def _append(self, changed: AppChanged, key: bytes, fact: AppFact, origin: Origin) -> None:
+    async def _append_change(self, changed: AppChanged, key: bytes, fact: AppFact, origin: Origin) -> None:
         """Append a change and the fact that it makes; return once this process has applied them."""
-        if not self._owns_apps:
-            raise ConflictError("only the registry's instance 0 changes apps; call that one")
         meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
         fact.meta.CopyFrom(meta)
         changed_key = f"{changed.appkey or 'installation'}/changed/{meta.event_id.hex()}"
@@ -218,7 +229,13 @@ class RegistryServicer(RegistryServiceServicer):
             Command(APPS, changed_key.encode(), AppFact(meta=meta, changed=changed)),
             Command(APPS, key, fact),
         ]
-        last = (await self._writer.append(commands, origin if origin != Origin() else None))[-1]
+        await self._append(commands, origin)
+
+    async def _append(self, facts: Sequence[Command], origin: Origin) -> None:
+        """Append records of topic `apps`; return once this process has applied them."""
+        if not self._owns_apps:
+            raise ConflictError("only the registry's instance 0 changes apps; call that one")
+        last = (await self._writer.append(facts, origin if origin != Origin() else None))[-1]
         try:
             async with asyncio.timeout(_APPLY_S):
                 await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
@@ -229,25 +246,3 @@ class RegistryServicer(RegistryServiceServicer):
 def _check_platform(platform: int) -> None:
     if platform not in (PLATFORM_ANDROID, PLATFORM_IOS):
         raise InputError("platform must be android or ios")
-
-
-def _checked_text(field: str, text: str, *, required: bool = True) -> str:
-    if not text and not required:
-        return text
-    if not text.strip() or len(text) > _TEXT_LENGTH or not text.isprintable():
-        raise InputError(f"{field} must have 1 to {_TEXT_LENGTH} printable characters")
-    return text
-
-
-def _checked_package(package: str) -> str:
-    if not _PACKAGE.fullmatch(package):
-        raise InputError(
-            "package must have 1 to 128 letters, digits, dots, dashes or underscores, like com.example.app"
-        )
-    return package
-
-
-def _checked_period(period_s: int) -> int:
-    if period_s not in _PERIODS_S:
-        raise InputError(f"default_period_s must be from {_PERIODS_S.start} to {_PERIODS_S.stop - 1} seconds")
-    return period_s

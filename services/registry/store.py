@@ -24,6 +24,17 @@ CREATE TABLE devices (
   removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, active_ms INTEGER NOT NULL, record BLOB NOT NULL,
   UNIQUE (appkey, token), UNIQUE (appkey, partition, number));
 CREATE INDEX devices_invalid ON devices (appkey, removed_ms DESC, token) WHERE invalid = 1;
+CREATE TABLE device_counts (appkey TEXT NOT NULL PRIMARY KEY, registered INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER device_added AFTER INSERT ON devices WHEN new.removed_ms = 0 BEGIN
+  INSERT INTO device_counts VALUES (new.appkey, 1) ON CONFLICT DO UPDATE SET registered = registered + 1;
+END;
+CREATE TRIGGER device_returned AFTER UPDATE ON devices WHEN old.removed_ms <> 0 AND new.removed_ms = 0 BEGIN
+  INSERT INTO device_counts VALUES (new.appkey, 1) ON CONFLICT DO UPDATE SET registered = registered + 1;
+END;
+CREATE TRIGGER device_removed AFTER UPDATE ON devices WHEN old.removed_ms = 0 AND new.removed_ms <> 0 BEGIN
+  UPDATE device_counts SET registered = registered - 1 WHERE appkey = new.appkey;
+  DELETE FROM device_counts WHERE appkey = new.appkey AND registered = 0;
+END;
 CREATE TABLE revocations (
   appkey TEXT NOT NULL, partition INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (appkey, partition));
 """

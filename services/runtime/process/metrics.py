@@ -19,6 +19,11 @@ REQUEST_SECONDS = Histogram(
     "carillon_edge_request_seconds", "Time to answer an app server", ["door", "path"], buckets=_FAST
 )
 REQUESTS = Counter("carillon_edge_requests_total", "Requests answered to app servers", ["door", "path", "result"])
+OLD_SECRET_REQUESTS = Counter(
+    "carillon_edge_old_secret_requests_total",
+    "Requests signed with the secret that the latest rotation kept",
+    ["appkey"],
+)
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
 REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports received from devices")

@@ -4,13 +4,16 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from structlog.testing import capture_logs
 
+from carillon.commands.app import app as app_commands
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import PauseAppsRequest
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
@@ -29,6 +32,7 @@ class Outcome(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+QUOTAS = ("requests_per_s", "targets_per_s", "broadcasts_per_day", "devices", "stored_task_bytes")
 Carillon = Callable[..., Awaitable[Outcome]]
 
 
@@ -89,11 +93,50 @@ async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegis
         "created_ms": known.created_ms,
         "paused": None,
         "all_apps_paused": None,
+        "allow_from": None,
+        "quotas": dict.fromkeys(QUOTAS),
+        "old_secret_until_ms": None,
     }
     assert (await carillon("list", "--json")).lines == [shown]
     (rotated,) = (await carillon("rotate-secret", known.appkey, "--json")).lines
     assert rotated["secret_key"] != made["secret_key"]
     assert rotated | {"secret_key": made["secret_key"]} == made
+
+
+async def test_quotas_networks_and_the_old_secret_are_set_and_shown(
+    registry: RunningRegistry, carillon: Carillon
+) -> None:
+    registry.clock.move(int(time.time()) - registry.clock.now_ms() // 1000)
+    app = await registry.app()
+    quotas = ("--requests-per-s", "50", "--targets-per-s", "off", "--devices", "0", "--stored-task-bytes", "1000000")
+    networks = ("--allow-from", "192.0.2.0/24,::ffff:203.0.113.9")
+    (limited,) = (await carillon("set", app.appkey, *quotas, *networks, "--json")).lines
+    assert limited["quotas"] == {**dict.fromkeys(QUOTAS), "requests_per_s": 50, "stored_task_bytes": 1_000_000}
+    assert limited["allow_from"] == ["192.0.2.0/24", "203.0.113.9/32"]
+    until_ms = registry.clock.now_ms() + 86_400_000
+    assert (await carillon("rotate-secret", app.appkey, "--keep-old", "24h")).code == 0
+    shown = (await carillon("show", app.appkey)).out
+    assert "requests_per_s 50, stored_task_bytes 1000000" in shown
+    assert "192.0.2.0/24, 203.0.113.9/32" in shown
+    assert "also signs until 20" in shown
+    known = registry.apps.get(app.appkey)
+    assert known is not None
+    assert known.old_secret_until_ms == until_ms
+    assert (await carillon("drop-old-secret", app.appkey, "--json")).lines[0]["old_secret_until_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["set", "1", "--requests-per-s", "-1"], "'-1' is no whole number; 0 or off removes the quota"),
+        (["set", "1", "--devices", "many"], "'many' is no whole number"),
+        (["rotate-secret", "1", "--keep-old", "tomorrow"], "'tomorrow' is no duration; write 24h, 30m, 7d"),
+        (["set", "1"], "name a change: --ack-info, --default-period, --name, --allow-from, a quota"),
+    ],
+)
+def test_wrong_limits_are_refused_before_a_call(arguments: list[str], told: str) -> None:
+    refused = CliRunner().invoke(app_commands, arguments)
+    assert (refused.exit_code, told in " ".join(refused.output.split())) == (2, True), refused.output
 
 
 async def test_without_json_the_output_is_a_table(registry: RunningRegistry, carillon: Carillon) -> None:

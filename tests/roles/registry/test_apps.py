@@ -19,7 +19,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, TOPICS, decode
-from services.registry.app_lookup import AppLookup
+from services.registry.apps.app_lookup import AppLookup
 from services.registry.queries import RegistryQueries
 from services.registry.server import RegistryServicer
 from services.registry.settings import RegistrySettings
@@ -30,7 +30,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.sqlite_file import Page
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
-from tests.roles.registry.conftest import BOUND_S, NOON_MS, PARTITIONS, RunningRegistry, Start, records
+from tests.roles.registry.conftest import BOUND_S, NOON_MS, RunningRegistry, Start, records
 
 REQUEST = CreateAppRequest(platform=PLATFORM_IOS, name="天气", package="com.example.weather", account="ACME")
 
@@ -192,7 +192,7 @@ async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry)
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
     aliases = SqliteStore(registry.settings.data / "a.sqlite", ALIASES_DDL)
     queries = RegistryQueries(devices, aliases)
-    servicer = RegistryServicer(registry.context, queries, PARTITIONS, owns_apps=True, new_appkey=lambda: next(keys))
+    servicer = RegistryServicer(registry.context, queries, registry.settings, new_appkey=lambda: next(keys))
     answer = await servicer.CreateApp(REQUEST, None)  # type: ignore[arg-type]
     assert answer.app.appkey == "1234567890"
     queries.close()

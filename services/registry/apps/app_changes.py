@@ -1,6 +1,8 @@
 """Descriptions of changes to an app's settings, without its secrets."""
 
-from protos.registry.v1.apps_pb2 import ApnsEnvironment, App
+from datetime import UTC, datetime
+
+from protos.registry.v1.apps_pb2 import ApnsEnvironment, App, Quotas
 
 
 def settings_changed(before: App, after: App) -> list[str]:
@@ -8,6 +10,18 @@ def settings_changed(before: App, after: App) -> list[str]:
     old, new = _settings(before), _settings(after)
     changed = [f"{name} {value}" for name, value in new.items() if value != old[name]]
     return changed + _key_file_change(before, after)
+
+
+def secret_kept(app: App) -> list[str]:
+    """Return a line for the rotation of a secret whose former one stays valid for a while."""
+    return [f"old_secret {_old_secret(app)}"] if app.old_sealed_secret else []
+
+
+def _old_secret(app: App) -> str:
+    if not app.old_sealed_secret:
+        return "none"
+    until = datetime.fromtimestamp(app.old_secret_until_ms / 1000, UTC)
+    return f"valid until {until.isoformat(sep=' ', timespec='seconds')}"
 
 
 def _settings(app: App) -> dict[str, str]:
@@ -20,6 +34,9 @@ def _settings(app: App) -> dict[str, str]:
         "apns_key": f"{apns.key_id} of {apns.team_id}" if app.HasField("apns") else "none",
         "apns_topic": apns.topic or "none",
         "apns_environment": environment if app.HasField("apns") else "none",
+        "allow_from": ",".join(app.allow_from) or "everywhere",
+        "old_secret": _old_secret(app),
+        **{name: str(getattr(app.quotas, name) or "off") for name in Quotas.DESCRIPTOR.fields_by_name},
     }
 
 

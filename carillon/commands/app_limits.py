@@ -1,0 +1,107 @@
+"""`carillon app set`: quotas and allowed networks; `carillon app rotate-secret --keep-old`: durations."""
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+import click
+
+from protos.registry.v1.apps_pb2 import App, Quotas
+from protos.registry.v1.registry_pb2 import AllowFromChange, QuotasChange
+
+OFF = "off"
+QUOTAS = tuple(Quotas.DESCRIPTOR.fields_by_name)
+_HELP = {
+    "requests_per_s": "Quota: signed requests a second.",
+    "targets_per_s": "Quota: targets of pushes a second.",
+    "broadcasts_per_day": "Quota: broadcasts and pushes by filter a day.",
+    "devices": "Quota: registered devices.",
+    "stored_task_bytes": "Quota: bytes of timed messages that wait.",
+}
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d{1,9})([smhd]?)")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Quota(click.ParamType[int]):
+    """A whole number; 0 or `off` removes the quota."""
+
+    name = "N|off"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if text == OFF:
+            return 0
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            self.fail(f"{text!r} is no whole number; 0 or off removes the quota", param, ctx)
+        return int(text)
+
+
+class Duration(click.ParamType[int]):
+    """A duration such as 24h, 30m, 7d or 90 (seconds), in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = _DURATION.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration; write 24h, 30m, 7d or a number of seconds", param, ctx)
+        return int(found[1]) * _UNITS_S[found[2]]
+
+
+def limit_options(command: Command) -> Command:
+    """Decorate a command with an option for each quota, `--allow-from`, and `limits_change`'s other arguments."""
+    allow_from = click.option(
+        "--allow-from",
+        metavar="CIDR,...",
+        help="Accept the app's requests from these addresses and networks alone; `off` lifts it.",
+    )
+    command = allow_from(command)
+    for name in reversed(QUOTAS):
+        option = click.option(
+            f"--{name.replace('_', '-')}", type=_Quota(), help=f"{_HELP[name]} 0 or `off` removes it."
+        )
+        command = option(command)
+    return command
+
+
+def quotas_change(options: dict[str, Any]) -> QuotasChange | None:
+    """Take the quotas out of a command's options; return the change, None if no quota was given."""
+    given = {name: options.pop(name) for name in QUOTAS}
+    change = QuotasChange(**given)
+    return change if change.ListFields() else None
+
+
+def allow_from_change(allow_from: str | None) -> AllowFromChange | None:
+    if allow_from is None:
+        return None
+    networks = allow_from.strip()
+    return AllowFromChange(networks=[] if networks in ("", OFF) else networks.split(","))
+
+
+def limits_record(app: App) -> dict[str, Any]:
+    """The app's limits as JSON; null where there is none."""
+    return {
+        "allow_from": list(app.allow_from) or None,
+        "quotas": {name: getattr(app.quotas, name) or None for name in QUOTAS},
+        "old_secret_until_ms": app.old_secret_until_ms if _has_old_secret(app) else None,
+    }
+
+
+def limits_text(app: App, zone: ZoneInfo) -> dict[str, str]:
+    """The app's limits as text."""
+    quotas = [f"{name} {value}" for name in QUOTAS if (value := getattr(app.quotas, name))]
+    until = datetime.fromtimestamp(app.old_secret_until_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+    return {
+        "allow from": ", ".join(app.allow_from) or "everywhere",
+        "quotas": ", ".join(quotas) or "-",
+        "old secret": f"also signs until {until}" if _has_old_secret(app) else "-",
+    }
+
+
+def _has_old_secret(app: App) -> bool:
+    return bool(app.old_sealed_secret) and app.old_secret_until_ms > time.time() * 1000

@@ -1,0 +1,94 @@
+"""Changes of an app's settings, in place. InputError names the wrong one; the caller then keeps the app as it was."""
+
+import re
+
+from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
+from services.domain.master_key import MasterKey
+from services.registry.apps.apns_keys import change_apns
+from services.runtime.errors import InputError
+from services.runtime.http.client_address import Networks
+
+DEFAULT_PERIOD_S = 86_400
+MAX_NETWORKS = 256
+MAX_KEEP_OLD_S = 90 * 86_400
+_MAX_QUOTA = 2**31 - 1
+_MAX_QUOTA_BYTES = 2**50
+_PERIODS_S = range(60, 604_801)
+_TEXT_LENGTH = 64
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def change_settings(app: App, request: UpdateAppRequest, keys: MasterKey) -> None:
+    """Apply the request to the app in place. Settings that the request does not name stay."""
+    if request.HasField("ack_info_enabled"):
+        app.ack_info_enabled = request.ack_info_enabled
+    if request.HasField("default_period_s"):
+        app.default_period_s = _checked_period(request.default_period_s)
+    if request.HasField("name"):
+        app.name = checked_text("name", request.name)
+    if request.HasField("apns"):
+        change_apns(app, request.apns, keys)
+    if request.HasField("quotas"):
+        _change_quotas(app, request.quotas)
+    if request.HasField("allow_from"):
+        app.allow_from[:] = _checked_networks(list(request.allow_from.networks))
+    if request.drop_old_secret:
+        drop_old_secret(app)
+
+
+def rotate_secret(app: App, sealed_secret: bytes, keep_old_s: int, now_ms: int) -> None:
+    """Replace the secret. The former one stays valid for `keep_old_s`; an older one ends in any case."""
+    if keep_old_s > MAX_KEEP_OLD_S:
+        raise InputError(f"the old secret can be kept for {MAX_KEEP_OLD_S // 86_400} days at most")
+    drop_old_secret(app)
+    if keep_old_s:
+        app.old_sealed_secret = app.sealed_secret
+        app.old_secret_until_ms = now_ms + keep_old_s * 1000
+    app.sealed_secret = sealed_secret
+
+
+def drop_old_secret(app: App) -> None:
+    app.ClearField("old_sealed_secret")
+    app.ClearField("old_secret_until_ms")
+
+
+def checked_text(field: str, text: str, *, required: bool = True) -> str:
+    if not text and not required:
+        return text
+    if not text.strip() or len(text) > _TEXT_LENGTH or not text.isprintable():
+        raise InputError(f"{field} must have 1 to {_TEXT_LENGTH} printable characters")
+    return text
+
+
+def checked_package(package: str) -> str:
+    if not _PACKAGE.fullmatch(package):
+        raise InputError(
+            "package must have 1 to 128 letters, digits, dots, dashes or underscores, like com.example.app"
+        )
+    return package
+
+
+def _checked_period(period_s: int) -> int:
+    if period_s not in _PERIODS_S:
+        raise InputError(f"default_period_s must be from {_PERIODS_S.start} to {_PERIODS_S.stop - 1} seconds")
+    return period_s
+
+
+def _change_quotas(app: App, change: QuotasChange) -> None:
+    for field, value in change.ListFields():
+        most = _MAX_QUOTA_BYTES if field.name == "stored_task_bytes" else _MAX_QUOTA
+        if value > most:
+            raise InputError(f"{field.name} must be at most {most}; 0 removes the quota")
+        setattr(app.quotas, field.name, value)
+    if not app.quotas.ListFields():
+        app.ClearField("quotas")
+
+
+def _checked_networks(networks: list[str]) -> list[str]:
+    if len(networks) > MAX_NETWORKS:
+        raise InputError(f"allow_from must name at most {MAX_NETWORKS} networks")
+    try:
+        return Networks.parse(networks).texts()
+    except ValueError as error:
+        raise InputError(f"allow_from: {error}") from None
