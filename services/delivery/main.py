@@ -11,6 +11,7 @@ from services.apns_simulator.watch_servicer import VirtualPhonesServicer
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.presence import Presence
 from services.delivery.android.reports import ReportIntake
+from services.delivery.android.resumption import Resumption
 from services.delivery.apns.sender_pool import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.event_writer import EventWriter
@@ -43,7 +44,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
     events = EventWriter(log, state, clock)
     recorder = OutcomeRecorder(events)
-    fanout = Fanout(state, Presence(), recorder, clock, settings.shards)
+    fanout = Fanout(state, Presence(), recorder, context.apps, clock, settings.shards)
     simulator = ApnsSimulator(clock)
     ios = IosDelivery(
         CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions),
@@ -60,9 +61,9 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     pushes = PushProjection(log, events, state, audiences, fanout, ios, recorder, clock, dead_letters)
     snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
     reports = ReportIntake(state, fanout, recorder, clock)
-    servicer = DeliveryServicer(state, fanout, reports, recorder, clock, snapshots.restored)
+    servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, snapshots.restored)
     phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
-    positions = PositionsServicer(pushes.applied)
+    positions = PositionsServicer(pushes.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[
@@ -71,6 +72,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             recorder,
             ios,
             pushes,
+            Resumption(context.apps, fanout),
             ExpirySweeper(state, fanout, events, clock),
         ],
         servicers=[

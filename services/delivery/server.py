@@ -15,6 +15,7 @@ from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.reports import ReportBatches, ReportIntake
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
+from services.domain.apps import AppDirectory
 from services.runtime.errors import NotFoundError
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -30,6 +31,7 @@ class DeliveryServicer(DeliveryServiceServicer):
         fanout: Fanout,
         intake: ReportIntake,
         recorder: OutcomeRecorder,
+        apps: AppDirectory,
         clock: Clock,
         restored: asyncio.Event,
     ) -> None:
@@ -37,12 +39,13 @@ class DeliveryServicer(DeliveryServiceServicer):
         self._fanout = fanout
         self._intake = intake
         self._recorder = recorder
+        self._apps = apps
         self._clock = clock
         self._restored = restored
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         await self._restored.wait()
-        stream = GatewayStream()
+        stream = GatewayStream(self._apps.is_paused)
         batches = ReportBatches()
         receiving = asyncio.create_task(self._receive(stream, batches, requests))
         receiving.add_done_callback(lambda _: stream.end())

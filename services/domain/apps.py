@@ -37,7 +37,7 @@ class AppDirectory:
         self._installation_pause: Pause | None = None
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._listeners: list[Callable[[str], None]] = []
-        self._pause_listeners: list[Callable[[], None]] = []
+        self._pauses_changed = asyncio.Event()
         self.applied = AppliedPositions()
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Task[None] | None = None
@@ -75,9 +75,15 @@ class AppDirectory:
         app = self._apps.get(appkey)
         return self._installation_pause is not None or (app is not None and app.HasField("pause"))
 
-    def on_pauses_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, in the event loop, whenever an app or all apps were paused or resumed."""
-        self._pause_listeners.append(listener)
+    @property
+    def pauses_changed(self) -> asyncio.Event:
+        """An event that the next pause or resume sets. Get it before asking `is_paused`, then wait for it."""
+        return self._pauses_changed
+
+    async def until_resumed(self, appkey: str) -> None:
+        """Return once the app is not paused."""
+        while self.is_paused(appkey):
+            await self._pauses_changed.wait()
 
     async def refresh(self) -> None:
         """Return once all records now in the log are applied, or after two seconds.
@@ -135,11 +141,11 @@ class AppDirectory:
                 known = self._apps.get(fact.app.appkey)
                 self._apps[fact.app.appkey] = fact.app
                 if fact.app.HasField("pause") != (known is not None and known.HasField("pause")):
-                    self._notify_pauses()
+                    self._change_pauses()
             case "installation_pause":
                 pause = fact.installation_pause.pause
                 self._installation_pause = pause if fact.installation_pause.HasField("pause") else None
-                self._notify_pauses()
+                self._change_pauses()
             case "revocations":
                 record = fact.revocations
                 self._revoked[record.appkey, record.partition] = RevokedKeys.of(record)
@@ -152,6 +158,6 @@ class AppDirectory:
             case unexpected:
                 assert_never(unexpected)
 
-    def _notify_pauses(self) -> None:
-        for listener in self._pause_listeners:
-            listener()
+    def _change_pauses(self) -> None:
+        self._pauses_changed.set()
+        self._pauses_changed = asyncio.Event()

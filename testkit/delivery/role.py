@@ -10,7 +10,7 @@ from typing import Any
 
 from protos.delivery.v1.delivery_pb2 import PushFact
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact, Pause
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.event_writer import EventWriter
 from services.delivery.main import build, open_state
@@ -21,7 +21,7 @@ from services.domain.apps import AppDirectory
 from services.domain.ids import MessageIds, event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
-from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
+from services.domain.topics import APPS, DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection import replay
@@ -210,6 +210,25 @@ class DeliveryHarness:
             Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
             for new_record, offset in zip(new_records, offsets, strict=True)
         )
+
+    # --- pauses
+
+    async def pause(self, appkey: str = APP) -> None:
+        """Pause the app as the registry does, and wait until delivery has applied it."""
+        await self._change_app(App(appkey=appkey, pause=Pause(since_ms=self.clock.now_ms())))
+
+    async def resume(self, appkey: str = APP) -> None:
+        """Resume the app, and let delivery send what waited."""
+        await self._change_app(App(appkey=appkey))
+        await run_ready_tasks()
+
+    async def _change_app(self, app: App) -> None:
+        app.platform = PLATFORM_ANDROID
+        (offset,) = await self.log.append(
+            [NewRecord(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())]
+        )
+        peers = Peers({"delivery": [self.server.channel()]}, TOPICS)
+        assert not await peers.roles_behind(["delivery"], Position(topic=APPS.name, partition=0, offset=offset))
 
     # --- facts in the log
 

@@ -1,13 +1,15 @@
 """Sends pending messages to connected Android devices: each push as it starts, each device's backlog as it connects."""
 
+import asyncio
 from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
 from services.delivery import decide
+from services.delivery.android.gateway_batches import GatewayBatches
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.paced_sender import PacedSender
 from services.delivery.android.presence import AnnouncedConnection, Presence
@@ -16,6 +18,7 @@ from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import BitmapAudience, ListedAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.apps import AppDirectory
 from services.runtime.process.clock import Clock
 
 JustStarted = tuple[StartedPush, Sequence[int]]
@@ -24,39 +27,12 @@ JustStarted = tuple[StartedPush, Sequence[int]]
 BACKLOG_WINDOW = 16
 """Backlog messages in flight to a device, at most."""
 
+_RESUMED_AT_ONCE = 1000
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
 
 
-@dataclass(slots=True)
-class _GatewayBatch:
-    """One push for some connections of one gateway."""
-
-    connections: "array[int]" = field(default_factory=lambda: array("Q"))
-    msgids: "array[int]" = field(default_factory=lambda: array("Q"))
-
-    def send(self, stream: GatewayStream, push: StartedPush) -> None:
-        shared = len(push.msgids) == 1
-        stream.send(push.send.message, push.expires_ms, self.connections, self.msgids[:1] if shared else self.msgids)
-
-
-class _GatewayBatches(dict[GatewayStream, _GatewayBatch]):
-    """One push for connections of all gateways."""
-
-    def __missing__(self, stream: GatewayStream) -> _GatewayBatch:
-        return self.setdefault(stream, _GatewayBatch())
-
-    def add(self, connection: AnnouncedConnection, msgid: int) -> None:
-        batch = self[connection.stream]
-        batch.connections.append(connection.id)
-        batch.msgids.append(msgid)
-
-    def send(self, push: StartedPush) -> None:
-        for stream, batch in self.items():
-            batch.send(stream, push)
-
-
-_BacklogBatches = dict[int, tuple[StartedPush, _GatewayBatches]]
+_BacklogBatches = dict[int, tuple[StartedPush, GatewayBatches]]
 """Pushes and their batches by msgid; a push in several devices' backlogs is sent as one message."""
 
 
@@ -68,27 +44,52 @@ class Fanout:
     """
 
     def __init__(
-        self, state: DeliveryState, presence: Presence, recorder: OutcomeRecorder, clock: Clock, shards: int
+        self,
+        state: DeliveryState,
+        presence: Presence,
+        recorder: OutcomeRecorder,
+        apps: AppDirectory,
+        clock: Clock,
+        shards: int,
     ) -> None:
         self._state = state
+        self._apps = apps
         self._presence = presence
         self._recorder = recorder
         self._clock = clock
-        self._paced_sender = PacedSender(state, recorder, clock, shards, self._send_to_numbers)
+        self._paced_sender = PacedSender(state, recorder, apps, clock, shards, self._send_to_numbers)
+        self._held_starts: dict[str, deque[JustStarted]] = {}
         self._needs_refill: set[DeviceAddress] = set()
+        self._streams: set[GatewayStream] = set()
 
     def start(self, started: Sequence[JustStarted]) -> None:
-        """Send pushes that have just started to the connected devices, those with a speed at their speed."""
+        """Send pushes that have just started to the connected devices; those of paused apps wait for `resume`."""
         self._drop_overflow(started)
         for push, partitions in started:
-            if push.send.qps:
-                for partition in partitions:
-                    self._paced_sender.add(push, partition, self._pending_and_connected(push, partition))
+            if self._is_held(push.send.appkey):
+                self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
             else:
-                self._send_at_once(push, partitions)
+                self._send_started(push, partitions)
+
+    async def resume(self) -> None:
+        """Send what waited for the resume of its app: messages to gateways, pushes that started, then backlogs.
+
+        While pushes of an app wait, later ones wait behind them, and so do the backlogs of devices that connect. So no
+        device is sent a push both as it starts and with its backlog.
+        """
+        for stream in self._streams:
+            stream.release(self._may_send)
+        for appkey in list(self._held_starts):
+            await self._resume_starts(appkey)
+        held = self._presence.held(self._is_held)
+        for first in range(0, len(held), _RESUMED_AT_ONCE):
+            await self._recorder.wait_capacity()
+            self._send_backlogs(device for device in held[first : first + _RESUMED_AT_ONCE] if self._has_held(device))
+            await asyncio.sleep(0)
 
     def connect(self, stream: GatewayStream, devices: Iterable[Connected]) -> None:
         """Add connections and send the devices their backlogs."""
+        self._streams.add(stream)
         now_ms = self._clock.now_ms()
         connected = [self._presence.connect(stream, device, now_ms) for device in devices]
         self._send_backlogs(device for device in connected if device is not None)
@@ -100,6 +101,7 @@ class Fanout:
 
     def remove_gateway(self, stream: GatewayStream) -> None:
         """Remove a gateway whose stream has ended, with its connections."""
+        self._streams.discard(stream)
         self._send_backlogs(self._presence.drop(stream))
 
     def end_overdue_takeovers(self) -> None:
@@ -127,13 +129,40 @@ class Fanout:
         connection = self._presence.connection_of(device)
         return connection is not None and connection.in_flight is not None
 
+    # --- paused apps
+
+    def _is_held(self, appkey: str) -> bool:
+        """Whether nothing of the app may be sent: it is paused, or pushes from before its resume come first."""
+        return self._apps.is_paused(appkey) or appkey in self._held_starts
+
+    def _has_held(self, device: DeviceAddress) -> bool:
+        connection = self._presence.connection_of(device)
+        return connection is not None and connection.is_held
+
+    def _may_send(self, push: StartedPush) -> bool:
+        return self._state.may_send(push, self._clock.now_ms())
+
+    async def _resume_starts(self, appkey: str) -> None:
+        """Send the app's pushes that started while it was paused, in order, unless it is paused again."""
+        starts = self._held_starts[appkey]
+        while starts:
+            await self._recorder.wait_capacity()
+            if self._apps.is_paused(appkey):
+                return
+            push, partitions = starts.popleft()
+            if self._may_send(push):
+                self._send_started(push, [partition for partition in partitions if partition in push.active_parts])
+        del self._held_starts[appkey]
+
     # --- backlogs
 
     def _send_backlogs(self, devices: Iterable[DeviceAddress]) -> None:
         batches: _BacklogBatches = {}
         for device in devices:
             if (connection := self._presence.connection_of(device)) is not None:
-                self._send_backlog(device, connection, batches)
+                connection.is_held = self._is_held(device.appkey)
+                if not connection.is_held:
+                    self._send_backlog(device, connection, batches)
         for push, by_gateway in sorted(batches.values(), key=lambda item: item[0].offset):
             by_gateway.send(push)
 
@@ -144,7 +173,7 @@ class Fanout:
         chosen = backlog[: BACKLOG_WINDOW - len(in_flight)]
         now_ms = self._clock.now_ms()
         for msgid, push in chosen:
-            batches.setdefault(push.msgid, (push, _GatewayBatches()))[1].add(connection, msgid)
+            batches.setdefault(push.msgid, (push, GatewayBatches()))[1].add(connection, msgid)
             self._recorder.record(device.partition, device.appkey, msgid, device.number, _SENT, now_ms)
         if len(chosen) == len(backlog):
             self._presence.make_ready(device, connection)
@@ -168,6 +197,14 @@ class Fanout:
         return backlog
 
     # --- pushes
+
+    def _send_started(self, push: StartedPush, partitions: Iterable[int]) -> None:
+        """Send a push to the connected devices, one with a speed at its speed."""
+        if not push.send.qps:
+            self._send_at_once(push, partitions)
+            return
+        for partition in partitions:
+            self._paced_sender.add(push, partition, self._pending_and_connected(push, partition))
 
     def _drop_overflow(self, started: Sequence[JustStarted]) -> None:
         """Drop the oldest unicast pushes from the mailboxes that these pushes have filled beyond their cap."""
@@ -197,7 +234,7 @@ class Fanout:
 
     def _send_at_once(self, push: StartedPush, partitions: Iterable[int]) -> None:
         """Send to all devices that are ready; those with a backlog get the push after it."""
-        batches = _GatewayBatches()
+        batches = GatewayBatches()
         for partition in partitions:
             part = push.active_parts[partition]
             if isinstance(part, BitmapAudience):
@@ -208,7 +245,7 @@ class Fanout:
                 self._gather(push, partition, ready, batches)
         batches.send(push)
 
-    def _gather_broadcast(self, push: StartedPush, partition: int, pending: BitMap, batches: _GatewayBatches) -> None:
+    def _gather_broadcast(self, push: StartedPush, partition: int, pending: BitMap, batches: GatewayBatches) -> None:
         """Gather the ready devices; all share one message id, and none can have acknowledged it yet."""
         app_partition = (push.send.appkey, partition)
         connections = self._presence.connections(app_partition)
@@ -222,14 +259,14 @@ class Fanout:
 
     def _send_to_numbers(self, push: StartedPush, partition: int, numbers: Sequence[int]) -> int:
         """Send to those of the devices that are connected and have it pending; return the number of messages."""
-        batches = _GatewayBatches()
+        batches = GatewayBatches()
         connections = self._presence.connections((push.send.appkey, partition))
         connected = [number for number in numbers if (found := connections.get(number)) and found.waits_for is None]
         sent = self._gather(push, partition, connected, batches)
         batches.send(push)
         return sent
 
-    def _gather(self, push: StartedPush, partition: int, numbers: Iterable[int], batches: _GatewayBatches) -> int:
+    def _gather(self, push: StartedPush, partition: int, numbers: Iterable[int], batches: GatewayBatches) -> int:
         part = push.active_parts.get(partition)
         if part is None:
             return 0

@@ -3,10 +3,12 @@
 import asyncio
 from array import array
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import AttachResponse
 from protos.push.v1.push_pb2 import Message
+from services.delivery.state.pushes import StartedPush
 from services.runtime.errors import BusyError
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
@@ -18,8 +20,8 @@ _OVERHEAD_BYTES = 64
 
 
 class _QueuedSend(NamedTuple):
+    push: StartedPush
     message: Message
-    expires_ms: int
     connections: "array[int]"
     msgids: "array[int]"
     size: int
@@ -32,9 +34,14 @@ class _QueuedClose(NamedTuple):
 
 
 class GatewayStream:
-    """The response side of one Attach call: an ordered queue for the connections of one gateway process."""
+    """The response side of one Attach call: an ordered queue for the connections of one gateway process.
 
-    def __init__(self) -> None:
+    Messages of an app for which `is_paused` holds are kept until `release`.
+    """
+
+    def __init__(self, is_paused: Callable[[str], bool]) -> None:
+        self._is_paused = is_paused
+        self._held: list[_QueuedSend] = []
         self._queue: deque[_QueuedSend | _QueuedClose] = deque()
         self._queued_bytes = 0
         self._recorded = 0
@@ -42,13 +49,25 @@ class GatewayStream:
         self._is_over_budget = False
         self._has_new = asyncio.Event()
 
-    def send(self, message: Message, expires_ms: int, connections: "array[int]", msgids: "array[int]") -> None:
+    def send(self, push: StartedPush, connections: "array[int]", msgids: "array[int]") -> None:
         """Queue one message for connections; `msgids` holds one id for all of them, or one for each."""
         for at in range(0, len(connections), _MAX_CONNECTIONS):
             some = connections[at : at + _MAX_CONNECTIONS]
             ids = msgids if len(msgids) == 1 else msgids[at : at + _MAX_CONNECTIONS]
-            size = _OVERHEAD_BYTES + message.ByteSize() + 8 * (len(some) + len(ids))
-            self._put(_QueuedSend(message, expires_ms, some, ids, size))
+            size = _OVERHEAD_BYTES + push.send.message.ByteSize() + 8 * (len(some) + len(ids))
+            self._put(_QueuedSend(push, push.send.message, some, ids, size))
+
+    def release(self, may_send: Callable[[StartedPush], bool]) -> None:
+        """Queue the kept messages of apps that are not paused any more before all others, unless they are over."""
+        held, self._held = self._held, []
+        for item in reversed(held):
+            if self._is_paused(item.push.send.appkey):
+                self._held.insert(0, item)
+            elif may_send(item.push):
+                self._queue.appendleft(item)
+            else:
+                self._queued_bytes -= item.size
+        self._has_new.set()
 
     def close(self, connection: int, reason: str) -> None:
         """Queue the close of a connection; `reason` is the goodbye's."""
@@ -80,6 +99,7 @@ class GatewayStream:
         if self._queued_bytes > MAX_QUEUED_BYTES and not self._is_over_budget:
             self._is_over_budget = True
             self._queue.clear()
+            self._held.clear()
         if not self._is_over_budget:
             self._queue.append(item)
         self._has_new.set()
@@ -90,11 +110,14 @@ class GatewayStream:
         size = 0
         while self._queue and size < _BATCH_BYTES:
             item = self._queue.popleft()
+            if isinstance(item, _QueuedSend) and self._is_paused(item.push.send.appkey):
+                self._held.append(item)
+                continue
             size += item.size
             if isinstance(item, _QueuedSend):
                 response.sends.add(
                     message=item.message,
-                    expires_ms=item.expires_ms,
+                    expires_ms=item.push.expires_ms,
                     connections=item.connections.tobytes(),
                     msgids=item.msgids.tobytes(),
                 )

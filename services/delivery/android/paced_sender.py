@@ -10,6 +10,7 @@ from services.delivery.android.rate_limiter import RateLimiter
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.apps import AppDirectory
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 
@@ -41,13 +42,21 @@ class _PacedPush:
 class PacedSender:
     """Runs one task for each push while devices are unsent, so that a slow push delays no other.
 
+    The task of a push whose app is paused waits until the app is resumed.
     Each of the `shards` instances sends a push at an equal share of its rate.
     """
 
     def __init__(
-        self, state: DeliveryState, recorder: OutcomeRecorder, clock: Clock, shards: int, send: SendToNumbers
+        self,
+        state: DeliveryState,
+        recorder: OutcomeRecorder,
+        apps: AppDirectory,
+        clock: Clock,
+        shards: int,
+        send: SendToNumbers,
     ) -> None:
         self._state = state
+        self._apps = apps
         self._recorder = recorder
         self._clock = clock
         self._shards = shards
@@ -75,11 +84,15 @@ class PacedSender:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_all(self, paced: _PacedPush) -> None:
+        appkey = paced.push.send.appkey
         try:
             while paced.unsent:
                 count = await paced.limiter.wait_allowed(_SLICE)
                 await self._recorder.wait_capacity()
-                if not self._may_send(paced.push):
+                if self._apps.is_paused(appkey):
+                    await self._apps.until_resumed(appkey)
+                    continue
+                if not self._state.may_send(paced.push, self._clock.now_ms()):
                     paced.unsent.clear()
                     return
                 paced.limiter.consume(self._send(paced.push, *paced.take(count)))
@@ -87,10 +100,6 @@ class PacedSender:
             logger.error("a paced push stopped; devices get it with their next connection", exc_info=error)
         finally:
             paced.task = None
-
-    def _may_send(self, push: StartedPush) -> bool:
-        is_over = push.expires_ms <= self._clock.now_ms() or push.msgid in self._state.pending_cancels
-        return not is_over and self._state.is_in_progress(push.msgid)
 
     def _forget(self) -> None:
         """Drop the pushes that are over; those in progress keep their rate limiter."""

@@ -1,6 +1,6 @@
 """Which devices are connected, and through which gateway. Not stored: gateways announce their connections again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,17 +23,19 @@ class AnnouncedConnection:
     """A device's connection that a gateway has announced.
 
     `waits_for`: id of an older connection on another gateway that has to end first. `in_flight`: while a backlog is
-    being sent, the message ids sent of it and not acknowledged. New pushes go to connections that have neither.
+    being sent, the message ids sent of it and not acknowledged. `is_held`: its backlog waits until the app is resumed.
+    New pushes go to connections that have none of these.
     """
 
     stream: GatewayStream
     id: int
     waits_for: int | None = None
     in_flight: set[int] | None = None
+    is_held: bool = False
 
     @property
     def is_ready(self) -> bool:
-        return self.waits_for is None and self.in_flight is None
+        return self.waits_for is None and self.in_flight is None and not self.is_held
 
 
 class _Takeover(NamedTuple):
@@ -109,6 +111,16 @@ class Presence:
         return self._end_takeovers(
             [older_id for older_id, each in self._takeovers.items() if each.deadline_ms <= now_ms]
         )
+
+    def held(self, is_paused: Callable[[str], bool]) -> list[DeviceAddress]:
+        """Return the devices whose backlogs were held and may be sent now, because their apps are not paused."""
+        return [
+            DeviceAddress(appkey, partition, number)
+            for (appkey, partition), connections in self._connections.items()
+            if not is_paused(appkey)
+            for number, connection in connections.items()
+            if connection.is_held
+        ]
 
     def connection_of(self, device: DeviceAddress) -> AnnouncedConnection | None:
         return self.connections(device.app_partition).get(device.number)

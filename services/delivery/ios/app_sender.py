@@ -90,6 +90,10 @@ class IosAppSender:
         """Return once no attempt waits for Apple's response."""
         await self._window.empty.wait()
 
+    def wake_up(self) -> None:
+        """Look again for what may be sent, because the app may have been resumed."""
+        self._work_available.set()
+
     def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
         self._schedule.start(push, partitions)
 
@@ -110,7 +114,7 @@ class IosAppSender:
     async def _send_some(self) -> bool:
         """Send some attempts or chunks; False if there is no capacity or nothing to send."""
         self._schedule.collect_due()
-        free = 0 if self._health.is_stopped else self._window.free(self._health.is_probing)
+        free = 0 if self._is_stopped else self._window.free(self._health.is_probing)
         if free <= 0:
             return False
         ready = self._schedule.take_ready(free)
@@ -173,7 +177,7 @@ class IosAppSender:
     # --- callbacks of attempts
 
     def is_wanted(self, attempt: Attempt) -> bool:
-        return not self._health.is_stopped and attempt.is_pending(self._now_ms)
+        return not self._is_stopped and attempt.is_pending(self._now_ms)
 
     def skipped(self, attempt: Attempt) -> None:
         self._window.leave()
@@ -247,6 +251,11 @@ class IosAppSender:
         self._schedule.release(attempt.progress)
 
     # --- the app
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether nothing may be sent now: Apple does not accept the key, or the app is paused."""
+        return self._health.is_stopped or self._shared.apps.is_paused(self._appkey)
 
     @property
     def _uses_both(self) -> bool:

@@ -40,6 +40,7 @@ class IosDelivery:
         shards: int,
     ) -> None:
         self._state = state
+        self._apps_directory = apps
         self._open_senders = open_senders
         self._dead_tokens = DeadTokens(writer)
         tokens = DeviceTokens(peers)
@@ -67,7 +68,10 @@ class IosDelivery:
                 self.start(push, push.active_parts)
         ready.set()
         try:
-            await asyncio.Event().wait()
+            while True:
+                await self._apps_directory.pauses_changed.wait()
+                for app in self._apps.values():
+                    app.wake_up()
         finally:
             await self._stop(self._senders)
 

@@ -237,6 +237,10 @@ class DeliveryState:
         push = self.started.get(msgid)
         return msgid in self.requested or (push is not None and bool(push.active_parts))
 
+    def may_send(self, push: StartedPush, now_ms: int) -> bool:
+        """Whether devices may be sent the push: it has neither expired nor ended, and no cancel is pending."""
+        return push.expires_ms > now_ms and push.msgid not in self.pending_cancels and bool(push.active_parts)
+
     def pop_expired(self, now_ms: int) -> list[StartedPush]:
         """Return the pushes whose time to live has passed, in order of expiry; each is returned once."""
         expired = []

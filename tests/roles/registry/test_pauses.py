@@ -1,5 +1,7 @@
 """Pauses of one app and of all apps: facts and records for the audit, and the commands that make them."""
 
+import asyncio
+
 import pytest
 
 from protos.registry.v1.apps_pb2 import Pause
@@ -14,7 +16,8 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.domain.topics import APPS, decode
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.process.metrics import APPS_PAUSED
-from tests.roles.registry.conftest import NOON_MS, RunningRegistry, records
+from testkit.waiting import run_ready_tasks
+from tests.roles.registry.conftest import BOUND_S, NOON_MS, RunningRegistry, records
 
 ALICE = Origin(door="cli", address="alice@ops", request_id="r1")
 
@@ -36,12 +39,12 @@ async def changes(registry: RunningRegistry) -> list[tuple[str, str, list[str], 
 
 async def test_a_paused_app_says_since_when_by_whom_and_why_until_it_is_resumed(registry: RunningRegistry) -> None:
     app, other = await registry.app(), await registry.app()
-    notified: list[bool] = []
-    registry.apps.on_pauses_changed(lambda: notified.append(registry.apps.is_paused(app.appkey)))
+    change = registry.apps.pauses_changed
     paused = await registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey, reason="complaints", origin=ALICE))
     pause = Pause(since_ms=NOON_MS, reason="complaints", origin=ALICE)
     assert (paused.pause, paused.already_paused) == (pause, False)
     assert (await registry.stub.GetApp(GetAppRequest(appkey=app.appkey))).app.pause == pause
+    assert change.is_set()
     assert registry.apps.is_paused(app.appkey)
     assert not registry.apps.is_paused(other.appkey)
     await registry.stub.RotateSecret(RotateSecretRequest(appkey=app.appkey))
@@ -50,13 +53,16 @@ async def test_a_paused_app_says_since_when_by_whom_and_why_until_it_is_resumed(
     registry.clock.move(60)
     again = await registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey, reason="again"))
     assert (again.pause, again.already_paused) == (pause, True)
+    waiting = asyncio.create_task(registry.apps.until_resumed(app.appkey))
+    await run_ready_tasks()
+    assert not waiting.done()
     resumed = await registry.stub.ResumeApps(ResumeAppsRequest(appkey=app.appkey, reason="mended", origin=ALICE))
+    await asyncio.wait_for(waiting, BOUND_S)
     assert resumed.ended == pause
     assert not registry.apps.is_paused(app.appkey)
     twice = await registry.stub.ResumeApps(ResumeAppsRequest(appkey=app.appkey))
     assert not twice.HasField("ended")
 
-    assert notified == [True, False]
     assert [change for change in await changes(registry) if change[1] != "secret rotated"] == [
         (app.appkey, "paused", ["complaints"], "alice@ops"),
         (app.appkey, "resumed", ["mended"], "alice@ops"),
