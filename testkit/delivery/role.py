@@ -44,6 +44,8 @@ from testkit.faults.crashing_log import CrashingLog, KilledError, records_of
 from testkit.services import TIMEOUT_S, add_servicers, running_services
 from testkit.waiting import run_ready_tasks
 
+ANDROID_APP = App(appkey=APP, platform=PLATFORM_ANDROID)
+
 
 class KillingLog(CrashingLog):
     """A log that kills its process during the first append with a record for which `kill_at` holds.
@@ -213,20 +215,20 @@ class DeliveryHarness:
 
     # --- pauses
 
-    async def pause(self, appkey: str = APP) -> None:
+    async def pause(self, app: App = ANDROID_APP) -> None:
         """Pause the app as the registry does, and wait until delivery has applied it."""
-        await self._change_app(App(appkey=appkey, pause=Pause(since_ms=self.clock.now_ms())))
+        paused = App(pause=Pause(since_ms=self.clock.now_ms()))
+        paused.MergeFrom(app)
+        await self._change_app(paused)
 
-    async def resume(self, appkey: str = APP) -> None:
+    async def resume(self, app: App = ANDROID_APP) -> None:
         """Resume the app, and let delivery send what waited."""
-        await self._change_app(App(appkey=appkey))
+        await self._change_app(app)
         await run_ready_tasks()
 
     async def _change_app(self, app: App) -> None:
-        app.platform = PLATFORM_ANDROID
-        (offset,) = await self.log.append(
-            [NewRecord(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())]
-        )
+        new_record = NewRecord(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())
+        (offset,) = await self.log.append([new_record])
         peers = Peers({"delivery": [self.server.channel()]}, TOPICS)
         assert not await peers.roles_behind(["delivery"], Position(topic=APPS.name, partition=0, offset=offset))
 
