@@ -6,19 +6,28 @@ from collections.abc import Mapping
 from edge.interfaces import Interfaces
 from edge.settings import ROLE_NAME, EdgeSettings
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
+from services.runtime.http.connections import HttpConnections
+from services.runtime.http.limits import api_limits
 from services.runtime.http.listener import HttpListener
+from services.runtime.process.clock import SystemClock
+from services.runtime.sockets.peers import shared_addresses
 
 
 def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: the three interfaces as services of this process."""
     interfaces = Interfaces(settings, context)
+    host = settings.host
+    # The deadlines of real sockets are in real time, whatever the clock of the role is.
+    connections = HttpConnections(
+        "api", api_limits(settings), SystemClock(), shared_addresses(settings.client_addresses())
+    )
     return BuiltRole(
         ROLE_NAME,
         [
             _WorkerNumber(interfaces),
-            HttpListener("legacy Android interface", interfaces.android, settings.host, settings.android_port),
-            HttpListener("legacy iOS interface", interfaces.ios, settings.host, settings.ios_port),
-            HttpListener("v2 interface", interfaces.v2, settings.host, settings.v2_port),
+            HttpListener("legacy Android interface", interfaces.android, host, settings.android_port, connections),
+            HttpListener("legacy iOS interface", interfaces.ios, host, settings.ios_port, connections),
+            HttpListener("v2 interface", interfaces.v2, host, settings.v2_port, connections),
         ],
     )
 

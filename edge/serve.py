@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from uvicorn_worker import UvicornWorker
 
 from edge.core.parsing.body import Application, refuse
@@ -15,11 +17,17 @@ from edge.interfaces import Interfaces
 from edge.settings import EdgeSettings
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
-from services.runtime.http.listener import GRACE_S, KEEP_ALIVE_S, HttpProtocol
+from services.runtime.http.connections import HttpConnections
+from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
+from services.runtime.http.listener import GRACE_S
 from services.runtime.http.operations import Operations
+from services.runtime.http.server import HttpServer
 from services.runtime.process import garbage_collection
+from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure, logger
 from services.runtime.process.settings import SettingsError, load
+from services.runtime.sockets.open_files import raise_file_limit
+from services.runtime.sockets.peers import shared_addresses
 
 _START_S = 20.0
 _LOOK_S = 1.0
@@ -34,6 +42,7 @@ def run(env: Mapping[str, str]) -> None:
             "CARILLON_ANDROID_PORT, CARILLON_IOS_PORT, CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four "
             "different ports, and not 0"
         )
+    raise_file_limit()
     _Gunicorn(settings, env).run()
 
 
@@ -42,7 +51,6 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
 
     CONFIG_KWARGS = {  # noqa: RUF012
         "loop": "uvloop",
-        "http": HttpProtocol,
         "ws": "none",
         "lifespan": "on",
         "access_log": False,
@@ -50,6 +58,19 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
         "proxy_headers": False,
         "timeout_graceful_shutdown": GRACE_S,
     }
+
+    async def _serve(self) -> None:
+        """Serve as UvicornWorker does, within the limits of HTTP connections: the console is the last listener."""
+        self.config.app = self.wsgi
+        settings = self.wsgi.settings
+        shared = shared_addresses(settings.client_addresses())
+        api = HttpConnections("api", api_limits(settings), SystemClock(), shared)
+        console = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
+        server = HttpServer(self.config, [*[api] * (len(self.sockets) - 1), console])
+        self._install_sigquit_handler()
+        await server.serve(sockets=self.sockets)
+        if not server.started:
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
 
 class EdgeProcess:
@@ -59,7 +80,7 @@ class EdgeProcess:
     """
 
     def __init__(self, settings: EdgeSettings, env: Mapping[str, str]) -> None:
-        self._settings = settings
+        self.settings = settings
         self._env = env
         self._operations = Operations(settings.host, settings.console_port)
         self._applications: dict[int, Application] = {settings.console_port: self._operations.application}
@@ -72,7 +93,7 @@ class EdgeProcess:
             await self._lifespan(receive, send)
             return
         port = scope["server"][1]
-        if port != self._settings.console_port:
+        if port != self.settings.console_port:
             await asyncio.wait([self._started], timeout=_START_S)
         if port in self._applications:
             await self._applications[port](scope, receive, send)
@@ -92,9 +113,9 @@ class EdgeProcess:
     async def _live(self) -> None:
         watching = asyncio.create_task(_end_with_parent(os.getppid()))
         try:
-            async with role_context(self._settings, connected_peers(self._env, self._settings.tls())) as context:
-                with contextlib.closing(Interfaces(self._settings, context)) as interfaces:
-                    self._applications |= interfaces.by_port(self._settings)
+            async with role_context(self.settings, connected_peers(self._env, self.settings.tls())) as context:
+                with contextlib.closing(Interfaces(self.settings, context)) as interfaces:
+                    self._applications |= interfaces.by_port(self.settings)
                     garbage_collection.freeze_startup_objects()
                     self._operations.set_ready()
                     self._started.set_result(None)
@@ -131,7 +152,6 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "workers": settings.edge_workers,
             "worker_class": EdgeWorker,
             "backlog": 4096,
-            "keepalive": KEEP_ALIVE_S,
             "timeout": 60,
             "graceful_timeout": GRACE_S + 5,
             "control_socket_disable": True,

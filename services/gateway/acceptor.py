@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from picows import WSAutoPingStrategy, WSListener, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
@@ -16,15 +17,17 @@ from services.gateway.connections import ConnectionTable
 from services.gateway.decide import Capacity, Limits, over_capacity
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
+from services.runtime.sockets.accepting import AcceptLoop
+from services.runtime.sockets.peers import IsShared, PeerCounts, is_loopback
 
 PATH = b"/device/v1"
 BACKLOG = 4096
 
-_ACCEPTED_AT_ONCE = 64
-_RETRY_S = 0.1
 _SEND_BUFFER_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 2048
 _USER_TIMEOUT_MS = 60_000
+_SHARE_OF_ONE_ADDRESS = 4
+_SETTING = "CARILLON_GATEWAY_CONNECTIONS_PER_ADDRESS"
 
 
 class Certificate:
@@ -56,22 +59,29 @@ class Acceptor:
     """Accepts sockets and gives each WebSocket a new connection.
 
     It replaces picows' own server, which accepts every socket: here sockets that never send a request are bounded too.
-    `sockets` counts all open sockets, whether pending, welcomed or closing.
+    `sockets` counts all open sockets, whether pending, welcomed or closing; `peers` counts them by address, and
+    `pending_peers` those that are not welcomed. `new_connection` gets a function to call at the welcome. Shared
+    addresses have no limit of their own.
     """
 
     def __init__(
         self,
-        new_connection: Callable[[], WSListener],
+        new_connection: Callable[[Callable[[], None]], WSListener],
         welcomed: ConnectionTable[Any],
         capacity: Capacity,
         limits: Limits,
         certificate: Certificate | None,
+        is_shared: IsShared = is_loopback,
     ) -> None:
+        per_address = capacity.per_address or max(1, capacity.connections // _SHARE_OF_ONE_ADDRESS)
         self._new_connection = new_connection
         self._welcomed = welcomed
         self._capacity = capacity
         self._limits = limits
         self._certificate = certificate
+        self.peers = PeerCounts(per_address, is_shared, _SETTING)
+        self.pending_peers = PeerCounts(max(1, capacity.pending // _SHARE_OF_ONE_ADDRESS), is_shared, _SETTING)
+        self._accepting = AcceptLoop("gateway", self._accepted)
         self._logger = _DebugLogger(logging.getLogger("picows.server"), {})
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
@@ -82,40 +92,34 @@ class Acceptor:
         """Accept the sockets of this non-blocking listener from now on."""
         self._loop = asyncio.get_running_loop()
         self._listener = listener
-        self._loop.add_reader(listener, self._accept)
+        self._accepting.open(listener)
 
     def close(self) -> None:
-        self._loop.remove_reader(self._listener)
+        self._accepting.close()
         self._listener.close()
         for task in self._handshakes:
             task.cancel()
 
-    def _accept(self) -> None:
-        """Accept some of the waiting sockets, then let the event loop do other work."""
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                accepted, _address = self._listener.accept()
-            except (BlockingIOError, ConnectionError, InterruptedError):
-                return
-            except OSError as error:
-                logger.error("a device's socket could not be accepted", error=str(error))
-                self._loop.remove_reader(self._listener)
-                self._loop.call_later(_RETRY_S, self._accept_again)
-                return
-            if over_capacity(self.sockets, len(self._welcomed), self._capacity):
-                accepted.close()
-                REFUSED.labels("crowded").inc()
-            else:
-                self.sockets += 1
-                task = self._loop.create_task(self._open_protocol(accepted))
-                self._handshakes.add(task)
-                task.add_done_callback(self._handshakes.discard)
+    def _accepted(self, accepted: socket.socket, address: str) -> None:
+        if over_capacity(self.sockets, len(self._welcomed), self._capacity):
+            self._refuse(accepted, "crowded")
+            return
+        peer, pending = self.peers.take(address), self.pending_peers.take(address)
+        if peer is None or pending is None:
+            self.peers.release(peer or "")
+            self.pending_peers.release(pending or "")
+            self._refuse(accepted, "address")
+            return
+        self.sockets += 1
+        task = self._loop.create_task(self._open_protocol(accepted, _Place(self, peer, pending)))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
-    def _accept_again(self) -> None:
-        if self._listener.fileno() >= 0:
-            self._loop.add_reader(self._listener, self._accept)
+    def _refuse(self, accepted: socket.socket, why: str) -> None:
+        accepted.close()
+        REFUSED.labels(why).inc()
 
-    async def _open_protocol(self, accepted: socket.socket) -> None:
+    async def _open_protocol(self, accepted: socket.socket, place: "_Place") -> None:
         options: dict[str, Any] = {}
         if self._certificate is not None:
             options = {
@@ -123,22 +127,22 @@ class Acceptor:
                 "ssl_handshake_timeout": self._limits.hello_ms / 1000,
                 "ssl_shutdown_timeout": self._limits.goodbye_ms / 1000,
             }
-        protocol = self._protocol()
+        protocol = self._protocol(place)
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted, **options)
         except OSError as error:
             self._logger.debug("a TLS handshake failed: %s", error)
         finally:
             if not protocol.was_made:
-                self._socket_closed()
+                place.leave()
 
-    def _protocol(self) -> "_CountedProtocol":
+    def _protocol(self, place: "_Place") -> "_CountedProtocol":
         return _CountedProtocol(
-            self._socket_closed,
+            place.leave,
             None,  # host and port
             None,  # path
             False,  # is_client_side
-            self._upgrade,
+            partial(self._upgrade, place),
             self._logger,
             True,  # disconnect_on_exception
             self._limits.hello_ms / 1000,  # websocket_handshake_timeout
@@ -152,15 +156,35 @@ class Acceptor:
             _READ_BUFFER_BYTES,
         )
 
-    def _socket_closed(self) -> None:
-        self.sockets -= 1
-
-    def _upgrade(self, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
+    def _upgrade(self, place: "_Place", request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
         if request.path.split(b"?", 1)[0] != PATH:
             return None
         requested = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         extra = {"Sec-WebSocket-Protocol": SUBPROTOCOL} if SUBPROTOCOL in requested else None
-        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), self._new_connection())
+        response = WSUpgradeResponse.create_101_response(extra)
+        return WSUpgradeResponseWithListener(response, self._new_connection(place.set_welcomed))
+
+
+class _Place:
+    """What one socket takes of the acceptor's capacity, and of its address's shares of it."""
+
+    __slots__ = ("_acceptor", "_peer", "_pending")
+
+    def __init__(self, acceptor: Acceptor, peer: str, pending: str) -> None:
+        self._acceptor = acceptor
+        self._peer = peer
+        self._pending = pending
+
+    def set_welcomed(self) -> None:
+        """Count the socket as pending no more."""
+        self._acceptor.pending_peers.release(self._pending)
+        self._pending = ""
+
+    def leave(self) -> None:
+        """Count the closed socket no more."""
+        self.set_welcomed()
+        self._acceptor.peers.release(self._peer)
+        self._acceptor.sockets -= 1
 
 
 class _CountedProtocol(WSProtocol):  # type: ignore[misc]

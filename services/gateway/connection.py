@@ -61,6 +61,7 @@ class DeviceConnection(WSListener):
         "_handler",
         "_limits",
         "_now_ms",
+        "_on_welcome",
         "_open_connections",
         "_partial_message",
         "_requests",
@@ -82,9 +83,12 @@ class DeviceConnection(WSListener):
         limits: Limits,
         now_ms: Callable[[], int],
         addresses: ClientAddresses,
+        on_welcome: Callable[[], None] | None = None,
     ) -> None:
+        """`on_welcome` is called when the session starts."""
         self._addresses = addresses
         self._forwarded_address: str | None = None
+        self._on_welcome = on_welcome
         self._handler = handler
         self._open_connections = open_connections
         self._limits = limits
@@ -118,6 +122,9 @@ class DeviceConnection(WSListener):
         self._handler = handler
         self.idle_after_ms = idle_after_ms
         self.last_frame_ms = self._now_ms()
+        if self._on_welcome is not None:
+            self._on_welcome()
+            self._on_welcome = None
 
     def send(self, answer: Answer) -> None:
         if self._transport is not None and self.closing_ms is None:

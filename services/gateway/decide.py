@@ -7,12 +7,11 @@ import msgspec
 
 from protos.registry.v1.apps_pb2 import App, Platform
 from services.domain.device_protocol.frames import Hello
+from services.runtime.sockets.open_files import file_shares
 
 DRAIN_MS = 16_000
 """Upper bound of the time over which a drain spreads its goodbyes."""
 
-_RESERVED_FILES = 512
-_MAX_PENDING = 4096
 _MAX_REFUSED_AT_ONCE = 256
 _RETRY_SPREAD_MS = 20_000
 _GOODBYE_STEP_MS = 100
@@ -47,10 +46,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """The number of welcomed devices a process accepts, and of further sockets: not welcomed yet, or closing."""
+    """The number of welcomed devices a process accepts, and of further sockets: not welcomed yet, or closing.
+
+    `per_address` is the number of sockets of one address; None: a quarter of the connections.
+    """
 
     connections: int
     pending: int
+    per_address: int | None = None
 
 
 class ConnectionTimes(Protocol):
@@ -68,15 +71,13 @@ class ConnectionTimes(Protocol):
     def oldest_unacknowledged_ms(self) -> int | None: ...
 
 
-def process_capacity(open_files: int, connections: int | None) -> Capacity:
+def process_capacity(open_files: int, connections: int | None, http: int | None = None) -> Capacity:
     """Return the capacity of a process that may open so many files; `connections` lowers it when set.
 
-    Some files are reserved for the log, for calls, and for the other listeners of a process that runs all roles.
+    The files of other uses are subtracted, also those of app servers' HTTP connections (`http`, by default a share).
     """
-    reserved = min(_RESERVED_FILES, open_files // 8)
-    pending = min(_MAX_PENDING, open_files // 4)
-    most = open_files - reserved - pending
-    return Capacity(most if connections is None else min(connections, most), pending)
+    shares = file_shares(open_files, http)
+    return Capacity(shares.devices if connections is None else min(connections, shares.devices), shares.pending)
 
 
 def over_capacity(sockets: int, welcomed: int, capacity: Capacity) -> bool:

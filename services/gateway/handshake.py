@@ -1,12 +1,11 @@
 """The handshake: a device says hello, and is welcomed, registered or refused."""
 
-from collections import OrderedDict
 from functools import partial
-from ipaddress import IPv6Address
 from random import Random
 
 from services.domain.device_protocol.answers import Welcome
 from services.domain.device_protocol.frames import Hello
+from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection, Handler
 from services.gateway.connections import ConnectionIds, ConnectionTable, Session
@@ -24,38 +23,6 @@ from services.gateway.drain import Drain
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
-
-MAX_NETWORKS = 10_000
-"""Upper bound of the token buckets; the longest unused one is forgotten, and is full when it is used again."""
-
-
-class RegistrationLimiter:
-    """Token buckets: `per_s` registrations a second from each network, and at most `burst` at once."""
-
-    def __init__(self, per_s: int, burst: int) -> None:
-        self._per_s = per_s
-        self._burst = burst
-        self._levels: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._levels)
-
-    def take(self, network: str, now_ms: int) -> bool:
-        """Take one token; False when the bucket is empty."""
-        level, then_ms = self._levels.pop(network, (self._burst, now_ms))
-        level = min(self._burst, level + max(0, now_ms - then_ms) * self._per_s / 1000)
-        taken = level >= 1
-        self._levels[network] = (level - taken, now_ms)
-        if len(self._levels) > MAX_NETWORKS:
-            self._levels.popitem(last=False)
-        return taken
-
-
-def network(address: str) -> str:
-    """Return an IPv4 address itself, and of an IPv6 address the /64, all of which one host may use."""
-    if ":" not in address:
-        return address
-    return IPv6Address(address.partition("%")[0]).packed[:8].hex()
 
 
 class Handshake(Handler):
@@ -108,7 +75,7 @@ class Handshake(Handler):
             connection.submit(partial(self._sessions.handle_early, connection, frame))
 
     def _hello(self, connection: DeviceConnection, hello: Hello) -> None:
-        if is_new(hello) and not self._registrations.take(network(connection.address), self._now_ms()):
+        if is_new(hello) and not self._registrations.take(connection.address, self._now_ms()):
             REFUSED.labels("registrations").inc()
             connection.goodbye("draining", "too many new devices", retry_after_ms=refused_retry_ms(self._random))
             return

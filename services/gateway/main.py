@@ -1,10 +1,12 @@
 """Wires the gateway: the session writer, one uplink for each delivery instance, and the server of devices."""
 
-import resource
 import secrets
 from functools import partial
 from random import Random, SystemRandom
 
+import msgspec
+
+from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.acceptor import Acceptor
 from services.gateway.connection import DeviceConnection
@@ -12,17 +14,16 @@ from services.gateway.connections import ConnectionIds, ConnectionTable, OpenCon
 from services.gateway.decide import Capacity, process_capacity
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
-from services.gateway.handshake import Handshake, RegistrationLimiter
+from services.gateway.handshake import Handshake
 from services.gateway.push_frames import PushSender
 from services.gateway.server import GatewayServer
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
-from services.gateway.settings import ROLE_NAME, GatewaySettings, hard_file_limit
+from services.gateway.settings import ROLE_NAME, GatewaySettings
 from services.gateway.sweeper import RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
-from services.runtime.process.logs import logger
-
-_BURST_S = 10
+from services.runtime.sockets.open_files import raise_file_limit
+from services.runtime.sockets.peers import shared_addresses
 
 
 def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
@@ -59,7 +60,7 @@ def _server(
     queues: list[UnreportedQueue],
     random: Random,
 ) -> GatewayServer:
-    capacity = _capacity(settings.gateway_max_connections)
+    capacity = _capacity(settings)
     limits = settings.limits()
     certificate = settings.certificate()
     now_ms = context.clock.now_ms
@@ -72,7 +73,7 @@ def _server(
         ConnectionIds(random.getrandbits(16)),
         capacity,
         limits,
-        RegistrationLimiter(settings.gateway_registrations_per_s, _BURST_S * settings.gateway_registrations_per_s),
+        RegistrationLimiter(settings.gateway_registrations_per_s),
         drain,
         requests,
         SessionHandler(connections, requests, writer, queues, now_ms),
@@ -81,7 +82,7 @@ def _server(
     addresses = settings.client_addresses()
     new_connection = partial(DeviceConnection, handshake, open_connections, limits, now_ms, addresses)
     return GatewayServer(
-        Acceptor(new_connection, connections, capacity, limits, certificate),
+        Acceptor(new_connection, connections, capacity, limits, certificate, shared_addresses(addresses)),
         Sweeper(open_connections, context.clock, limits, certificate),
         drain,
         host=settings.host,
@@ -90,15 +91,10 @@ def _server(
     )
 
 
-def _capacity(connections: int | None) -> Capacity:
-    """Return the capacity for so many devices, after raising this process's limit of open files to the hard one."""
-    files = hard_file_limit()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = process_capacity(files, connections)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-        logger.info("the limit of open files was raised", was=soft, now=files, connections=found.connections)
-    return found
+def _capacity(settings: GatewaySettings) -> Capacity:
+    """Return this process's capacity, after raising its limit of open files to the hard one."""
+    capacity = process_capacity(raise_file_limit(), settings.gateway_max_connections, settings.http_max_connections)
+    return msgspec.structs.replace(capacity, per_address=settings.gateway_connections_per_address)
 
 
 ROLE = RoleDefinition(ROLE_NAME, GatewaySettings, build)

@@ -1,14 +1,12 @@
 """The gateway's settings, checked against what the host and the certificate's files allow."""
 
-import resource
-
 from services.domain.device_protocol.frames import HEARTBEAT_S
 from services.gateway.acceptor import Certificate
 from services.gateway.decide import Limits, process_capacity
 from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError
+from services.runtime.sockets.open_files import hard_file_limit
 
 ROLE_NAME = "gateway"
-_UNLIMITED_FILES = 2**20
 
 
 class GatewaySettings(Settings, frozen=True, kw_only=True):
@@ -16,6 +14,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
 
     `gateway_share_port` lets several gateway processes of a host listen at one port (SO_REUSEPORT).
     `gateway_max_connections` is by default as many as the limit of open files allows.
+    `gateway_connections_per_address` is for each peer network, by default a quarter of the connections.
     `gateway_hello_s` is the deadline for a device's hello.
     `gateway_ack_s` is the deadline for the acknowledgement of a push.
     `gateway_heartbeat_s` is for devices that request none; requests are kept between the minimum and the maximum.
@@ -27,6 +26,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
     gateway_port: Port = 8400
     gateway_share_port: bool = False
     gateway_max_connections: Positive | None = None
+    gateway_connections_per_address: Positive | None = None
     gateway_heartbeat_s: Positive = HEARTBEAT_S
     gateway_heartbeat_min_s: Positive = 30
     gateway_heartbeat_max_s: Positive = 1800
@@ -46,7 +46,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
                 f"more than {PREFIX}GATEWAY_HEARTBEAT_MAX_S ({self.gateway_heartbeat_max_s})"
             )
         files = hard_file_limit()
-        most = process_capacity(files, None).connections
+        most = process_capacity(files, None, self.http_max_connections).connections
         if self.gateway_max_connections is not None and self.gateway_max_connections > most:
             raise SettingsError(
                 f"{PREFIX}GATEWAY_MAX_CONNECTIONS is {self.gateway_max_connections}, but {files} open "
@@ -87,9 +87,3 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
                 f"{PREFIX}GATEWAY_TLS_CERT is {chain!r} and {PREFIX}GATEWAY_TLS_KEY {key!r}, "
                 f"which are no certificate and its key in PEM: {error}"
             ) from None
-
-
-def hard_file_limit() -> int:
-    """Return how many files the host lets this process open."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return _UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard

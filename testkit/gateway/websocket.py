@@ -133,9 +133,12 @@ class RawClient:
         self._writer = writer
 
     @classmethod
-    async def connect(cls, port: int, tls: ssl.SSLContext | None = None, *, upgrade: bool = True) -> "RawClient":
+    async def connect(
+        cls, port: int, tls: ssl.SSLContext | None = None, *, upgrade: bool = True, address: str = "127.0.0.1"
+    ) -> "RawClient":
+        """Connect from this address of the host."""
         async with asyncio.timeout(BOUND_S):
-            client = cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls))
+            client = cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, local_addr=(address, 0)))
         if upgrade:
             client.send(UPGRADE)
             await client.upgraded()
@@ -171,6 +174,11 @@ class RawClient:
         """End the sending side of the connection."""
         with contextlib.suppress(OSError):
             self._writer.write_eof()
+
+    async def drain(self) -> None:
+        """Wait until the kernel has taken what was sent. ConnectionError: the connection has ended."""
+        async with asyncio.timeout(BOUND_S):
+            await self._writer.drain()
 
     def send_json(self, **fields: Any) -> None:
         self.send(frame(TEXT, json.dumps(fields).encode()))

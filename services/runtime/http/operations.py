@@ -5,7 +5,10 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from services.runtime.http.connections import HttpConnections
+from services.runtime.http.limits import CONSOLE_LIMITS
 from services.runtime.http.listener import HttpListener
+from services.runtime.process.clock import SystemClock
 
 
 class Operations:
@@ -15,7 +18,8 @@ class Operations:
 
     def __init__(self, host: str, port: int) -> None:
         self._ready = False
-        self._listener = HttpListener("the console", self.application, host, port)
+        connections = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
+        self._listener = HttpListener("the console", self.application, host, port, connections)
 
     @property
     def port(self) -> int:

@@ -24,13 +24,26 @@ OLD_SECRET_REQUESTS = Counter(
     "Requests signed with the secret that the latest rotation kept",
     ["appkey"],
 )
+HTTP_CONNECTIONS = Gauge(
+    "carillon_http_connections", "Open HTTP connections: of app servers (api) or of the console", ["listener"]
+)
+HTTP_REFUSED = Counter(
+    "carillon_http_refused_total",
+    "HTTP connections refused: all were busy (full), or too many of one address (address)",
+    ["listener", "why"],
+)
+HTTP_CLOSED = Counter(
+    "carillon_http_closed_total",
+    "HTTP connections closed by the service: idle, a late, large or malformed head, unread answers, a place needed",
+    ["listener", "why"],
+)
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
 REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports received from devices")
 GOODBYES = Counter("carillon_gateway_goodbyes_total", "Connections ended by the gateway", ["reason"])
 REFUSED = Counter(
     "carillon_gateway_refused_total",
-    "Devices refused: the gateway was full, or registrations too fast",
+    "Devices refused: the gateway was full, an address had its share, or registrations too fast",
     ["why"],
 )
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")

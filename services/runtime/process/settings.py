@@ -23,6 +23,7 @@ from services.runtime.log.kafka.security import (
     tls_context,
 )
 from services.runtime.rpc.tls import Tls
+from services.runtime.sockets.open_files import hard_file_limit
 
 PREFIX = "CARILLON_"
 LOCALTIME = "/etc/localtime"
@@ -58,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     log_level: str = "INFO"
     console_port: Port = 8080
+    http_max_connections: Positive | None = None
+    http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300
     master_key_file: str | None = None
     tls_cert: str | None = None
@@ -71,6 +74,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(f"{PREFIX}SHARD is {self.shard}, but must be below {PREFIX}SHARDS ({self.shards})")
         if self.shards > self.partitions:
             raise SettingsError(f"{PREFIX}SHARDS is {self.shards}, more than {PREFIX}PARTITIONS ({self.partitions})")
+        files = hard_file_limit()
+        if self.http_max_connections is not None and self.http_max_connections > files // 2:
+            raise SettingsError(
+                f"{PREFIX}HTTP_MAX_CONNECTIONS is {self.http_max_connections}, but of {files} open files half are for"
+                " other uses; raise the limit of open files (ulimit -Hn)"
+            )
         if self.log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise SettingsError(f"{PREFIX}LOG_LEVEL is {self.log_level!r}; use DEBUG, INFO, WARNING or ERROR")
         if len({self.tls_cert is None, self.tls_key is None, self.tls_authority is None}) > 1:

@@ -52,8 +52,10 @@ def test_each_deadline_ends_a_connection_in_time() -> None:
 def test_capacity_reserves_files_for_other_uses() -> None:
     for files in (64, 1024, 20_000, 2**20):
         found = process_capacity(files, None)
-        assert found.connections + found.pending <= files * 7 // 8 or files - 512 == found.connections + found.pending
+        others = min(files // 8, 512) + min(files // 8, 1024)
+        assert found.connections + found.pending == files - others
         assert found.pending == min(files // 4, 4096)
+        assert process_capacity(files, None, 5).connections == found.connections + min(files // 8, 1024) - 5
     assert process_capacity(1024, 5) == Capacity(5, 256)
 
 

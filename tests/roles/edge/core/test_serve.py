@@ -107,6 +107,32 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
     assert [command.send.msgid for command in commands] == [answer.json()["id"], told[0]["msgid"]]
 
 
+async def test_workers_bound_their_connections_and_the_console_has_its_own(tmp_path: Path) -> None:
+    await with_app(tmp_path)
+    names = ("V2", "ANDROID", "IOS", "CONSOLE")
+    ports = dict(zip(names, free_ports(4), strict=True))
+    env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
+    env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_KAFKA_BOOTSTRAP": "", "CARILLON_HTTP_MAX_CONNECTIONS": "4"}
+    health = f"http://127.0.0.1:{ports['CONSOLE']}/healthz"
+    head = b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+    async with serving(env) as process, asyncio.timeout(60):
+        await ready(health, process)
+        clients = []
+        for name, status in zip(("ANDROID", "IOS", "ANDROID", "IOS", "V2"), [b" 100 "] * 4 + [b" 503 "], strict=True):
+            reader, writer = await asyncio.open_connection("127.0.0.1", ports[name])
+            clients.append(writer)
+            writer.write(head)
+            assert status in await reader.readline()
+        await ready(health, process)
+        for writer in clients:
+            writer.close()
+        for port in (ports["CONSOLE"], ports["V2"]):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n")
+            assert b" 431 " in await reader.readline()
+            writer.close()
+
+
 async def test_workers_end_when_gunicorn_is_killed(tmp_path: Path) -> None:
     await with_app(tmp_path)
     names = ("V2", "ANDROID", "IOS", "CONSOLE")

@@ -1,6 +1,7 @@
 """Capacity: more devices than allowed, sockets that send nothing, and floods of registrations."""
 
 import asyncio
+import contextlib
 import errno
 import socket
 import ssl
@@ -14,7 +15,6 @@ from services.gateway import decide, main
 from services.gateway.acceptor import Acceptor, listen
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import Capacity
-from services.gateway.handshake import MAX_NETWORKS, RegistrationLimiter, network
 from services.gateway.settings import GatewaySettings
 from testkit.certificates import Authority
 from testkit.gateway.role import ANDROID, RunningGateway
@@ -27,10 +27,11 @@ SERVICE_RESTART = 1012
 async def connect_until_welcomed(port: int) -> RawClient:
     async with asyncio.timeout(BOUND_S):
         while True:
-            client = await RawClient.connect(port)
-            client.send_json(type="hello", appkey=ANDROID)
-            if (await client.next_json())["type"] == "welcome":
-                return client
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                client = await RawClient.connect(port)
+                client.send_json(type="hello", appkey=ANDROID)
+                if (await client.next_json())["type"] == "welcome":
+                    return client
 
 
 def refused(goodbye: dict[str, object]) -> bool:
@@ -57,7 +58,7 @@ async def test_a_full_gateway_refuses_devices_with_a_retry_time(start_gateway: S
 async def test_sockets_over_the_pending_limit_are_closed_and_welcomed_devices_stay(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "_capacity", lambda _connections: Capacity(connections=2, pending=4))
+    monkeypatch.setattr(main, "_capacity", lambda _settings: Capacity(connections=2, pending=4))
     gateway = await start_gateway()
     welcomed_client = await RawClient.welcomed(gateway.port, ANDROID)
     silent = [await RawClient.connect(gateway.port, upgrade=False) for _ in range(4)]
@@ -97,7 +98,7 @@ async def test_a_full_gateway_bounds_the_goodbyes_in_progress(
 async def test_closed_pending_sockets_free_pending_capacity(
     start_gateway: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "_capacity", lambda _connections: Capacity(connections=2, pending=2))
+    monkeypatch.setattr(main, "_capacity", lambda _settings: Capacity(connections=2, pending=2))
     pair = Authority(tmp_path / "authority").issue("gateway")
     gateway = await start_gateway(gateway_tls_cert=str(pair.certificate), gateway_tls_key=str(pair.key))
     tls = ssl.create_default_context(cafile=pair.authority)
@@ -115,6 +116,39 @@ async def test_closed_pending_sockets_free_pending_capacity(
     assert (await client.hello(ANDROID))["type"] == "welcome"
 
 
+async def test_an_address_has_a_share_of_the_pending_sockets_and_of_the_connections(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "_capacity", lambda _settings: Capacity(connections=100, pending=8, per_address=5))
+    monkeypatch.setattr(main, "shared_addresses", lambda _: lambda _: False)
+    gateway = await start_gateway()
+    silent = [await RawClient.connect(gateway.port, upgrade=False) for _ in range(2)]
+    assert await (await RawClient.connect(gateway.port, upgrade=False)).rest() == b""
+    elsewhere = await RawClient.connect(gateway.port, address="127.0.0.2")
+    assert (await elsewhere.hello(ANDROID))["type"] == "welcome"
+    for client in silent:
+        client.send(UPGRADE)
+        await client.upgraded()
+        assert (await client.hello(ANDROID))["type"] == "welcome"
+    welcomed = [*silent, *[await RawClient.welcomed(gateway.port, ANDROID) for _ in range(3)]]
+    assert await (await RawClient.connect(gateway.port, upgrade=False)).rest() == b""
+    welcomed[0].abort()
+    await connect_until_welcomed(gateway.port)
+
+
+@pytest.mark.parametrize(
+    ("start", "again"), [(b"GET /device/v1 HTTP/1.1\r\nX: ", b"x"), (b"", b"\r\n"), (UPGRADE[:-2], b"X: y\r\n")]
+)
+async def test_an_endless_upgrade_ends_the_connection(gateway: RunningGateway, start: bytes, again: bytes) -> None:
+    client = await RawClient.connect(gateway.port, upgrade=False)
+    client.send(start)
+    with pytest.raises(ConnectionError):
+        for _ in range(800):
+            client.send(again * (10_000 // len(again)))
+            await client.drain()
+            await asyncio.sleep(0)
+
+
 async def test_a_process_without_free_files_accepts_again_later() -> None:
     class Exhausted(socket.socket):
         failures = 0
@@ -126,7 +160,7 @@ async def test_a_process_without_free_files_accepts_again_later() -> None:
             return super().accept()
 
     listener = Exhausted(fileno=listen("127.0.0.1", 0, share_port=False).detach())
-    acceptor = Acceptor(WSListener, ConnectionTable(), Capacity(10, 10), GatewaySettings().limits(), None)
+    acceptor = Acceptor(lambda _: WSListener(), ConnectionTable(), Capacity(10, 10), GatewaySettings().limits(), None)
     acceptor.open(listener)
     try:
         (await RawClient.connect(listener.getsockname()[1])).abort()
@@ -163,28 +197,3 @@ async def test_a_wrong_key_takes_no_registration_token(start_gateway: StartGatew
     for _ in range(15):
         client = await RawClient.connect(gateway.port)
         assert (await client.hello(ANDROID, token="t", key="k"))["reason"] == "unauthorized"
-
-
-def test_a_bucket_refills_up_to_its_burst() -> None:
-    limiter = RegistrationLimiter(per_s=2, burst=3)
-    assert [limiter.take("a", 0) for _ in range(4)] == [True, True, True, False]
-    assert [limiter.take("a", 499), limiter.take("a", 500), limiter.take("a", 500)] == [False, True, False]
-    assert [limiter.take("a", 60_000) for _ in range(4)] == [True, True, True, False]
-    assert not limiter.take("a", 0)
-    assert limiter.take("b", 0)
-
-
-def test_the_longest_unused_network_is_forgotten() -> None:
-    limiter = RegistrationLimiter(per_s=1, burst=1)
-    for number in range(MAX_NETWORKS):
-        assert limiter.take(str(number), 0)
-    assert not limiter.take("0", 0)
-    assert limiter.take("one more", 0)
-    assert len(limiter) == MAX_NETWORKS
-    assert (limiter.take("0", 0), limiter.take("1", 0)) == (False, True)
-
-
-def test_a_network_is_an_ipv4_address_or_an_ipv6_prefix_of_64_bits() -> None:
-    assert network("192.0.2.7") == "192.0.2.7"
-    assert network("2001:db8::1") == network("2001:db8::ffff:1") != network("2001:db8:0:1::1")
-    assert network("fe80::1%eth0") == network("fe80::2")

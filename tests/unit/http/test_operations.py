@@ -1,6 +1,7 @@
 """The operations endpoint of a process, and the HTTP listener."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -135,8 +136,9 @@ async def test_a_closing_listener_answers_accepted_requests_and_accepts_no_more(
 async def connect_until_refused(port: int | None) -> None:
     async with asyncio.timeout(BOUND_S):
         while True:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
+            with contextlib.suppress(ConnectionResetError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
             await asyncio.sleep(0.01)
 
 

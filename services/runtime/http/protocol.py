@@ -1,0 +1,264 @@
+"""uvicorn's HTTP protocol with bounds of heads, pipelining, idle time and unread answers."""
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from services.runtime.http.connections import HttpConnections
+
+_FRAMING = (b"content-length", b"transfer-encoding")
+_COLON_SPACE_AND_LINE_END = 4
+_MAX_DISCARDED_BYTES = 256 * 1024
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection of an HTTP client, bounded by the limits of its group.
+
+    It ignores offers to upgrade the connection. Java's HttpClient offers h2c with every request. The parser then stops
+    before the body, and uvicorn would handle the request without one; this protocol reads on.
+    """
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], connections: HttpConnections
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._group = connections
+        self._limits = connections.limits
+        self._resuming = False
+        self._refusal: tuple[int, str] | None = None
+        self._in_head = False
+        self._is_idle = False
+        self._message_complete = True
+        self._head_bytes = 0
+        self._head_count = 0
+        self._made_progress = False
+        self._framing_bytes = 0
+        self._discarded_bytes = 0
+        self._deadline_ms: int | None = None
+        self._unsent_bytes = 0
+        self._unsent_since_ms = 0
+        self._closing_since_ms: int | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _PipelineFlow(transport, self.pipeline)
+        self._deadline_ms = self._group.now_ms() + self._limits.head_ms
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._group.remove(self)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            self._discard(data)
+            return
+        if self._is_idle:
+            self._is_idle = False
+            self._deadline_ms = self._group.now_ms() + self._limits.head_ms
+        self._made_progress = False
+        self._feed(data)
+        if self._made_progress:
+            self._framing_bytes = 0
+            return
+        # Nothing of the data was of use: it is a part of a head, of trailers, or of empty lines.
+        self._framing_bytes += len(data)
+        if self._framing_bytes > self._limits.head_bytes:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, self._too_large())
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded_bytes += len(data)
+        if self._discarded_bytes > _MAX_DISCARDED_BYTES:
+            self.transport.abort()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._resume(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(*(self._refusal or (HTTPStatus.BAD_REQUEST, "this is no HTTP request")))
+
+    def _resume(self, rest: bytes) -> None:
+        """Read the rest with a new parser, which gets the headers that frame the body."""
+        framing = [name + b": " + value for name, value in self.headers if name in _FRAMING]
+        self.parser = httptools.HttpRequestParser(self)
+        if framing:
+            self.cycle.more_body = True
+            self._message_complete = False
+            self._resuming = True
+            self.parser.feed_data(b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""]))
+            self._resuming = False
+        self._feed(rest)
+
+    def on_message_begin(self) -> None:
+        if self._resuming:
+            return
+        self._in_head, self._message_complete = True, False
+        self._head_bytes = self._head_count = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._resuming:
+            self._count_head_bytes(len(url))
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._resuming:
+            return
+        self._head_count += 1
+        if self._head_count > self._limits.headers:
+            self._stop_parsing(f"a request has at most {self._limits.headers} headers")
+        self._count_head_bytes(len(name) + len(value) + _COLON_SPACE_AND_LINE_END)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._resuming:
+            return
+        if len(self.pipeline) >= self._limits.pipelined:
+            self._stop_parsing(f"at most {self._limits.pipelined} requests may wait for the answer to an earlier one")
+        self._made_progress = True
+        self._in_head = False
+        self._deadline_ms = None
+        self._group.set_busy(self)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._made_progress = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._made_progress = True
+        self._message_complete = True
+        super().on_message_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._become_idle()
+
+    def on_response_complete(self) -> None:
+        """Begin the next pipelined request, or wait for one. This replaces uvicorn's way, whose time-out for an idle
+        connection ends with the first byte that comes.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self._message_complete:
+            self._become_idle()
+        else:
+            # The rest of a body that was answered early, or the begin of the next head.
+            self._deadline_ms = self._group.now_ms() + self._limits.head_ms
+            self._group.set_waiting(self)
+        self.flow.resume_reading()
+
+    def end_if_overdue(self, now_ms: int) -> None:
+        if self.transport is None:
+            return
+        if self._is_unread(now_ms):
+            self._group.count_closed("unread")
+            self.transport.abort()
+        elif self._unsent_bytes:
+            return
+        elif self.transport.is_closing() or self._refusal is not None:
+            self._closing_since_ms = self._closing_since_ms or now_ms
+            if now_ms >= self._closing_since_ms + self._limits.closing_ms:
+                self.transport.abort()
+        elif self._deadline_ms is not None and now_ms >= self._deadline_ms:
+            self._end_late()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(HTTPStatus.BAD_REQUEST, msg)
+
+    def _is_unread(self, now_ms: int) -> bool:
+        """Return whether the client has read too little of what waits to be sent to it, for too long."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes == 0 or unsent_bytes <= self._unsent_bytes - self._limits.write_bytes or not self._unsent_bytes:
+            self._unsent_bytes, self._unsent_since_ms = unsent_bytes, now_ms
+            return False
+        self._unsent_bytes = max(self._unsent_bytes, unsent_bytes)
+        return now_ms >= self._unsent_since_ms + self._limits.write_ms
+
+    def _become_idle(self) -> None:
+        self._is_idle = True
+        self._deadline_ms = self._group.now_ms() + self._limits.idle_ms
+        self._group.set_waiting(self)
+
+    def _end_late(self) -> None:
+        if self._in_head:
+            seconds = self._limits.head_ms / 1000
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"no complete request head within {seconds:g} s")
+        else:
+            self._group.count_closed("idle")
+            self.transport.close()
+
+    def _count_head_bytes(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._limits.head_bytes:
+            self._stop_parsing(self._too_large())
+
+    def _too_large(self) -> str:
+        return f"the request line and the headers are larger than {self._limits.head_bytes} bytes"
+
+    def _stop_parsing(self, desc: str) -> None:
+        self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, desc
+        raise ValueError(desc)
+
+    def _refuse(self, status: int, desc: str) -> None:
+        """Answer with the error where no other answer is due, close, and discard what still comes."""
+        self._refusal = status, desc
+        self._group.count_closed("head")
+        self._group.set_waiting(self)
+        if self.transport.is_closing():
+            return
+        if not self._may_answer():
+            self.transport.close()
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write(refusal(status, desc))
+        # Closing with unread data would reset the connection, and the client might not see the answer.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _may_answer(self) -> bool:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return True
+        return not (self._in_head or cycle.response_started or self.pipeline)
+
+
+class _PipelineFlow(FlowControl):
+    """uvicorn's flow control, which reads nothing while a pipelined request waits for an earlier one."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Any) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        if not self._pipeline:
+            super().resume_reading()
+
+
+def refusal(status: int, desc: str) -> bytes:
+    """Return a whole answer with the error, after which the connection closes."""
+    body = json.dumps({"result": int(status), "desc": desc}, separators=(",", ":")).encode()
+    head = [
+        b"content-type: application/json;charset=utf-8\r\n",
+        b"content-length: %d\r\n" % len(body),
+        b"connection: close\r\n\r\n",
+    ]
+    return b"".join([STATUS_LINE[status], *head, body])
