@@ -4,13 +4,12 @@ from collections.abc import Mapping
 
 from pyroaring import BitMap
 
-from protos.delivery.v1.delivery_pb2 import OutcomeKind, PushCancelled, PushFact, PushFinished, PushStarted
+from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinished, PushStarted
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import BitmapAudience, listed_targets
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush, StartedPush
-from services.domain.ids import issued_ms
 from services.domain.topics import PUSH_COMMANDS
 
 MAILBOX_CAP = 100
@@ -18,14 +17,6 @@ MAILBOX_CAP = 100
 
 UNACKNOWLEDGED_CAP = 1000
 """The same for a connected device, which has been sent them and may acknowledge them soon."""
-
-REPORTED_KINDS = frozenset(
-    {OutcomeKind.OUTCOME_KIND_SHOWN, OutcomeKind.OUTCOME_KIND_CLICKED, OutcomeKind.OUTCOME_KIND_DISMISSED}
-)
-"""What devices report besides acknowledgements."""
-
-_CLOCK_SKEW_MS = 60_000
-_LATEST_REPORT_MS = 400 * 86_400_000  # a timed push gets its id up to a year before it is sent
 
 
 def start(push: RequestedPush, audiences: Mapping[int, BitMap]) -> list[PushFact]:
@@ -82,27 +73,33 @@ def overflow(state: DeliveryState, device: DeviceAddress, is_connected: bool) ->
     ]
 
 
-def accepts_acknowledgement(push: StartedPush | None, device: DeviceAddress, msgid: int) -> bool:
-    """Whether the message is pending for the device; a repeated acknowledgement is not accepted."""
-    if push is None or push.send.appkey != device.appkey:
+def accepts_acknowledgement(push: StartedPush | None, device: DeviceAddress, msgid: int, sent: bool | None) -> bool:
+    """Whether the message is pending for the device, and was sent to it; a repeated acknowledgement is not accepted.
+
+    `sent` None: it is unknown whether the message was sent to the device; then its place in the audience suffices.
+    """
+    if push is None or push.send.appkey != device.appkey or sent is False:
         return False
     part = push.part(device.partition)
     return part is not None and msgid in part.pending_msgids(device.number)
 
 
-def accepts_report(push: StartedPush | None, device: DeviceAddress, msgid: int, now_ms: int) -> bool:
-    """Whether the message was addressed to the device; for a forgotten push (None) only the id's age is checked."""
-    if push is not None:
-        return push.send.appkey == device.appkey and _addresses(push, device, msgid)
-    return -_CLOCK_SKEW_MS <= now_ms - issued_ms(msgid) <= _LATEST_REPORT_MS
+def accepts_report(push: StartedPush | None, device: DeviceAddress, msgid: int, sent: bool | None) -> bool:
+    """Whether the message was sent to the device, also long ago; `push` is None once it is forgotten.
+
+    `sent` None: it is unknown whether the message was sent to the device; then its place in the audience suffices.
+    """
+    if push is not None and push.send.appkey != device.appkey:
+        return False
+    return (push is not None and _addresses(push, device, msgid)) if sent is None else sent
 
 
 def _addresses(push: StartedPush, device: DeviceAddress, msgid: int) -> bool:
-    """Whether the push is for the device; always for a broadcast in a forgotten partition: its audience is unknown."""
+    """Whether the device is in the push's audience; not for a broadcast in a forgotten partition."""
     if push.is_listed:
         return msgid in listed_targets(push.send).get(device.partition, {}).get(device.number, ())
     part = push.part(device.partition)
-    return device.number in part.devices if isinstance(part, BitmapAudience) else True
+    return isinstance(part, BitmapAudience) and device.number in part.devices
 
 
 def _caused_by(offset: int) -> Meta:

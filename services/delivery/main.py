@@ -60,7 +60,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     audiences, dead_letters = AudienceBitmapResolver(peers, clock), _dead_letters(settings)
     pushes = PushProjection(log, events, state, audiences, fanout, ios, recorder, clock, dead_letters)
     snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
-    reports = ReportIntake(state, fanout, recorder, clock)
+    reports = ReportIntake(state, fanout, recorder, lambda: snapshots.restored_offset)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, snapshots.restored)
     phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
     positions = PositionsServicer(pushes.applied, context.apps.applied)

@@ -1,13 +1,17 @@
 """Records outcomes: gathers them for a few milliseconds and writes them to the log in columnar batches."""
 
 import asyncio
+from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy
+from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, Outcomes
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.outcome_columns import OutcomeColumns
+from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.domain.topics import DELIVERIES
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import OUTCOMES
@@ -16,9 +20,23 @@ MAX_ROWS = 500_000
 """Number of queued outcomes from which callers have to wait for capacity."""
 
 _GATHER_S = 0.005
+_SENT = OutcomeKind.OUTCOME_KIND_SENT
 
 MessageOnDevice = tuple[int, int, int]
 """Message id, partition, device number."""
+
+
+@dataclass(slots=True)
+class _Unwritten:
+    """What is recorded and not in the state yet: final outcomes, sent messages, and devices' reports by kind."""
+
+    finals: set[MessageOnDevice] = field(default_factory=set)
+    sent: set[MessageOnDevice] = field(default_factory=set)
+    sent_to_many: dict[tuple[int, int], BitMap] = field(default_factory=dict)
+    reports: set[tuple[int, MessageOnDevice]] = field(default_factory=set)
+
+    def has_sent(self, message: MessageOnDevice) -> bool:
+        return message in self.sent or message[2] in self.sent_to_many.get(message[:2], ())
 
 
 class OutcomeRecorder:
@@ -29,8 +47,8 @@ class OutcomeRecorder:
     def __init__(self, events: EventWriter) -> None:
         self._events = events
         self._rows: dict[tuple[int, str], OutcomeColumns] = {}
-        self._queued_finals: set[MessageOnDevice] = set()
-        self._finals_being_written: set[MessageOnDevice] = set()
+        self._queued = _Unwritten()
+        self._being_written = _Unwritten()
         self._waiters: list[asyncio.Future[None]] = []
         self._row_count = 0
         self._flush_lock = asyncio.Lock()
@@ -51,12 +69,19 @@ class OutcomeRecorder:
         badge: int | None = None,
     ) -> None:
         """Queue one outcome; `time_ms` is in milliseconds since 1970, `badge` the one that the device was sent."""
+        if kind == _SENT:
+            self._queued.sent.add((msgid, partition, number))
+        elif kind in REPORTED_KINDS:
+            self._queued.reports.add((kind, (msgid, partition, number)))
         self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason, badge)
 
     def record_many(
         self, partition: int, appkey: str, msgid: int, numbers: Sequence[int], kind: int, time_ms: int
     ) -> None:
         """Queue the same outcome for many devices."""
+        if kind == _SENT:
+            sent = BitMap(array("I", numbers))
+            self._queued.sent_to_many[msgid, partition] = sent | self._queued.sent_to_many.get((msgid, partition), sent)
         self._columns(partition, appkey, len(numbers)).add_many(msgid, numbers, kind, time_ms)
 
     def record_final(
@@ -72,13 +97,23 @@ class OutcomeRecorder:
     ) -> None:
         """Queue a final outcome, unless one for the same message and device is queued or being written."""
         if not self.has_unwritten_final(partition, msgid, number):
-            self._queued_finals.add((msgid, partition, number))
+            self._queued.finals.add((msgid, partition, number))
             self.record(partition, appkey, msgid, number, kind, time_ms, reason, badge)
 
     def has_unwritten_final(self, partition: int, msgid: int, number: int) -> bool:
         """Whether a final outcome is queued or being written, so that the state does not show it yet."""
         key = (msgid, partition, number)
-        return key in self._queued_finals or key in self._finals_being_written
+        return key in self._queued.finals or key in self._being_written.finals
+
+    def has_unwritten_sent(self, partition: int, msgid: int, number: int) -> bool:
+        """The same for a message that was sent to the device."""
+        key = (msgid, partition, number)
+        return self._queued.has_sent(key) or self._being_written.has_sent(key)
+
+    def has_unwritten_report(self, partition: int, msgid: int, number: int, kind: int) -> bool:
+        """The same for the device's report of this kind."""
+        key = kind, (msgid, partition, number)
+        return key in self._queued.reports or key in self._being_written.reports
 
     async def wait_capacity(self) -> None:
         """Return once fewer than MAX_ROWS outcomes are queued; every source of outcomes waits here."""
@@ -112,7 +147,7 @@ class OutcomeRecorder:
         async with self._flush_lock:
             rows, self._rows = self._rows, {}
             waiters, self._waiters = self._waiters, []
-            self._finals_being_written, self._queued_finals = self._queued_finals, set()
+            self._being_written, self._queued = self._queued, _Unwritten()
             self._flush_needed.clear()
             if rows:
                 reached(Point.OUTCOMES_GATHERED)
@@ -126,7 +161,7 @@ class OutcomeRecorder:
             )
             if rows:
                 reached(Point.OUTCOMES_APPENDED)
-            self._finals_being_written = set()
+            self._being_written = _Unwritten()
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -19,7 +19,7 @@ from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 5
+_VERSION = 6
 _SLICE = 500
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 """How much earlier than outcomes records of these topics are merged; more than the clocks of hosts differ."""
@@ -101,12 +101,16 @@ class MergedFollower:
 
 
 class Snapshots:
-    """The first service of the role: restores the state, sets `restored`, and saves snapshots, the last at its stop."""
+    """The first service of the role: restores the state, sets `restored`, and saves snapshots, the last at its stop.
+
+    `restored_offset`: the first offset of push-commands that was not in the log at the start.
+    """
 
     name = "delivery snapshots"
 
     def __init__(self, store: DeliveryStore, events: EventWriter, log: Log, clock: Clock, every_s: int) -> None:
         self.restored = asyncio.Event()
+        self.restored_offset = 0
         self._store = store
         self._events = events
         self._log = log
@@ -121,6 +125,7 @@ class Snapshots:
         for follower in self._store.followers:
             await follower.apply_until(ends, lambda count: None)
         self._events.offsets |= self._store.offsets()
+        self.restored_offset = self._events.offsets.get(Partition(PUSH_COMMANDS.name, 0), 0)
         self.restored.set()
         ready.set()
         try:

@@ -52,7 +52,10 @@ class Handler:
 
 
 class DeviceConnection(WSListener):
-    """The connection of one device; `session` is set by the welcome, which also replaces the handler."""
+    """The connection of one device; `session` is set by the welcome, which also replaces the handler.
+
+    `unsent_reports` counts, in each window of the frame limit, what the device reports on pushes it was not sent here.
+    """
 
     __slots__ = (
         "_addresses",
@@ -74,6 +77,7 @@ class DeviceConnection(WSListener):
         "last_frame_ms",
         "paused_ms",
         "session",
+        "unsent_reports",
     )
 
     def __init__(
@@ -99,6 +103,7 @@ class DeviceConnection(WSListener):
         self._unacknowledged: dict[int, int] | None = None
         self._window = 0
         self._frames_in_window = 0
+        self.unsent_reports = 0
         self.last_frame_ms = now_ms()
         self.idle_after_ms = limits.hello_ms
         self.paused_ms: int | None = None
@@ -144,11 +149,17 @@ class DeviceConnection(WSListener):
             if unsent_bytes > self._limits.buffer_bytes:
                 self.abort("slow")
 
-    def acknowledged(self, msgids: list[int]) -> None:
-        if self._unacknowledged is not None:
-            for msgid in msgids:
-                self._unacknowledged.pop(msgid, None)
-            self._unacknowledged = self._unacknowledged or None
+    def acknowledged(self, msgids: list[int]) -> int:
+        """Take these pushes as acknowledged; return how many were not sent over this connection, or are so already."""
+        if self._unacknowledged is None:
+            return len(msgids)
+        unsent = sum(self._unacknowledged.pop(msgid, None) is None for msgid in msgids)
+        self._unacknowledged = self._unacknowledged or None
+        return unsent
+
+    def is_unacknowledged(self, msgid: int) -> bool:
+        """Return whether the push was sent over this connection and is not acknowledged."""
+        return self._unacknowledged is not None and msgid in self._unacknowledged
 
     def goodbye(
         self,
@@ -260,6 +271,7 @@ class DeviceConnection(WSListener):
         if window != self._window:
             self._window = window
             self._frames_in_window = 0
+            self.unsent_reports = 0
         self._frames_in_window += 1
         return self._frames_in_window > self._limits.frames
 

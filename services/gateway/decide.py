@@ -12,6 +12,12 @@ from services.runtime.sockets.open_files import file_shares
 DRAIN_MS = 16_000
 """Upper bound of the time over which a drain spreads its goodbyes."""
 
+MAX_UNSENT_REPORTS = 1000
+"""Acknowledgements and reports in a frame window on pushes that the connection was not sent, or has acknowledged.
+
+A device that reconnects may have some; one with more invents them.
+"""
+
 _MAX_REFUSED_AT_ONCE = 256
 _RETRY_SPREAD_MS = 20_000
 _GOODBYE_STEP_MS = 100

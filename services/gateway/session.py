@@ -22,13 +22,14 @@ from services.domain.device_protocol.frames import (
 )
 from services.gateway.connection import DeviceConnection, Handler
 from services.gateway.connections import ConnectionTable, Session
-from services.gateway.decide import idle_ms
+from services.gateway.decide import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.session_writer import SessionWriter
 from services.gateway.uplink import UnreportedQueue
 from services.runtime.errors import InputError
-from services.runtime.process.metrics import CONNECTIONS
+from services.runtime.process.metrics import CONNECTIONS, UNSENT_REPORTS_DROPPED
 
+TOO_MANY_UNSENT = "too many acknowledgements and reports of pushes that were not sent to this device"
 UNEXPECTED_HELLO = "hello is the first frame, and comes once"
 
 
@@ -82,11 +83,11 @@ class SessionHandler(Handler):
     def _handle(self, connection: DeviceConnection, session: Session, frame: Frame) -> None:
         match frame:
             case Ack(msgids=msgids):
-                connection.acknowledged(msgids)
-                kind = OutcomeKind.OUTCOME_KIND_RECEIVED
-                self._queue(session).report(session, msgids, kind, self._now_ms())
+                unsent = connection.acknowledged(msgids)
+                self._report(connection, session, msgids, unsent, OutcomeKind.OUTCOME_KIND_RECEIVED)
             case Report(event=event, msgid=msgid):
-                self._queue(session).report(session, [msgid], report_kind(event), self._now_ms())
+                unsent = 0 if connection.is_unacknowledged(msgid) else 1
+                self._report(connection, session, [msgid], unsent, report_kind(event))
             case Ping():
                 connection.send(Pong())
             case Activity(event=event):
@@ -95,6 +96,22 @@ class SessionHandler(Handler):
                 connection.goodbye("protocol", UNEXPECTED_HELLO)
             case _:
                 connection.submit(partial(self._answer, connection, session, frame))
+
+    def _report(
+        self,
+        connection: DeviceConnection,
+        session: Session,
+        msgids: list[int],
+        unsent: int,
+        kind: "OutcomeKind.ValueType",
+    ) -> None:
+        """Hand the report to delivery; `unsent` of the messages are not known to have been sent to the device."""
+        connection.unsent_reports += unsent
+        if unsent and connection.unsent_reports > MAX_UNSENT_REPORTS:
+            UNSENT_REPORTS_DROPPED.inc(unsent)
+            connection.goodbye("protocol", TOO_MANY_UNSENT)
+        else:
+            self._queue(session).report(session, msgids, kind, self._now_ms(), is_proved=unsent == 0)
 
     async def _answer(self, connection: DeviceConnection, session: Session, request: Change | GetDeviceRequest) -> None:
         connection.send(await self._requests.answer(request, session, connection.address))

@@ -24,6 +24,9 @@ from services.runtime.rpc.channel import Channel
 MAX_REPORTS = 2_000_000
 """Upper bound of the reports that are kept while delivery is away."""
 
+MAX_UNPROVED_REPORTS = MAX_REPORTS // 4
+"""The number of kept reports from which those that may be invented are dropped, to leave room for the others."""
+
 _BATCH_REPORTS = 10_000
 _BATCH_CONNECTED = 5_000
 _BACKOFF_S = 0.05
@@ -170,8 +173,16 @@ class UnreportedQueue:
             self._disconnected.append(session.connection)
             self.changed.set()
 
-    def report(self, session: Session, msgids: list[int], kind: "OutcomeKind.ValueType", time_ms: int) -> None:
-        if self.unrecorded + len(msgids) > MAX_REPORTS:
+    def report(
+        self,
+        session: Session,
+        msgids: list[int],
+        kind: "OutcomeKind.ValueType",
+        time_ms: int,
+        is_proved: bool = True,
+    ) -> None:
+        """Queue reports of one kind; `is_proved`: this gateway has sent the device all of these messages."""
+        if self.unrecorded + len(msgids) > (MAX_REPORTS if is_proved else MAX_UNPROVED_REPORTS):
             logger.error("reports were dropped: delivery has been away for too long", count=len(msgids))
             return
         columns = self._filling.get(session.appkey)

@@ -1,6 +1,7 @@
 """Acknowledgements and reports of devices, as gateways hand them on in batches."""
 
 import asyncio
+from collections.abc import Callable
 
 import numpy
 
@@ -10,33 +11,67 @@ from services.delivery.android.fanout import Fanout
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import StartedPush
+from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.runtime.errors import InputError
-from services.runtime.process.clock import Clock
+from services.runtime.process.metrics import REPORTS_REFUSED
 
 _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
 class ReportIntake:
-    """Records the reports that `decide` accepts."""
+    """Records the reports that `decide` accepts; the others are counted and leave nothing behind.
 
-    def __init__(self, state: DeliveryState, fanout: Fanout, recorder: OutcomeRecorder, clock: Clock) -> None:
+    Pushes below `restored_offset`, an offset of push-commands, were read by an earlier process, which may have been
+    killed before the log had all that it sent.
+    """
+
+    def __init__(
+        self, state: DeliveryState, fanout: Fanout, recorder: OutcomeRecorder, restored_offset: Callable[[], int]
+    ) -> None:
         self._state = state
         self._fanout = fanout
         self._recorder = recorder
-        self._clock = clock
+        self._restored_offset = restored_offset
 
     def record(self, reports: Reports) -> None:
         """Queue the outcomes of these reports. InputError: the columns have different lengths."""
-        appkey = reports.appkey
         for partition, number, msgid, kind, time_ms in _rows(reports):
-            push = self._state.push_of(msgid)
-            device = DeviceAddress(appkey, partition, number)
+            device = DeviceAddress(reports.appkey, partition, number)
             if kind == _RECEIVED:
                 self._fanout.acknowledge(device, msgid)
-                if decide.accepts_acknowledgement(push, device, msgid):
-                    self._recorder.record_final(partition, appkey, msgid, number, kind, time_ms)
-            elif kind in decide.REPORTED_KINDS and decide.accepts_report(push, device, msgid, self._clock.now_ms()):
-                self._recorder.record(partition, appkey, msgid, number, kind, time_ms)
+                self._acknowledge(device, msgid, time_ms)
+            elif kind in REPORTED_KINDS:
+                self._report(device, msgid, kind, time_ms)
+
+    def _acknowledge(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
+        push = self._state.push_of(msgid)
+        if decide.accepts_acknowledgement(push, device, msgid, self._was_sent(push, device, msgid)):
+            self._recorder.record_final(device.partition, device.appkey, msgid, device.number, _RECEIVED, time_ms)
+        else:
+            REPORTS_REFUSED.labels("acknowledgement").inc()
+
+    def _report(self, device: DeviceAddress, msgid: int, kind: int, time_ms: int) -> None:
+        """Record a report once for each kind."""
+        push = self._state.push_of(msgid)
+        is_repeated = self._state.sent_messages.was_reported(
+            device, msgid, kind
+        ) or self._recorder.has_unwritten_report(device.partition, msgid, device.number, kind)
+        if not is_repeated and decide.accepts_report(push, device, msgid, self._was_sent(push, device, msgid)):
+            self._recorder.record(device.partition, device.appkey, msgid, device.number, kind, time_ms)
+        else:
+            REPORTS_REFUSED.labels("report").inc()
+
+    def _was_sent(self, push: StartedPush | None, device: DeviceAddress, msgid: int) -> bool | None:
+        """Return whether the device was sent the message, None when that is unknown."""
+        sent = self._state.sent_messages.was_sent(device, msgid)
+        if sent or push is None:
+            return bool(sent)
+        if push.send.appkey == device.appkey and self._recorder.has_unwritten_sent(
+            device.partition, msgid, device.number
+        ):
+            return True
+        return None if push.offset < self._restored_offset() else sent
 
 
 class ReportBatches:

@@ -42,7 +42,7 @@ class BitmapAudience:
         self.concluded |= BitMap(numbers) & self.devices
 
     def dump(self) -> bytes:
-        return msgspec.msgpack.encode((_packed(self.devices), _packed(self.concluded)))
+        return msgspec.msgpack.encode((packed(self.devices), packed(self.concluded)))
 
     @classmethod
     def load(cls, msgid: int, blob: bytes) -> "BitmapAudience":
@@ -111,7 +111,7 @@ def listed_targets(send: SendPush) -> dict[int, Targets]:
     return targets
 
 
-def _packed(bitmap: BitMap) -> bytes:
+def packed(bitmap: BitMap) -> bytes:
     """Serialize a bitmap in its smallest form, which is the same for all equal bitmaps."""
     copy = bitmap.copy()
     copy.run_optimize()

@@ -25,6 +25,7 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
 from services.delivery.state.backlogs import Backlogs
@@ -33,6 +34,7 @@ from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
 from services.delivery.state.final_outcomes import concluded_devices
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush, requested_push
+from services.delivery.state.sent_messages import SentMessages
 from services.runtime.log.port import Record
 
 LATE_MS = 86_400_000
@@ -47,6 +49,8 @@ class DeliveryState:
         self.dedupe_window = DedupeWindow()
         self.broadcasts = UnexpiredBroadcasts()
         self.badges = Badges()
+        self.sent_messages = SentMessages()
+        self.ios_apps: set[str] = set()
         self.requested: dict[int, RequestedPush] = {}
         self.started: dict[int, StartedPush] = {}
         self.pending_cancels: dict[int, int] = {}
@@ -54,7 +58,6 @@ class DeliveryState:
         self.log_ms = 0
         """The latest time of a command; time advances with the log, not with the clock."""
         self._by_msgid: dict[int, StartedPush] = {}
-        self._ios_apps: set[str] = set()
         self._backlogs = Backlogs()
         self._expiries: list[tuple[int, int]] = []
         self._forget_times: list[tuple[int, int, int]] = []
@@ -91,6 +94,8 @@ class DeliveryState:
 
     def _request(self, offset: int, send: SendPush, accepted_ms: int) -> None:
         msgid = send.msgid
+        if send.platform == PLATFORM_IOS:
+            self.ios_apps.add(send.appkey)
         if msgid in self.requested or msgid in self.started or msgid in self.dedupe_window:
             return
         push = requested_push(send, offset, accepted_ms, self.owned)
@@ -146,8 +151,11 @@ class DeliveryState:
             self._forget_unneeded(push)
 
     def _apply_outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
-        concluded = concluded_devices(outcomes, is_ios=outcomes.appkey in self._ios_apps)
+        is_ios = outcomes.appkey in self.ios_apps
+        concluded = concluded_devices(outcomes, is_ios)
         self.badges.fold(partition, outcomes)
+        if not is_ios:
+            self.sent_messages.fold(partition, outcomes)
         for msgid, numbers in concluded.items():
             push = self._by_msgid.get(msgid)
             if push is not None and push.send.appkey == outcomes.appkey:
@@ -169,8 +177,6 @@ class DeliveryState:
     def _add_push(self, push: StartedPush) -> None:
         self.started[push.msgid] = push
         self._by_msgid.update(dict.fromkeys(push.msgids, push))
-        if push.is_ios:
-            self._ios_apps.add(push.send.appkey)
 
     def _add_active(self, push: StartedPush, partition: int, part: AudiencePart) -> None:
         push.active_parts[partition] = part

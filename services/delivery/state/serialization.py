@@ -14,6 +14,7 @@ from services.delivery.state.badges import BadgeRow
 from services.delivery.state.broadcasts import BroadcastRow
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush
+from services.delivery.state.sent_messages import SentRow
 
 _STARTED = tuple[bytes, int, int, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
 _REQUESTED = tuple[bytes, int, int, set[int]]
@@ -31,6 +32,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
     started = [msgid for msgid in sorted(state.started) if msgid not in state.requested]
     first = [
         (b"seen", state.dedupe_window.dump()),
+        (b"ios apps", _encode(sorted(state.ios_apps))),
         *((b"waiting", _dump_requested(state.requested[msgid])) for msgid in _by_offset(state)),
         *(
             (b"push", _dump_started(state.started[msgid]))
@@ -50,6 +52,8 @@ def _then_started(first: Sequence[Blob], state: DeliveryState, msgids: Sequence[
     for msgid in msgids:
         if (push := state.started.get(msgid)) is not None:
             yield b"push", _dump_started(push)
+    for row in state.sent_messages.dump():
+        yield b"sent", _encode(row)
 
 
 def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
@@ -67,6 +71,10 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.log_ms = _decode(value, type=int)
             case b"push":
                 state.restore(_load_started(value))
+            case b"ios apps":
+                state.ios_apps.update(_decode(value, type=list[str]))
+            case b"sent":
+                state.sent_messages.load(_decode(value, type=SentRow))
             case b"badges":
                 state.badges.load(_decode(value, type=list[BadgeRow]))
             case b"broadcasts":

@@ -40,6 +40,10 @@ HTTP_CLOSED = Counter(
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
 REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports received from devices")
+UNSENT_REPORTS_DROPPED = Counter(
+    "carillon_gateway_unsent_reports_dropped_total",
+    "Acknowledgements and reports with which a device exceeded its allowance of pushes that it was not sent",
+)
 GOODBYES = Counter("carillon_gateway_goodbyes_total", "Connections ended by the gateway", ["reason"])
 REFUSED = Counter(
     "carillon_gateway_refused_total",
@@ -49,6 +53,11 @@ REFUSED = Counter(
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
 OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
+REPORTS_REFUSED = Counter(
+    "carillon_delivery_reports_refused_total",
+    "Acknowledgements and reports that do not count: the device was not sent the push, or they were repeated",
+    ["kind"],
+)
 PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")
 APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push service, by reason", ["reason"])
 APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")

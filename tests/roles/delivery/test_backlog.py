@@ -146,6 +146,8 @@ async def test_a_device_that_changes_gateways_twice_is_sent_its_backlog_on_the_l
 
 async def test_a_report_is_confirmed_once_it_is_in_the_log(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
         msgid = await delivery.send(A)
         gateway.acknowledge((msgid, A))
         gateway.request(sequence=41)

@@ -18,7 +18,6 @@ from tests.roles.delivery.state.records import outcomes_fact
 
 MSGID = MessageIds(ManualClock(START_MS), 0).take()
 LISTED = [NumberedDevice(0, 1), NumberedDevice(2, 5)]
-DAY_MS = 86_400_000
 
 
 def requested(audience: Audience, id_count: int = 1) -> DeliveryState:
@@ -93,28 +92,38 @@ def test_a_mailbox_drops_its_oldest_pushes_beyond_the_cap(is_connected: bool, ca
     assert decide.overflow(state, DeviceAddress(APP, 0, 2), is_connected) == []
 
 
-def test_an_acknowledgement_is_accepted_once_from_each_device_of_the_audience() -> None:
+@pytest.mark.parametrize("sent", [True, None])
+def test_an_acknowledgement_is_accepted_once_from_each_device_of_the_audience(sent: bool | None) -> None:
     state = started(listed_audience(*LISTED, own_ids=True), BitMap([1]), BitMap([5]), id_count=2)
     push, device = state.push_of(MSGID), DeviceAddress(APP, 0, 1)
-    assert decide.accepts_acknowledgement(push, device, MSGID)
-    assert not decide.accepts_acknowledgement(push, device, MSGID + 1)
-    assert not decide.accepts_acknowledgement(push, device._replace(number=5), MSGID)
-    assert not decide.accepts_acknowledgement(push, device._replace(appkey=OTHER_APP), MSGID)
-    assert not decide.accepts_acknowledgement(None, device, MSGID)
+    assert decide.accepts_acknowledgement(push, device, MSGID, sent)
+    assert not decide.accepts_acknowledgement(push, device, MSGID + 1, sent)
+    assert not decide.accepts_acknowledgement(push, device._replace(number=5), MSGID, sent)
+    assert not decide.accepts_acknowledgement(push, device._replace(appkey=OTHER_APP), MSGID, sent)
+    assert not decide.accepts_acknowledgement(None, device, MSGID, sent)
     state.apply(Record("deliveries", 0, 0, b"", b""), outcomes_fact(APP, [(MSGID, 1, RECEIVED)]))
-    assert not decide.accepts_acknowledgement(push, device, MSGID)
+    assert not decide.accepts_acknowledgement(push, device, MSGID, sent)
 
 
-def test_a_report_is_accepted_from_the_devices_that_the_push_addresses() -> None:
+def test_an_acknowledgement_of_a_message_that_was_not_sent_to_the_device_is_not_accepted() -> None:
+    state = started(Audience(everyone=Everyone()), BitMap([1]), BitMap())
+    assert not decide.accepts_acknowledgement(state.push_of(MSGID), DeviceAddress(APP, 0, 1), MSGID, False)
+
+
+def test_a_report_is_accepted_for_a_message_that_was_sent() -> None:
     state = started(Audience(everyone=Everyone()), BitMap([1]), BitMap())
     push, device = state.push_of(MSGID), DeviceAddress(APP, 0, 1)
-    assert decide.accepts_report(push, device, MSGID, START_MS)
-    assert not decide.accepts_report(push, device._replace(number=2), MSGID, START_MS)
-    assert not decide.accepts_report(push, device._replace(appkey=OTHER_APP), MSGID, START_MS)
-    assert decide.accepts_report(push, DeviceAddress(APP, 2, 9), MSGID, START_MS)
+    assert decide.accepts_report(push, device, MSGID, True)
+    assert not decide.accepts_report(push, device, MSGID, False)
+    assert decide.accepts_report(None, device, MSGID, True)
+    assert not decide.accepts_report(None, device, MSGID, False)
+    assert not decide.accepts_report(push, device._replace(appkey=OTHER_APP), MSGID, True)
 
 
-def test_a_report_on_a_forgotten_push_is_accepted_by_the_age_of_its_id() -> None:
-    device = DeviceAddress(APP, 0, 1)
-    for days, accepted in [(-1, False), (0, True), (399, True), (401, False)]:
-        assert decide.accepts_report(None, device, MSGID, START_MS + days * DAY_MS) == accepted
+def test_a_report_on_a_message_of_unknown_sending_is_accepted_from_the_known_audience_alone() -> None:
+    state = started(Audience(everyone=Everyone()), BitMap([1]), BitMap())
+    push, device = state.push_of(MSGID), DeviceAddress(APP, 0, 1)
+    assert decide.accepts_report(push, device, MSGID, None)
+    assert not decide.accepts_report(push, device._replace(number=2), MSGID, None)
+    assert not decide.accepts_report(push, DeviceAddress(APP, 2, 9), MSGID, None)
+    assert not decide.accepts_report(None, device, MSGID, None)

@@ -1,5 +1,11 @@
 """Acknowledgements and reports of devices: which of them delivery accepts and records."""
 
+import asyncio
+import contextlib
+
+from services.delivery.state import serialization
+from services.domain.topics import DELIVERIES
+from services.runtime.process.metrics import REPORTS_REFUSED
 from testkit.delivery.records import (
     CLICKED,
     OTHER_APP,
@@ -10,6 +16,8 @@ from testkit.delivery.records import (
     OutcomeRow,
 )
 from testkit.delivery.role import DeliveryHarness
+from testkit.faults.crashing_log import KilledError
+from testkit.services import TIMEOUT_S
 from testkit.waiting import run_ready_tasks
 
 A, B, C = NumberedDevice(0, 0), NumberedDevice(1, 0), NumberedDevice(0, 1)
@@ -37,7 +45,7 @@ async def test_reports_are_recorded_also_after_all_devices_acknowledged(
 ) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, C)
-        gateway.connect((1, A))
+        gateway.connect((1, A), (2, C))
         await run_ready_tasks()
         msgid = await delivery.send()
         gateway.report(SHOWN, (msgid, A), (msgid, NumberedDevice(0, 9)))
@@ -51,6 +59,8 @@ async def test_reports_are_recorded_also_after_all_devices_acknowledged(
 
 async def test_reports_on_a_listed_push_are_accepted_for_its_own_entries_only(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A), (2, B))
+        await run_ready_tasks()
         first = await delivery.send(A, B, id_count=2)
         gateway.acknowledge((first, A))
         await delivery.expect_outcomes(OutcomeRow(first, A, RECEIVED))
@@ -58,11 +68,124 @@ async def test_reports_on_a_listed_push_are_accepted_for_its_own_entries_only(de
         await delivery.expect_outcomes(OutcomeRow(first, A, SHOWN), OutcomeRow(first + 1, B, SHOWN))
 
 
+async def test_invented_message_ids_leave_nothing_behind(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, B)
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        msgid = await delivery.send()
+        gateway.acknowledge((msgid, A))
+        gateway.request(sequence=1)
+        await gateway.wait_until(lambda: gateway.responses[-1].recorded == 1)
+        refused = refused_reports("report"), refused_reports("acknowledgement")
+        state = serialization.digest(delivery.store().state)
+        written = await delivery.outcomes()
+        invented = [delivery.ids.take() for _ in range(100)]
+        for kind in (SHOWN, CLICKED, RECEIVED):
+            gateway.report(kind, *((each, A) for each in invented))
+        gateway.report(SHOWN, (msgid, A), appkey=OTHER_APP)
+        gateway.report(SHOWN, (msgid, B), (msgid, C))
+        gateway.request(sequence=2)
+        await gateway.wait_until(lambda: gateway.responses[-1].recorded == 2)
+        assert await delivery.outcomes() == written
+        assert serialization.digest(delivery.store().state) == state
+        assert (refused_reports("report"), refused_reports("acknowledgement")) == (refused[0] + 203, refused[1] + 100)
+
+
+async def test_a_message_that_waits_to_be_sent_can_be_neither_acknowledged_nor_reported(
+    delivery: DeliveryHarness,
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, B)
+        gateway.connect((1, A), (2, B))
+        await run_ready_tasks()
+        msgid = await delivery.send(qps=1)
+        await gateway.wait_count(1)
+        is_first = gateway.received[0].connection == 1
+        unsent, device = (2, B) if is_first else (1, A)
+        gateway.report(SHOWN, (msgid, device))
+        gateway.acknowledge((msgid, device))
+        gateway.request(sequence=1)
+        await gateway.wait_until(lambda: gateway.responses[-1].recorded == 1)
+        assert await delivery.outcomes(SHOWN, RECEIVED) == []
+        await delivery.advance(2, steps=20)
+        await gateway.wait_count(2)
+        assert gateway.received[1].connection == unsent
+        gateway.acknowledge((msgid, device))
+        await delivery.expect_outcomes(OutcomeRow(msgid, device, RECEIVED))
+
+
+async def test_each_kind_of_report_counts_once(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        msgid = await delivery.send(A)
+        gateway.report(SHOWN, *[(msgid, A)] * 50)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, SHOWN))
+        gateway.report(SHOWN, (msgid, A))
+        gateway.report(CLICKED, (msgid, A), (msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, SHOWN), OutcomeRow(msgid, A, CLICKED))
+        assert await delivery.outcomes(SHOWN, CLICKED) == [
+            OutcomeRow(msgid, A, SHOWN),
+            OutcomeRow(msgid, A, CLICKED),
+        ]
+
+
+async def test_a_click_counts_once_long_after_the_push_has_ended_also_after_restarts(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, B)
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        msgid = await delivery.send(period_s=60)
+        await gateway.wait_count(1)
+        await delivery.advance(70)
+        await delivery.wait_facts("finished", 1)
+    delivery.clock.move(30 * 86_400)
+    async with delivery.running(), delivery.gateway() as gateway:
+        other = await delivery.send(C)
+        assert delivery.store().state.push_of(msgid) is None
+        gateway.report(CLICKED, (msgid, A), (msgid, B), (other, A))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLICKED))
+    delivery.write_snapshot(None)
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.report(CLICKED, (msgid, A), (msgid, B))
+        gateway.report(SHOWN, (msgid, A), (msgid, B))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLICKED), OutcomeRow(msgid, A, SHOWN))
+    assert (await delivery.verify()).equal
+
+
+async def test_an_acknowledgement_counts_after_a_kill_that_lost_the_record_of_the_sending(
+    delivery: DeliveryHarness,
+) -> None:
+    with contextlib.suppress(KilledError):
+        async with delivery.running(), delivery.gateway() as gateway:
+            await delivery.register(A)
+            gateway.connect((1, A))
+            await run_ready_tasks()
+            delivery.log.kill_at = lambda new_record: new_record.topic == DELIVERIES.name
+            msgid = await delivery.send()
+            await gateway.wait_count(1)
+            await asyncio.wait_for(delivery.log.died.wait(), TIMEOUT_S)
+    assert await delivery.outcomes() == []
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.acknowledge((msgid, A), (msgid, B))
+        gateway.connect((1, A))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED))
+        assert gateway.received == []
+
+
 async def test_gateways_may_report_only_the_kinds_that_devices_report(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
         msgid = await delivery.send(A)
-        gateway.report(SENT, (msgid, A))
+        gateway.report(RECEIVED, (msgid, B))
+        gateway.report(SENT, (msgid, B))
         gateway.report(99, (msgid, A))
         gateway.acknowledge((msgid, A))
         await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED))
-        assert await delivery.outcomes() == [OutcomeRow(msgid, A, RECEIVED)]
+        assert await delivery.outcomes() == [OutcomeRow(msgid, A, SENT), OutcomeRow(msgid, A, RECEIVED)]
+
+
+def refused_reports(kind: str) -> float:
+    return float(REPORTS_REFUSED.labels(kind)._value.get())

@@ -24,6 +24,8 @@ async def test_the_state_is_restored_from_a_snapshot_or_from_the_log_alone(
 ) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, B, C)
+        gateway.connect((1, A))
+        await run_ready_tasks()
         everyone = await delivery.send()
         listed = await delivery.send(A, B, A, id_count=3)
         concluded = await delivery.send(A)
@@ -189,6 +191,8 @@ async def test_a_kill_during_the_restore_leaves_the_snapshot_unchanged(
 async def test_a_snapshot_that_is_taken_while_facts_are_folded_gives_the_same_state(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, B, C)
+        gateway.connect((1, A), (2, B))
+        await run_ready_tasks()
         msgids = [await delivery.send(*((A, B) if n % 2 else ())) for n in range(8)]
         store = delivery.store()
         offsets = dict(delivery.events().offsets)
@@ -199,14 +203,15 @@ async def test_a_snapshot_that_is_taken_while_facts_are_folded_gives_the_same_st
             *(OutcomeRow(msgid, A, RECEIVED) for msgid in msgids), OutcomeRow(msgids[1], B, RECEIVED)
         )
         await delivery.cancel(msgids[6])
+        await gateway.end()
         late = await delivery.send()
         taken += blobs
     store.file.save(offsets, taken)
     assert (await delivery.verify()).equal
     async with delivery.running(), delivery.gateway() as gateway:
-        gateway.connect((1, A), (2, B))
+        gateway.connect((3, A), (4, B))
         await gateway.wait_until(lambda: len(gateway.received) >= 7)
-        assert {message.msgid for message in gateway.received if message.connection == 1} == {late}
+        assert {message.msgid for message in gateway.received if message.connection == 3} == {late}
 
 
 async def test_a_loaded_snapshot_drops_a_cancel_whose_push_ended_while_it_was_taken(delivery: DeliveryHarness) -> None:

@@ -24,6 +24,7 @@ from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import LATE_MS, DeliveryState
 from services.delivery.state.final_outcomes import FINAL_OUTCOMES
+from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.runtime.log.port import Record
 from testkit.delivery.records import START_MS, NumberedDevice, listed_audience
 from testkit.examples import examples
@@ -45,6 +46,8 @@ class DeliveryStateMachine(RuleBasedStateMachine):
         self.state = DeliveryState(OWNED)
         self.model = DeliveryModel()
         self.records: list[tuple[Record, object]] = []
+        self.sent: set[tuple[NumberedDevice, int]] = set()
+        self.reported: set[tuple[NumberedDevice, int, int]] = set()
         self.ends: dict[tuple[str, int], int] = {}
         self.msgids = itertools.count(1000, 10)
         self.now_ms = START_MS
@@ -162,8 +165,25 @@ class DeliveryStateMachine(RuleBasedStateMachine):
         self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows]))
         for msgid, number, kind, push in rows:
             is_end = kind in FINAL_OUTCOMES or (kind == OutcomeKind.OUTCOME_KIND_SENT and app == IOS)
+            device = NumberedDevice(partition, number)
             if push.appkey == app and is_end:
-                push.conclude(NumberedDevice(partition, number), msgid)
+                push.conclude(device, msgid)
+            if app == ANDROID and kind == OutcomeKind.OUTCOME_KIND_SENT:
+                self.sent.add((device, msgid))
+        for msgid, number, kind, _ in rows:
+            device = NumberedDevice(partition, number)
+            if app == ANDROID and kind in REPORTED_KINDS and (device, msgid) in self.sent:
+                self.reported.add((device, msgid, kind))
+
+    @invariant()
+    def it_is_known_what_devices_were_sent_and_reported(self) -> None:
+        messages = self.state.sent_messages
+        for at, msgid in itertools.product(DEVICES, range(1000, 1000 + 10 * len(self.model.pushes))):
+            assert messages.was_sent(DeviceAddress(ANDROID, *at), msgid) == ((at, msgid) in self.sent)
+            for kind in REPORTED_KINDS:
+                reported = messages.was_reported(DeviceAddress(ANDROID, *at), msgid, kind)
+                assert reported == ((at, msgid, kind) in self.reported)
+            assert not messages.was_sent(DeviceAddress(IOS, *at), msgid)
 
     @invariant()
     def every_device_has_the_same_pending_messages(self) -> None:
