@@ -21,6 +21,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
+from services.domain.filter_limits import check_size
 from services.runtime.errors import InputError
 
 
@@ -74,6 +75,7 @@ def _filter(body: PushBody) -> Filter:
         found.tags.append(TagGroup(tags=numbers(Tag, body.filter, "filter")))
     for index, group in enumerate(body.filter_v2 or ()):
         found.tags.append(TagGroup(tags=numbers(Tag, group, f"filter_v2[{index}]")))
+    check_size(found, {"tags": "filter_v2", "attributes": "optfilter", "activity": "optfilter"})
     return found
 
 

@@ -1,6 +1,7 @@
 """Bodies of the legacy Android interface, with their limits and descriptions.
 
-Fields that are not named here are ignored; null counts as absent.
+Fields that are not named here are ignored, unless they look like a misspelt target; null counts as absent, except that
+a target must not be null.
 """
 
 from typing import Annotated, Literal
@@ -25,6 +26,7 @@ from edge.core.parsing.fields import (
 from edge.core.parsing.optfilter import PositiveOptions
 from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT
+from services.domain.filter_limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS
 
 TAG_LIMIT = 32767
 MAX_ACKS = 1000
@@ -33,8 +35,8 @@ TITLE_BYTES = 128
 OPTFILTER_BYTES = 2000
 
 Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
-Tags = Annotated[list[Tag | Digits], msgspec.Meta(min_length=1)]
-TagGroups = Annotated[list[Tags], msgspec.Meta(min_length=1)]
+Tags = Annotated[list[Tag | Digits], msgspec.Meta(min_length=1, max_length=MAX_GROUP_TAGS)]
+TagGroups = Annotated[list[Tags], msgspec.Meta(min_length=1, max_length=MAX_GROUPS)]
 Speed = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 AckCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_ACKS)]
@@ -68,7 +70,10 @@ class PushBody(msgspec.Struct, frozen=True, kw_only=True):
     filter: Annotated[Tags | None, described("Tags that a device must all have. Deprecated.")] = None
     filter_v2: Annotated[
         TagGroups | None,
-        described("Groups of tags: a device must have all tags of at least one group. Not together with filter."),
+        described(
+            "Groups of tags: a device must have all tags of at least one group. Not together with filter."
+            f" At most {MAX_ENTRIES} tags and values of optfilter in all."
+        ),
     ] = None
     optfilter: Annotated[
         msgspec.Raw,

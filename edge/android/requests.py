@@ -18,12 +18,15 @@ from edge.android.bodies import (
 from edge.android.style import message_of
 from edge.core.parsing.digits import Period, number
 from edge.core.parsing.minutes import MINUTE_MS, minute_ms
+from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import KIND_BROADCAST
 from services.runtime.errors import InputError
 
+TARGETS = ("filter", "filter_v2", "optfilter", "token", "alias")
+_KEYS = frozenset(TimedPushBody.__struct_fields__)
 MAX_AHEAD_S = 3 * 86_400
 
 
@@ -39,6 +42,7 @@ class PushOrder(NamedTuple):
 
 def push_order(raw: bytes, app: AppRef, default_period_s: int) -> PushOrder:
     """Parse POST /push."""
+    check_top(raw, _KEYS, TARGETS)
     return _order(decode(PushBody, raw), app, default_period_s)
 
 
@@ -49,6 +53,7 @@ def timed_order(
 
     Times have a resolution of a minute, so the lead counts from the start of the current minute.
     """
+    check_top(raw, _KEYS, TARGETS)
     body: TimedPushBody = decode(TimedPushBody, raw)
     order = _order(body, app, default_period_s)
     due_ms = minute_ms(body.send_time, zone, "send_time")

@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/json;charset=utf-8"
 JsonApi: TypeAlias = "falcon.asgi.App[Request, Response]"
 Content = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+_LONGEST_DESC = 500
 _TRANSPORT = {404: "no such path", 405: "method not allowed"}
 
 
@@ -76,13 +77,19 @@ def refusal(error: CarillonError) -> Refusal | Denial:
     """Return the answer to an error. The details of the service's own faults (500) go to its log only."""
     match error.result:
         case 400:
-            return Refusal(result=400, desc=f"input error: {error}")
+            return Refusal(result=400, desc=f"input error: {_shortened(str(error))}")
         case 401:
             return Refusal(result=401, desc="sign not correct")
         case 403 | 429:
             return Denial(result=error.result, desc=str(error))
         case _:
             return Refusal(result=500, desc="internal error")
+
+
+def _shortened(text: str) -> str:
+    """Leave out the middle of a long text: a field's name in it comes from the request, and may be as long as that."""
+    half = _LONGEST_DESC // 2
+    return text if len(text) <= _LONGEST_DESC else f"{text[:half]} … {text[-half:]}"
 
 
 async def _refused(request: Request, response: Response, error: CarillonError, params: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Bodies of the legacy iOS interface, with their limits and descriptions.
 
-Fields that are not named here are ignored; null counts as absent.
+Fields that are not named here are ignored, unless they look like a misspelt target; null counts as absent, except that
+a target must not be null.
 """
 
 from typing import Annotated, Any

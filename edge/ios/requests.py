@@ -7,18 +7,22 @@ from typing import Any
 from edge.core.parsing.apns_limit import check_payload
 from edge.core.parsing.digits import Flag, Period, number
 from edge.core.parsing.fields import Badge
+from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from edge.ios.bodies import PushBody, RegistrationBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
 
+TARGETS = ("token",)
+_KEYS = frozenset(PushBody.__struct_fields__)
 _DEFAULT_SOUND = "default"
 _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
 
 
 def push_order(raw: bytes, app: AppRef, default_period_s: int) -> AppPush:
     """Parse POST /push: to one token, which must be registered, to a list of tokens, or to all devices."""
+    check_top(raw, _KEYS, TARGETS)
     body: PushBody = decode(PushBody, raw)
     return AppPush(
         app=app,

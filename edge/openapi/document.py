@@ -43,8 +43,9 @@ _ABOUT = """
 
 Every answer is JSON with `result`: 0 is success. Answers have HTTP status 200 whatever `result` says, except 403 and
 429, which are the HTTP status too; another status means that the request was not read. Fields that are not shown here
-are ignored, null counts as absent, and a body has at most 1 MiB. Integers are written without fraction and exponent:
-`3`, not `3.0`. Every request is signed: docs/app-servers.md shows how."""
+are ignored, except that a push with a misspelt target (`tokens`, `stags`, `Alias`) is refused; null counts as absent,
+and a body has at most 1 MiB. Integers are written without fraction and exponent: `3`, not `3.0`. Every request is
+signed: docs/app-servers.md shows how."""
 
 
 def openapi(interface: Interface) -> Json:

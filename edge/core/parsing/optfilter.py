@@ -17,14 +17,16 @@ from protos.push.v1.push_pb2 import (
     Filter,
     ModelClause,
 )
+from services.domain.filter_limits import MAX_VALUES
 from services.runtime.errors import InputError
 
+_SOME = msgspec.Meta(min_length=1, max_length=MAX_VALUES)
 OpenCount = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-Texts = Annotated[list[Text], msgspec.Meta(min_length=1)]
+Texts = Annotated[list[Text], _SOME]
 Opens = Annotated[dict[str, OpenCount], msgspec.Meta(min_length=1)]
-Pairs = Annotated[dict[Text, Text | Texts], msgspec.Meta(min_length=1)]
-PairLists = Annotated[list[Pairs], msgspec.Meta(min_length=1)]
+Pairs = Annotated[dict[Text, Text | Texts], _SOME]
+PairLists = Annotated[list[Pairs], _SOME]
 
 _COMPARISONS = {
     ">": Comparison.COMPARISON_GREATER,
@@ -44,7 +46,7 @@ _ATTRIBUTES = {
 _DAYS = (1, 7, 30, 90)
 
 _Region = Annotated[str, msgspec.Meta(extra_json_schema={"enum": sorted(REGIONS)})]
-_Regions = Annotated[Texts | None, Shown(Annotated[list[_Region], msgspec.Meta(min_length=1)] | None)]
+_Regions = Annotated[Texts | None, Shown(Annotated[list[_Region], _SOME] | None)]
 _Comparison = Annotated[str, msgspec.Meta(extra_json_schema={"enum": [">", "<", ">=", "<=", "="]})]
 _Comparisons = Annotated[
     Opens | None, Shown(Annotated[dict[_Comparison, OpenCount], msgspec.Meta(min_length=1)] | None)

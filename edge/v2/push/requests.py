@@ -14,7 +14,7 @@ from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from edge.v2.apps import SIGN_BY_PLATFORM, PushApps
 from edge.v2.push.style import MsgStyle, android_message, ios_message
-from edge.v2.push.targets import SendTo, app_audiences
+from edge.v2.push.targets import SendTo, app_audiences, check_keys
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from services.runtime.errors import InputError
@@ -56,6 +56,12 @@ class PushRequest(msgspec.Struct, frozen=True):
     extra: Annotated[str | None, described("Free text that is sent along.", "campaign-7")] = None
 
 
+class _SendToKeys(msgspec.Struct, frozen=True):
+    """The keys of sendTo, unknown ones too."""
+
+    send_to: dict[str, msgspec.Raw] = msgspec.field(name="sendTo")
+
+
 class Signed(msgspec.Struct, frozen=True):
     """The field that authentication reads, beside sendTo.appkey."""
 
@@ -76,6 +82,7 @@ def push_order(
 ) -> PushOrder:
     """Parse POST /v2/push. A `period` that is absent or 0 is the app's own."""
     body: PushRequest = decode(PushRequest, raw)
+    check_keys(decode(_SendToKeys, raw).send_to)
     option = body.option or Option()
     scope = body.send_to.user_scope
     audiences = app_audiences(body.send_to, apps)

@@ -1,6 +1,7 @@
 """sendTo of a v2 push: an audience for each app, with the limits and descriptions of its fields."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -18,23 +19,28 @@ from edge.core.parsing.fields import (
     described,
 )
 from edge.core.parsing.shown import Shown
+from edge.core.parsing.target_keys import check_misspelt
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
 from edge.v2.apps import Appkeys, PushApps
 from protos.push.v1 import push_pb2
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
+from services.domain.filter_limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_size
 from services.runtime.errors import InputError
 
 TAG_LIMIT = 32727
 
 Names = Annotated[list[str], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
-TagLists = list[Tag | Annotated[list[Tag], msgspec.Meta(min_length=1)]]
-StagLists = list[NotEmpty | Annotated[list[NotEmpty], msgspec.Meta(min_length=1)]]
+_GROUPS = msgspec.Meta(max_length=MAX_GROUPS)
+_GROUP = msgspec.Meta(min_length=1, max_length=MAX_GROUP_TAGS)
+_FLAT = msgspec.Meta(max_length=MAX_GROUP_TAGS)
+TagLists = Annotated[list[Tag | Annotated[list[Tag], _GROUP]], _GROUPS]
+StagLists = Annotated[list[NotEmpty | Annotated[list[NotEmpty], _GROUP]], _GROUPS]
 
 # Unions of two kinds of lists, which msgspec cannot decode: `_groups` tells them apart.
-_TAGS = Shown(list[Annotated[list[Tag], msgspec.Meta(min_length=1)]], list[Tag], None)
-_STAGS = Shown(list[Annotated[list[Name], msgspec.Meta(min_length=1)]], list[Name], None)
+_TAGS = Shown(Annotated[list[Annotated[list[Tag], _GROUP]], _GROUPS], Annotated[list[Tag], _FLAT], None)
+_STAGS = Shown(Annotated[list[Annotated[list[Name], _GROUP]], _GROUPS], Annotated[list[Name], _FLAT], None)
 _TokensByApp = Annotated[dict[IosAppkey, Token | AnyTokens], msgspec.Meta(min_length=1)]
 
 
@@ -65,7 +71,8 @@ class SendTo(msgspec.Struct, frozen=True):
         described(
             "0 all devices on both platforms; 1 all on Android, 2 all on iOS; 3 the most recently active device of each"
             " alias, 4 all of its devices; 5 tokens; 6 tags or string tags; 7 device attributes (Android); 8 tags and"
-            " device attributes (Android). The other fields are read where the scope needs them."
+            " device attributes (Android). Targets that do not belong to the scope are absent or empty. A filter has at"
+            f" most {MAX_ENTRIES} tags and values in all."
         ),
     ] = msgspec.field(name="userScope")
     tag: Annotated[
@@ -85,12 +92,28 @@ class SendTo(msgspec.Struct, frozen=True):
     optfilter: Annotated[msgspec.Raw, Shown(OptFilters | None), described("Device attributes, for Android.")] = ABSENT
 
 
+_EMPTY: tuple[Any, ...] = ("", [], {})
 _SomeNames = NotEmpty | Names
 _NamesOrNone = NotEmpty | Names | None
 _TagListsOrNone = TagLists | None
 _StagListsOrNone = StagLists | None
 _TokensOrNone = TokenTargets | None
 _OptFiltersOrNone = OptFilters | None
+
+
+_TAG_FIELDS = ("tag", "not_tag", "stag", "not_stag")
+_ALL_TARGETS = (*_TAG_FIELDS, "alias", "token", "optfilter")
+_TARGETS: Mapping[int, Collection[str]] = MappingProxyType(
+    {3: ("alias",), 4: ("alias",), 5: ("token",), 6: _TAG_FIELDS, 7: ("optfilter",), 8: (*_TAG_FIELDS, "optfilter")}
+)
+"""The fields that name the targets of each userScope; the others have none."""
+
+_NAMES = {f"{name}s": f"sendTo.{name}" for name in _TAG_FIELDS} | dict.fromkeys(
+    ("attributes", "models", "activity"), "sendTo.optfilter.android"
+)
+
+
+_KEYS = {field.encode_name for field in msgspec.structs.fields(SendTo)}
 
 
 class AppAudience(msgspec.Struct, frozen=True):
@@ -101,12 +124,23 @@ class AppAudience(msgspec.Struct, frozen=True):
     is_single_token: bool = False
 
 
+def check_keys(given: Iterable[str]) -> None:
+    """InputError: a key of sendTo is a misspelt target."""
+    check_misspelt(given, _KEYS, _ALL_TARGETS, "sendTo.")
+
+
 def app_audiences(send_to: SendTo, apps: PushApps) -> list[AppAudience]:
-    """Return an audience for each app of the push, Android first. Only fields that the userScope needs are read."""
+    """Return an audience for each app of the push, Android first.
+
+    InputError: a field that would narrow the audience does not belong to the userScope.
+    """
     if _is_given(send_to.token, send_to.alias) and _is_given(
         send_to.tag, send_to.not_tag, send_to.stag, send_to.not_stag, send_to.optfilter
     ):
         raise InputError("sendTo: token or alias cannot be combined with a filter")
+    for name in _ALL_TARGETS:
+        if name not in _TARGETS.get(send_to.user_scope, ()) and _is_given(getattr(send_to, name)):
+            raise InputError(f"sendTo.{name} does not belong to userScope {send_to.user_scope}: leave it out or empty")
     if send_to.user_scope == 5:
         return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
     audience = _audience(send_to)
@@ -122,18 +156,16 @@ def _audience(send_to: SendTo) -> Audience:
             return Audience(
                 aliases=push_pb2.Aliases(aliases=_aliases(send_to.alias), all_devices=send_to.user_scope == 4)
             )
-        case 6:
-            return Audience(filter=_tag_filter(send_to))
-        case 7:
-            return Audience(filter=_opt_filter(send_to.optfilter))
-        case _:
-            both = _tag_filter(send_to)
-            both.MergeFrom(_opt_filter(send_to.optfilter))
-            return Audience(filter=both)
+        case scope:
+            wanted = _tag_filter(send_to) if scope != 7 else Filter()
+            if scope != 6:
+                wanted.MergeFrom(_opt_filter(send_to.optfilter))
+            check_size(wanted, _NAMES)
+            return Audience(filter=wanted)
 
 
 def _is_given(*fields: msgspec.Raw) -> bool:
-    return any(field != ABSENT and bool(decode(Any, field)) for field in fields)
+    return any(field != ABSENT and decode(Any, field) not in _EMPTY for field in fields)
 
 
 def _aliases(raw: msgspec.Raw) -> list[str]:
@@ -180,6 +212,8 @@ def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:
         return list(lists)
     if any(nested):
         raise InputError(f"{path} must be a list of lists")
+    if len(lists) > MAX_GROUP_TAGS:
+        raise InputError(f"{path} must have at most {MAX_GROUP_TAGS} entries, because a flat list is one group")
     return [list(lists)]
 
 

@@ -1,12 +1,17 @@
 """The canonical text against an independent implementation, and the bodies that are refused."""
 
+import contextlib
+import gc
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from edge.core.parsing import canonical
 from edge.core.parsing.canonical import MAX_DEPTH, canonical_text, read
 from edge.core.signature import sign_text
 from services.runtime.errors import InputError
@@ -153,3 +158,83 @@ def test_anything_else_is_an_input_error_or_agrees_with_the_reference(raw: bytes
         return
     assert accepted == reference_text(raw)
     accepted.encode()
+
+
+SMALL, LARGE = 12_000, 192_000
+"""Sizes of bodies, one 16 times the other."""
+
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "many keys, the last one doubled": lambda size: object_of(
+        *(f'"{n}":1' for n in range(size // 9)), '"z":1', '"z":1'
+    ),
+    "every key doubled": lambda size: object_of(*(f'"{n % (size // 18)}":1' for n in range(size // 9))),
+    "one key again and again": lambda size: object_of(*['"a":1'] * (size // 6)),
+    "many objects, the last with a doubled key": lambda size: list_of(*['{"a":1}'] * (size // 8), '{"a":1,"a":1}'),
+    "long keys with one beginning": lambda size: object_of(*(f'"{"x" * 500}{n}":1' for n in range(size // 500))),
+    "numbers": lambda size: list_of(*["1"] * (size // 2)),
+    "a long integer": lambda size: list_of("9" * size),
+    "a long fraction": lambda size: list_of("0." + "1" * size),
+    "a long exponent": lambda size: list_of("1e" + "9" * size),
+    "a number that does not end well": lambda size: list_of("-" + "1" * size + "x"),
+    "escaped quotes": lambda size: list_of('"' + '\\"' * (size // 2) + '"'),
+    "escaped quotes in a text without end": lambda size: '{"a":[[' * 20 + '"' + '\\"' * (size // 2),
+    "backslashes without end": lambda size: '{"a":[[' * 20 + '"' + "\\" * size,
+    "surrogate pairs": lambda size: list_of('"' + "\\ud83d\\ude00" * (size // 12) + '"'),
+    "texts": lambda size: list_of(*['""'] * (size // 3)),
+    "lists": lambda size: list_of(*["[]"] * (size // 3)),
+    "lists as deep as allowed": lambda size: list_of(*["[" * 30 + "]" * 30] * (size // 61)),
+    "lists without end": lambda size: '{"a":' + "[" * size,
+    "white space": lambda size: '{"a":1' + " " * size + "x",
+    "lines": lambda size: '{"a":1' + "\n" * size + "x",
+}
+
+
+def object_of(*members: str) -> str:
+    return "{" + ",".join(members) + "}"
+
+
+def list_of(*entries: str) -> str:
+    return '{"a":[' + ",".join(entries) + "]}"
+
+
+def cpu_s(body: bytes) -> float:
+    """Return the least CPU time of five runs over a body, accepted or not."""
+    times = []
+    for _ in range(5):
+        start = time.thread_time()
+        with contextlib.suppress(InputError):
+            canonical_text(body)
+        times.append(time.thread_time() - start)
+    return min(times)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_cost_of_a_body_is_proportional_to_its_size(name: str) -> None:
+    """16 times the bytes cost 16 times as much, or 256 times where something is quadratic; the bound lies between."""
+    small, large = (HOSTILE[name](size).encode() for size in (SMALL, LARGE))
+    gc.disable()
+    try:
+        assert cpu_s(large) < 70 * cpu_s(small)
+    finally:
+        gc.enable()
+
+
+class CountedKey(str):
+    """A key that counts the comparisons of all keys."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedKey.comparisons += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_doubled_key_is_found_in_one_pass() -> None:
+    keys = [CountedKey(n) for n in range(10_000)]
+    pairs: list[tuple[str, Any]] = [(key, 1) for key in (*keys, CountedKey(9_999))]
+    with pytest.raises(InputError, match="9999 is given twice"):
+        canonical._object(pairs)
+    assert CountedKey.comparisons < 10 * len(keys)

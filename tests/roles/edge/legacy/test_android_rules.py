@@ -34,6 +34,13 @@ def minutes_from_now(minutes: int) -> str:
     return datetime.fromtimestamp(NOW_MS // 60_000 * 60 + minutes * 60, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M")
 
 
+MISSPELT = [
+    *((key, "token") for key in ("tokens", "Token", "TOKENS", "tokn", "tokenn")),
+    *((key, "alias") for key in ("aliases", "Alias", "aliass", "alia")),
+    *((key, "filter") for key in ("filters", "Filter", "filte")),
+    *((key, "filter_v2") for key in ("filterv2", "filter_v3", "filter_V2", "filter-v2")),
+    *((key, "optfilter") for key in ("optFilter", "opt_filter", "optfilters")),
+]
 MESSAGE: list[Row] = [
     ({}, None),
     ({"message": GONE}, "message is missing"),
@@ -94,7 +101,21 @@ TARGETS: list[Row] = [
     ({"filter": [[1]]}, "filter[0] must be an integer or a string"),
     ({"filter": [1.5]}, "filter[0] must be an integer or a string"),
     ({"filter": 5}, "filter must be a list"),
-    ({"filter": None}, None),
+    *(({name: None}, f"{name} must not be null") for name in ("filter", "filter_v2", "optfilter", "token", "alias")),
+    ({"token": "t", "alias": None}, "alias must not be null"),
+    ({"filter": [1], "optfilter": None}, "optfilter must not be null"),
+    *(({key: value}, f"{key} is not known; the field is {meant}") for key, meant in MISSPELT for value in ("x", None)),
+    (dict.fromkeys(("tag", "stag", "title_", "filtering", "tokenizer", "aka", "aliasing", "filter_by", "x"), 1), None),
+    ({"filter": [1] * 100}, None),
+    ({"filter": [1] * 101}, "filter must have at most 100 entries"),
+    ({"filter_v2": [[1]] * 1000}, None),
+    ({"filter_v2": [[1]] * 1001}, "filter_v2 must have at most 1000 entries"),
+    ({"filter_v2": [[1], [2] * 101]}, "filter_v2[1] must have at most 100 entries"),
+    ({"filter_v2": [[1] * 100] * 100}, None),
+    (
+        {"filter_v2": [[1] * 100] * 100, "optfilter": {"phone": ["p"]}},
+        "filter_v2: the filter has 10001 tags and values in all, but at most 10000",
+    ),
     ({"filter_v2": [[1, 2], ["3"]]}, None),
     ({"filter_v2": [[-32767, 32767]]}, None),
     ({"filter_v2": [[1], [32768]]}, "filter_v2[1][0] must be an integer from -32767 to 32767"),
@@ -115,7 +136,6 @@ TARGETS: list[Row] = [
     ({"token": ["t", 5]}, "token[1] must be a string"),
     ({"token": 5}, "token must be a string or a list"),
     ({"token": {"a": 1}}, "token must be a string or a list"),
-    ({"token": None}, None),
     ({"alias": "a"}, None),
     ({"alias": NAME_40}, None),
     ({"alias": NAME_40 + "a"}, "alias must have 1 to 40 bytes"),
@@ -165,7 +185,6 @@ OPTFILTER: list[Row] = [
     ({"optfilter": {"phone": [5]}}, "optfilter.phone[0] must be a string"),
     ({"optfilter": []}, "optfilter must be an object"),
     ({"optfilter": "x"}, "optfilter must be an object"),
-    ({"optfilter": None}, None),
     ({"optfilter": optfilter_of(2000)}, None),
     ({"optfilter": optfilter_of(2001)}, "optfilter must have at most 2000 bytes"),
 ]

@@ -1,0 +1,49 @@
+"""Limits of a push's filter: what the HTTP interfaces accept, so that resolving it stays cheap."""
+
+from collections.abc import Mapping
+
+from protos.push.v1.push_pb2 import Filter
+from services.runtime.errors import InputError
+
+MAX_GROUPS = 1000
+"""Groups in one list of tag groups."""
+
+MAX_GROUP_TAGS = 100
+"""Tags, or string tags, in one group."""
+
+MAX_VALUES = 1000
+"""Values of one device attribute; brands, and models of one brand."""
+
+MAX_ENTRIES = 10_000
+"""Tags, string tags and values in the whole filter."""
+
+MAX_BYTES = 256 * 1024
+"""The whole filter, encoded as its record in the log."""
+
+
+def check_size(wanted: Filter, names: Mapping[str, str]) -> None:
+    """InputError: the filter as a whole is too large; the text names its largest part.
+
+    `names`: the request's names of the fields of Filter.
+    """
+    counts = _entry_counts(wanted)
+    if (total := sum(counts.values())) > MAX_ENTRIES:
+        largest = max(counts, key=lambda field: counts[field])
+        raise InputError(f"{names[largest]}: the filter has {total} tags and values in all, but at most {MAX_ENTRIES}")
+    if (size := wanted.ByteSize()) > MAX_BYTES:
+        sizes = {field: sum(part.ByteSize() for part in getattr(wanted, field)) for field in counts}
+        largest = max(sizes, key=lambda field: sizes[field])
+        raise InputError(f"{names[largest]}: the filter has {size} bytes in all, but at most {MAX_BYTES}")
+
+
+def _entry_counts(wanted: Filter) -> dict[str, int]:
+    """Return the number of tags and values in each field of the filter."""
+    return {
+        "tags": sum(len(group.tags) for group in wanted.tags),
+        "not_tags": sum(len(group.tags) for group in wanted.not_tags),
+        "stags": sum(len(group.stags) for group in wanted.stags),
+        "not_stags": sum(len(group.stags) for group in wanted.not_stags),
+        "attributes": sum(len(clause.values) for clause in wanted.attributes),
+        "models": sum(len(clause.pairs) for clause in wanted.models),
+        "activity": len(wanted.activity),
+    }
