@@ -21,6 +21,7 @@ from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoin
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
+from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
@@ -36,6 +37,8 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi
     authenticator = Authenticator(
         SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, clock), origins
     )
+    registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
+    frames = FrameHandler(context, writer, targets, partitions, registrations)
     app = json_api("v2")
     app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(authenticator, tasks, zone))
@@ -45,7 +48,7 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi
     app.add_route("/v2/deviceinfo", TagInfoEndpoint(authenticator, tags))
     app.add_route("/v2/errortoken", InvalidTokensEndpoint(authenticator, InvalidTokens(peers)))
     app.add_route("/v2/statistics", StatisticsEndpoint(authenticator, peers.all("analytics")[0], zone))
-    app.add_route("/device/v1", DeviceEndpoint(FrameHandler(context, writer, targets, partitions), origins))
+    app.add_route("/device/v1", DeviceEndpoint(frames, origins))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("v2"))
     app.add_route(ASYNCAPI_PATH, DocumentEndpoint("device"))
     return app

@@ -18,7 +18,6 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
     `gateway_hello_s` is the deadline for a device's hello.
     `gateway_ack_s` is the deadline for the acknowledgement of a push.
     `gateway_heartbeat_s` is for devices that request none; requests are kept between the minimum and the maximum.
-    `gateway_registrations_per_s` is for each peer network; ten times as many may come at once.
     `gateway_drain_per_s` is the rate of a drain's goodbyes, and of the reconnects that follow.
     `gateway_tls_cert` and `gateway_tls_key` are PEM files; with them devices connect with TLS.
     """
@@ -33,7 +32,6 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
     gateway_hello_s: Positive = 10
     gateway_ack_s: Positive = 60
     gateway_frames_per_10s: Positive = 2000
-    gateway_registrations_per_s: Positive = 500
     gateway_drain_per_s: Positive = 2000
     gateway_tls_cert: str | None = None
     gateway_tls_key: str | None = None

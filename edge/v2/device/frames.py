@@ -11,10 +11,14 @@ from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
 from services.domain.ids import new_token
+from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
-from services.runtime.errors import InputError, NotFoundError, SignError
+from services.runtime.errors import InputError, NotFoundError, SignError, TooManyRequestsError
 from services.runtime.log.topics import partition_of
+from services.runtime.process.metrics import REGISTRATIONS_REFUSED
+
+_RETRY_AFTER_S = 10
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -29,8 +33,16 @@ class Caller(msgspec.Struct, frozen=True):
 class FrameHandler:
     """Executes one frame and answers it with a welcome, an ok or the device's record."""
 
-    def __init__(self, context: RoleContext, writer: CommandWriter, targets: AudienceResolver, partitions: int) -> None:
+    def __init__(
+        self,
+        context: RoleContext,
+        writer: CommandWriter,
+        targets: AudienceResolver,
+        partitions: int,
+        registrations: RegistrationLimiter,
+    ) -> None:
         self._context = context
+        self._registrations = registrations
         self._writer = writer
         self._targets = targets
         self._partitions = partitions
@@ -39,9 +51,12 @@ class FrameHandler:
         """Execute a frame and return the answer.
 
         InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key.
+        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not.
         """
         credentials = frames.credentials(payload)
         frame = frames.decode(payload)
+        if isinstance(frame, frames.Hello) and not frame.key:
+            self._limit_registrations(origin.address)
         app = await self._app(credentials.app)
         if isinstance(frame, frames.Hello):
             return await self._hello(app, frame, origin)
@@ -57,6 +72,11 @@ class FrameHandler:
             case _:
                 await self._change(caller, frame)
                 return answers.Ok(frame.id)
+
+    def _limit_registrations(self, address: str) -> None:
+        if not self._registrations.take(address, self._context.clock.now_ms()):
+            REGISTRATIONS_REFUSED.inc()
+            raise TooManyRequestsError("too many new devices from this address; repeat the request", _RETRY_AFTER_S)
 
     async def _app(self, appkey: str) -> App:
         app = self._context.apps.get(appkey)

@@ -24,6 +24,9 @@ OLD_SECRET_REQUESTS = Counter(
     "Requests signed with the secret that the latest rotation kept",
     ["appkey"],
 )
+REGISTRATIONS_REFUSED = Counter(
+    "carillon_edge_registrations_refused_total", "Registrations over HTTP refused: too many from one address"
+)
 HTTP_CONNECTIONS = Gauge(
     "carillon_http_connections", "Open HTTP connections: of app servers (api) or of the console", ["listener"]
 )

@@ -40,7 +40,10 @@ class SettingsError(CarillonError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of every role. Each field is the environment variable CARILLON_<FIELD> in capitals."""
+    """Settings of every role. Each field is the environment variable CARILLON_<FIELD> in capitals.
+
+    `gateway_registrations_per_s` is for each address, at the gateway and the edge; ten times as many may come at once.
+    """
 
     data_dir: str = "./data"
     host: str = "127.0.0.1"
@@ -59,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     log_level: str = "INFO"
     console_port: Port = 8080
+    gateway_registrations_per_s: Positive = 500
     http_max_connections: Positive | None = None
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300

@@ -1,6 +1,7 @@
 """POST /device/v1: the device protocol over HTTP."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
-from services.domain.topics import SESSIONS, decode, device_key
+from services.domain.registration_limiter import RegistrationLimiter
+from services.domain.topics import DEVICE_COMMANDS, SESSIONS, decode, device_key
 from services.registry.revocation_worker import RevocationWorker
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
-from testkit.edge.role import NOW_MS, PARTITIONS, EdgeInstallation
+from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
 
@@ -201,3 +203,25 @@ async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_regis
     assert new["new"] is True
     assert new["key"] != old["key"]
     assert (await phone.send("get_device"))["type"] == "ok"
+
+
+async def test_registrations_are_limited_by_address_as_at_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.v2.app.RegistrationLimiter", lambda _: RegistrationLimiter(per_s=1))
+    async with edge_installation(tmp_path, BACKENDS) as installation:
+        app = await installation.app(PLATFORM_IOS)
+        known = Phone(installation, app, token="f00d" * 16)
+        await known.hello()
+        for number in range(9):
+            await Phone(installation, app, token=f"{number:064x}").hello()
+        before = await installation.log.ends([Partition(DEVICE_COMMANDS.name, each) for each in range(PARTITIONS)])
+        for appkey in (app.appkey, "1999999999"):
+            hello = {"type": "hello", "appkey": appkey, "token": "beef" * 16}
+            refused = await installation.http.post("/device/v1", json=hello)
+            assert (refused.status_code, refused.json()["code"]) == (429, 429)
+            assert refused.headers["retry-after"] == "10"
+        assert await installation.log.ends(before) == before
+        assert (await known.hello())["new"] is False
+        installation.clock.move(1)
+        await Phone(installation, app, token="beef" * 16).hello()
