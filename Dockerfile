@@ -1,6 +1,9 @@
 # One image for every role: `docker run carillon serve ROLE`, or `up` for all of them in one process.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
+COPY requirements requirements
+RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements/build.lock
+RUN python -m venv /opt/carillon && /opt/carillon/bin/pip install --no-cache-dir --require-hashes -r requirements/runtime.lock
 COPY pyproject.toml README.md ./
 COPY protos protos
 COPY services services
@@ -8,8 +11,8 @@ COPY edge edge
 COPY analytics analytics
 COPY carillon carillon
 COPY sdk sdk
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
-RUN python -m venv /opt/carillon && /opt/carillon/bin/pip install --no-cache-dir /wheels/*.whl
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
 FROM python:3.11-slim-bookworm
 RUN groupadd --gid 10001 carillon \

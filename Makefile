@@ -1,24 +1,46 @@
 PYTHON ?= python3
 BIN := .venv/bin
+PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check
+TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run install test test-long lint buf bench soak fuzz clean
+.PHONY: run install test test-long lint buf bench soak fuzz lock sbom audit-dependencies clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: .venv/installed
 	$(BIN)/carillon up
 
-## Make the virtual environment and install the service in it.
+## Make the virtual environment and install the service in it, with the packages of requirements/ checked by their hashes.
 install: .venv/installed
 
-.venv/installed: pyproject.toml protos/build.py $(shell find protos -name '*.proto')
+.venv/installed: pyproject.toml protos/build.py requirements/runtime.lock requirements/build.lock $(shell find protos -name '*.proto')
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q --disable-pip-version-check -e .
+	$(PIP_INSTALL) --require-hashes -r requirements/runtime.lock -r requirements/build.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	touch $@
 
-.venv/installed-dev: .venv/installed
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+.venv/installed-dev: .venv/installed requirements/dev.lock
+	$(PIP_INSTALL) --require-hashes -r requirements/dev.lock
+	touch $@
+
+## Write requirements/*.lock anew after a change of pyproject.toml; ARGS=--upgrade also takes newer versions.
+lock: $(TOOLS)/installed
+	$(TOOLS)/bin/python requirements/lock.py $(ARGS)
+
+## Write the software bill of materials of an installation (CycloneDX JSON) to dist/carillon.cdx.json.
+sbom: $(TOOLS)/installed
+	mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --of JSON -o dist/carillon.cdx.json
+
+## Compare the locked packages with the known vulnerabilities of PyPI's database.
+audit-dependencies: $(TOOLS)/installed
+	$(TOOLS)/bin/python requirements/audit.py
+
+$(TOOLS)/installed: requirements/tools.lock
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/tools.lock
 	touch $@
 
 ## Every check, and every test that decides a change; at most 8 minutes on two cores.
@@ -48,4 +70,4 @@ fuzz: .venv/installed-dev
 	$(BIN)/python -m tests.soak.fuzz $(ARGS)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv $(TOOLS) .mypy_cache .ruff_cache .pytest_cache .hypothesis

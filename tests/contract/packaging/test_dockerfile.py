@@ -61,12 +61,14 @@ def test_the_image_is_built_from_files_that_exist_and_are_sent_to_the_builder() 
 
 def test_the_commands_of_the_dockerfile_exist() -> None:
     stages = {arguments.split(" AS ")[1] for step, arguments in dockerfile() if step == "FROM" and " AS " in arguments}
+    environments: set[str] = set()
     for step, arguments in dockerfile():
         if step == "RUN":
+            environments.update(re.findall(r"-m venv (\S+)", arguments))
             for command in arguments.split("&&"):
                 program = shlex.split(command)[0]
-                made_before = program == "/opt/carillon/bin/pip" and "venv /opt/carillon" in arguments
-                assert made_before or shutil.which(program), program
+                directory, _, name = program.rpartition("/bin/")
+                assert (directory in environments and name == "pip") or shutil.which(program), program
         if step == "COPY" and "--from" in arguments:
             assert arguments.split()[0].removeprefix("--from=") in stages
     python = next(arguments for step, arguments in dockerfile() if step == "FROM").split()[0]

@@ -103,19 +103,21 @@ class Run:
                 client.close()
 
     async def _batch(self, batch: Sequence[Case]) -> None:
+        """Send a batch, and each suspect alone when anything is wrong: CPU time and log belong to the whole batch."""
         for case in batch:
             self._progress.sent[interface(case)] += 1
         problems = await self._sent(batch)
         if problems is None:
             return
         first = self._described(next(filter(None, problems), None))
+        is_cpu_alone = not any(problems) and len(self._around) == 1
         suspects = [case for case, problem in zip(batch, problems, strict=True) if problem] or batch
         reproduced = 0
         for case in suspects:
             if (again := await self._sent([case])) is not None:
                 reproduced += 1
                 self._found(finding(self._described(again[0]), [case], reproduced=True))
-        if not reproduced:
+        if not reproduced and not is_cpu_alone:
             self._found(finding(first, list(suspects), reproduced=False))
 
     async def _sent(self, batch: Sequence[Case]) -> list[str | None] | None:
