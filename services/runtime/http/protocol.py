@@ -68,6 +68,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline_ms = self._group.now_ms() + self._limits.head_ms
         self._made_progress = False
         self._feed(data)
+        if self._refusal is not None:
+            return
         if self._made_progress:
             self._framing_bytes = 0
             return

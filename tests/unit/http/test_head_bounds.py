@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,17 @@ async def test_a_head_over_the_bound_is_answered_431(cut: int) -> None:
         assert body == b'{"result":431,"desc":"the request line and the headers are larger than 16384 bytes"}'
         assert await client.ended() == b""
         assert served.requests == 0
+
+
+async def test_a_head_over_the_bound_in_one_packet_is_refused_once() -> None:
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    async with serving() as served:
+        client = await served.client()
+        client.send(START + b"X-Long: " + b"x" * 2 * HEAD_BYTES + b"\r\n\r\n")
+        assert (await client.answer())[0] == 431
+        assert await client.ended() == b""
+    assert lost == []
 
 
 async def test_more_headers_than_the_bound_are_answered_431() -> None:
