@@ -9,11 +9,12 @@ import click
 import uvloop
 
 from carillon import rebuild
+from carillon.environment import environment
 from carillon.progress_bar import progress_bar
 from carillon.roles import ROLES, replayable_roles, role_definition
 from carillon.startup import plain_errors
 from services.runtime.errors import InputError
-from services.runtime.process.settings import Settings, environment, load
+from services.runtime.process.settings import Settings, load
 
 
 @click.command()

@@ -6,16 +6,18 @@ from typing import Any
 import click
 import uvloop
 
+from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions, set_ready
 from services.domain.role import RoleDefinition
-from services.domain.role_context import DEFAULT_ADDRESSES, connected_peers, role_addresses, role_context
+from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
+from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
-from services.runtime.process.settings import Settings, environment, load
+from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve as serve_rpc
 

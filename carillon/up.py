@@ -7,6 +7,7 @@ import click
 import uvloop
 
 from carillon.commands.role_calls import SOCKET_NAME
+from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions, set_ready
 from carillon.welcome import Endpoint, WelcomePrinter
@@ -16,7 +17,7 @@ from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
-from services.runtime.process.settings import Settings, environment, load
+from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers

@@ -22,6 +22,7 @@ from carillon.commands.origin import command_origin
 from carillon.commands.pause import pause, pauses_record, pauses_text, resume
 from carillon.commands.revoke import revoke_keys
 from carillon.commands.role_calls import call_role
+from carillon.environment import environment
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Pause
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
@@ -34,7 +35,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppResponse,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime.process.settings import Settings, environment, load
+from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.channel import Channel
 
 if TYPE_CHECKING:

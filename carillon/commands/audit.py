@@ -24,6 +24,7 @@ from carillon.commands.audit_text import (
     warn_if_behind,
 )
 from carillon.commands.role_calls import call_role
+from carillon.environment import environment
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
     AuditAppResponse,
@@ -33,7 +34,8 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
-from services.runtime.process.settings import Settings, environment, load
+from services.runtime.errors import CarillonError
+from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.channel import Channel
 
 _TIMEOUT_S = 30.0
@@ -137,7 +139,10 @@ async def _pages(channel: Channel, request: AuditAppRequest) -> AsyncIterator[Au
 
 
 def _zone() -> ZoneInfo:
-    return load(Settings, environment()).zone()
+    try:
+        return load(Settings, environment()).zone()
+    except CarillonError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _moment_ms(option: str, text: str, zone: ZoneInfo) -> int:

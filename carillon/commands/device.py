@@ -18,6 +18,7 @@ import uvloop
 
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
 from carillon.commands.revoke import revoke
+from carillon.environment import environment
 from carillon_device import (
     FINAL,
     Device,
@@ -33,7 +34,7 @@ from carillon_device import (
 )
 from services.domain.device_protocol.frames import DeviceAttributes
 from services.runtime.errors import CarillonError
-from services.runtime.process.settings import Port, Settings, environment, load
+from services.runtime.process.settings import Port, Settings, load
 
 Show = Callable[[int, Any], None]
 _QUIET = ("type", "key", "time_ms", "device")

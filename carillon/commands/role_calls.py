@@ -6,8 +6,9 @@ from typing import TypeVar
 
 import click
 
+from carillon.environment import environment
 from services.runtime.errors import CarillonError, UnavailableError
-from services.runtime.process.settings import Settings, addresses, environment, load
+from services.runtime.process.settings import Settings, addresses, load
 from services.runtime.rpc.channel import Channel, connect
 
 SOCKET_NAME = "carillon.sock"
@@ -23,8 +24,8 @@ def call_role(role: str, call: Callable[[Channel], Awaitable[Answer]]) -> Answer
 
 def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[Answer]]) -> Answer:
     """Call every instance of a role, with a channel to each. click.ClickException as for `call_role`."""
-    env = environment()
     try:
+        env = environment()
         settings = load(Settings, env)
         socket = settings.data / SOCKET_NAME
         targets = addresses(role, env) or [f"unix:{socket.absolute()}"]

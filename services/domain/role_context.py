@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
+from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
@@ -14,24 +15,10 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
-from services.runtime.process.settings import Settings, addresses
+from services.runtime.process.settings import Settings
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.tls import Tls
-
-DEFAULT_ADDRESSES = {
-    "registry": "127.0.0.1:7401",
-    "targeting": "127.0.0.1:7402",
-    "scheduling": "127.0.0.1:7403",
-    "delivery": "127.0.0.1:7404",
-    "analytics": "127.0.0.1:7405",
-}
-"""Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
-
-
-def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
-    """Return the addresses of the role's instances, in order."""
-    return addresses(role, env) or [DEFAULT_ADDRESSES[role]]
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:

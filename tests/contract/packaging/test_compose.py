@@ -16,7 +16,7 @@ import yaml
 
 from carillon.main import main
 from carillon.roles import ROLES, role_definition
-from services.domain.role_context import DEFAULT_ADDRESSES
+from services.domain.role_addresses import DEFAULT_ADDRESSES
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
 from testkit.repository import ROOT

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from protos.registry.v1.apps_pb2 import App, AppFact
-from services.domain.role_context import DEFAULT_ADDRESSES, connected_peers, role_addresses, role_context
+from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
+from services.domain.role_context import connected_peers, role_context
 from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord

@@ -12,7 +12,8 @@ from carillon.roles import ROLES, role_definition
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
-from services.domain.role_context import DEFAULT_ADDRESSES, role_context
+from services.domain.role_addresses import DEFAULT_ADDRESSES
+from services.domain.role_context import role_context
 from services.domain.topics import DEVICES, TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.kafka.log import KafkaLog

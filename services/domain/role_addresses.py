@@ -1,0 +1,19 @@
+"""Addresses of the roles that others call, from the settings CARILLON_<ROLE>_ADDR."""
+
+from collections.abc import Mapping
+
+from services.runtime.process.settings import addresses
+
+DEFAULT_ADDRESSES = {
+    "registry": "127.0.0.1:7401",
+    "targeting": "127.0.0.1:7402",
+    "scheduling": "127.0.0.1:7403",
+    "delivery": "127.0.0.1:7404",
+    "analytics": "127.0.0.1:7405",
+}
+"""Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
+
+
+def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
+    """Return the addresses of the role's instances, in order."""
+    return addresses(role, env) or [DEFAULT_ADDRESSES[role]]
