@@ -241,6 +241,10 @@ def _task_rows(record: Record, message: TaskFact) -> list[Row]:
             return [row("cancelled", message.meta.time_ms)]
         case "fell_due":
             return [row("fell due", message.meta.time_ms)]
+        case "paused":
+            return [row("paused", message.meta.time_ms)]
+        case "expired":
+            return [row("expired", message.meta.time_ms)]
         case None:
             return []
         case never:

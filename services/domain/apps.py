@@ -76,6 +76,11 @@ class AppDirectory:
         return self._installation_pause is not None or (app is not None and app.HasField("pause"))
 
     @property
+    def has_pauses(self) -> bool:
+        """Whether any app is paused."""
+        return self._installation_pause is not None or any(app.HasField("pause") for app in self._apps.values())
+
+    @property
     def pauses_changed(self) -> asyncio.Event:
         """An event that the next pause or resume sets. Get it before asking `is_paused`, then wait for it."""
         return self._pauses_changed

@@ -1,6 +1,7 @@
 """Decisions about timed tasks: the facts that follow from commands, and the records that send a due task. Pure."""
 
 import hashlib
+from collections.abc import Callable
 from typing import assert_never
 
 from protos.push.v1.push_pb2 import PushCommand, SendPush
@@ -8,12 +9,14 @@ from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import (
     TaskCancelled,
     TaskCommand,
+    TaskExpired,
     TaskFact,
     TaskFellDue,
+    TaskPaused,
     TaskScheduled,
     TaskSent,
 )
-from services.scheduling.state import Status, StoredClaim, StoredTask
+from services.scheduling.state import UNSENT, StoredClaim, StoredTask
 
 WRITER = "scheduling"
 
@@ -32,7 +35,7 @@ def decide(command: TaskCommand, task: StoredTask | None, claim: StoredClaim | N
             )
             return None if task or is_claimed else _scheduled(command)
         case "cancel":
-            if task is None or task.status != Status.WAITING or not task.is_of(command.cancel.appkeys):
+            if task is None or task.status not in UNSENT or not task.is_of(command.cancel.appkeys):
                 return None
             return TaskFact(task_key=task.task_key, cancelled=TaskCancelled(by_event_id=command.meta.event_id))
         case None:
@@ -45,16 +48,33 @@ def fell_due(task_key: str, now_ms: int) -> TaskFact:
     return TaskFact(meta=_meta(f"{task_key}/fell_due", now_ms), task_key=task_key, fell_due=TaskFellDue())
 
 
+def paused(task_key: str, now_ms: int) -> TaskFact:
+    return TaskFact(meta=_meta(f"{task_key}/paused", now_ms), task_key=task_key, paused=TaskPaused())
+
+
+def after_pause(task: StoredTask, is_paused: Callable[[str], bool], now_ms: int) -> TaskFact | None:
+    """Return how a paused task goes on: it expires, falls due as none of its apps is paused, or stays paused (None)."""
+    if task.expires_ms <= now_ms:
+        return TaskFact(meta=_meta(f"{task.task_key}/expired", now_ms), task_key=task.task_key, expired=TaskExpired())
+    return None if any(map(is_paused, task.appkeys)) else fell_due(task.task_key, now_ms)
+
+
 def sent(task_key: str, now_ms: int) -> TaskFact:
     return TaskFact(meta=_meta(f"{task_key}/sent", now_ms), task_key=task_key, sent=TaskSent())
 
 
 def push_command(task: StoredTask, push: SendPush, now_ms: int) -> PushCommand:
-    """Return the command that sends one resolved push of the task; repeats have the same event id and message ids."""
+    """Return the command that sends one resolved push of the task; repeats have the same event id and message ids.
+
+    A push of a task that was paused gets what is left of its time to live since the due time.
+    """
     command = PushCommand(meta=_meta(f"{task.task_key}/{push.msgid}", now_ms), send=push)
     if task.scheduled.meta.HasField("origin"):
         command.meta.origin.CopyFrom(task.scheduled.meta.origin)
     command.send.task_key = "" if task.scheduled.scheduled.at_once else task.task_key
+    if task.was_paused:
+        ends_ms = task.scheduled.scheduled.due_ms + 1000 * push.period_s
+        command.send.period_s = max(0, ends_ms - now_ms) // 1000
     return command
 
 

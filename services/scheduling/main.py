@@ -26,9 +26,9 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
     audiences = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    timer = Timer(projection.follower, projection.tasks, audiences, writer, context.clock)
+    timer = Timer(projection.follower, projection.tasks, audiences, writer, context.apps, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)
-    positions = PositionsServicer(projection.follower.applied)
+    positions = PositionsServicer(projection.follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[projection, timer],

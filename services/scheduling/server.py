@@ -20,9 +20,11 @@ from services.scheduling.unsent_tasks import UnsentTasks
 
 _STATUS = {
     Status.WAITING: TaskStatus.TASK_STATUS_UNSENT,
+    Status.PAUSED: TaskStatus.TASK_STATUS_UNSENT,
     Status.FELL_DUE: TaskStatus.TASK_STATUS_SENT,
     Status.SENT: TaskStatus.TASK_STATUS_SENT,
     Status.CANCELLED: TaskStatus.TASK_STATUS_CANCELLED,
+    Status.EXPIRED: TaskStatus.TASK_STATUS_EXPIRED,
 }
 
 

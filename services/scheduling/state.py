@@ -1,16 +1,20 @@
 """The state of timed tasks, and how facts change it.
 
-    WAITING ── TaskCancelled ──> CANCELLED
-       └────── TaskFellDue ───> FELL_DUE ── TaskSent ──> SENT
+    WAITING ── TaskCancelled ──> CANCELLED <── TaskCancelled ──┐
+       ├────── TaskPaused ────────────────────────────────> PAUSED ── TaskExpired ──> EXPIRED
+       └────── TaskFellDue ───> FELL_DUE <── TaskFellDue ──────┘
+                                   └── TaskSent ──> SENT
 
 A task that fell due will be sent: each start sends the tasks whose TaskSent is missing once more, with the same
 message ids. The order of TaskCancelled and TaskFellDue in `tasks` therefore decides which of the two applies.
+
+A task is paused if its due time comes while one of its apps is paused. Its time to live then counts from the due time.
 
 A request with an idempotency key is a task too, due at once unless it is timed. Its TaskScheduled carries a claim: one
 record holds the claimed key, the pushes to send and the answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, assert_never
@@ -26,21 +30,41 @@ class Status(IntEnum):
     FELL_DUE = 2
     SENT = 3
     CANCELLED = 4
+    PAUSED = 5
+    EXPIRED = 6
+
+
+UNSENT = (Status.WAITING, Status.PAUSED)
+"""A task in one of these can be cancelled, and falls due."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """`scheduled`: the TaskScheduled fact with its meta. `cancelled_by`: event id of the cancel, or empty."""
+    """`scheduled`: the TaskScheduled fact with its meta. `cancelled_by`: event id of the cancel, or empty.
+
+    `was_paused`: the due time came while one of its apps was paused.
+    """
 
     task_key: str
     partition: int
     status: Status
     scheduled: TaskFact
     cancelled_by: bytes
+    was_paused: bool = False
+
+    @property
+    def appkeys(self) -> set[str]:
+        return {push.appkey for push in self.scheduled.scheduled.pushes}
+
+    @property
+    def expires_ms(self) -> int:
+        """The time from which none of the pushes of a paused task may be sent."""
+        scheduled = self.scheduled.scheduled
+        return scheduled.due_ms + 1000 * max(push.period_s for push in scheduled.pushes)
 
     def is_of(self, appkeys: Iterable[str]) -> bool:
         """Return whether a push of the task belongs to one of the apps."""
-        return not {push.appkey for push in self.scheduled.scheduled.pushes}.isdisjoint(appkeys)
+        return not self.appkeys.isdisjoint(appkeys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +88,8 @@ class Tasks(Protocol):
         """Add a waiting task unless it exists, and replace the claim of its idempotency key."""
         ...
 
-    def change(self, task_key: str, before: Status, after: Status, cancelled_by: bytes = b"") -> None:
-        """Change the status of a task that is in status `before`. A task without a set time is deleted once sent."""
+    def change(self, task_key: str, before: Collection[Status], after: Status, cancelled_by: bytes = b"") -> None:
+        """Change the status of a task that is in one of `before`. A task without a set time is deleted once sent."""
         ...
 
 
@@ -75,11 +99,15 @@ def apply(tasks: Tasks, partition: int, fact: TaskFact) -> None:
         case "scheduled":
             tasks.add(partition, fact)
         case "cancelled":
-            tasks.change(fact.task_key, Status.WAITING, Status.CANCELLED, fact.cancelled.by_event_id)
+            tasks.change(fact.task_key, UNSENT, Status.CANCELLED, fact.cancelled.by_event_id)
+        case "paused":
+            tasks.change(fact.task_key, (Status.WAITING,), Status.PAUSED)
+        case "expired":
+            tasks.change(fact.task_key, (Status.PAUSED,), Status.EXPIRED)
         case "fell_due":
-            tasks.change(fact.task_key, Status.WAITING, Status.FELL_DUE)
+            tasks.change(fact.task_key, UNSENT, Status.FELL_DUE)
         case "sent":
-            tasks.change(fact.task_key, Status.FELL_DUE, Status.SENT)
+            tasks.change(fact.task_key, (Status.FELL_DUE,), Status.SENT)
         case None:
             pass
         case other:

@@ -1,7 +1,7 @@
 """The tables of timed tasks and idempotency claims in SQLite."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
@@ -15,9 +15,11 @@ CREATE TABLE tasks (
   status INTEGER NOT NULL,
   scheduled BLOB NOT NULL,
   cancelled_by BLOB NOT NULL,
-  at_once INTEGER NOT NULL);
+  at_once INTEGER NOT NULL,
+  was_paused INTEGER NOT NULL);
 CREATE INDEX tasks_waiting ON tasks (due_ms, task_key) WHERE status = 1;
 CREATE INDEX tasks_at_once ON tasks (task_key) WHERE at_once = 1;
+CREATE INDEX tasks_paused ON tasks (due_ms, task_key) WHERE status = 5;
 CREATE INDEX tasks_fell_due ON tasks (due_ms, task_key) WHERE status = 2;
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
@@ -30,7 +32,7 @@ CREATE TABLE claims (
   claim BLOB NOT NULL);
 CREATE INDEX claims_by_age ON claims (partition, created_ms);
 """
-_TASK = "task_key, partition, status, scheduled, cancelled_by"
+_TASK = "task_key, partition, status, scheduled, cancelled_by, was_paused"
 _PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
 
 
@@ -54,7 +56,7 @@ class TaskTable:
         key, task = scheduled.task_key, scheduled.scheduled
         value = scheduled.SerializeToString(deterministic=True)
         self._rows.execute(
-            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
             (key, partition, task.due_ms, Status.WAITING, value, b"", task.at_once),
         )
         if not task.at_once:
@@ -65,10 +67,11 @@ class TaskTable:
         if task.HasField("claim"):
             self._add_claim(partition, key, task)
 
-    def change(self, task_key: str, before: Status, after: Status, cancelled_by: bytes = b"") -> None:
+    def change(self, task_key: str, before: Collection[Status], after: Status, cancelled_by: bytes = b"") -> None:
         self._rows.execute(
-            "UPDATE tasks SET status = ?, cancelled_by = ? WHERE task_key = ? AND status = ?",
-            (after, cancelled_by, task_key, before),
+            "UPDATE tasks SET status = ?, cancelled_by = ?, was_paused = was_paused OR ?"  # noqa: S608
+            f" WHERE task_key = ? AND status IN ({', '.join('?' * len(before))})",
+            (after, cancelled_by, after == Status.PAUSED, task_key, *before),
         )
         if after == Status.SENT:
             self._rows.execute(
@@ -115,10 +118,18 @@ class TaskTable:
             (now_ms, limit),
         ).fetchall()
 
+    def paused(self, after: FiringOrder, limit: int) -> list[StoredTask]:
+        """Return the paused tasks after `after`, earliest first."""
+        return self._unsent(Status.PAUSED, after, limit)
+
     def fell_due(self, after: FiringOrder, limit: int) -> list[StoredTask]:
         """Return the tasks after `after` that fell due and are not sent yet, earliest first."""
+        return self._unsent(Status.FELL_DUE, after, limit)
+
+    def _unsent(self, status: Status, after: FiringOrder, limit: int) -> list[StoredTask]:
+        """Select with the status in the statement's text, without which SQLite does not use the status's index."""
         rows = self._rows.execute(
-            f"SELECT {_TASK} FROM tasks WHERE status = 2 AND (due_ms, task_key) > (?, ?)"  # noqa: S608
+            f"SELECT {_TASK} FROM tasks WHERE status = {status:d} AND (due_ms, task_key) > (?, ?)"  # noqa: S608
             " ORDER BY due_ms, task_key LIMIT ?",
             (*after, limit),
         )
@@ -148,6 +159,8 @@ def _pages(appkeys: Sequence[str]) -> str:
     return _PAGE.format(", ".join("?" * len(appkeys)))
 
 
-def _task(row: tuple[str, int, int, bytes, bytes]) -> StoredTask:
-    task_key, partition, status, scheduled, cancelled_by = row
-    return StoredTask(task_key, partition, Status(status), TaskFact.FromString(scheduled), cancelled_by)
+def _task(row: tuple[str, int, int, bytes, bytes, int]) -> StoredTask:
+    task_key, partition, status, scheduled, cancelled_by, was_paused = row
+    return StoredTask(
+        task_key, partition, Status(status), TaskFact.FromString(scheduled), cancelled_by, bool(was_paused)
+    )

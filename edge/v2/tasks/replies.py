@@ -12,6 +12,7 @@ from edge.core.parsing.fields import Count, Success, described
 from edge.v2.replies import time_text
 from protos.scheduling.v1.scheduling_pb2 import (
     TASK_STATUS_CANCELLED,
+    TASK_STATUS_EXPIRED,
     TASK_STATUS_SENT,
     TASK_STATUS_UNSENT,
     Task,
@@ -20,7 +21,12 @@ from protos.scheduling.v1.scheduling_pb2 import (
 
 Status = Literal["unsend", "send", "cancel"]
 _STATUS: Mapping["TaskStatus.ValueType", Status] = MappingProxyType(
-    {TASK_STATUS_UNSENT: "unsend", TASK_STATUS_SENT: "send", TASK_STATUS_CANCELLED: "cancel"}
+    {
+        TASK_STATUS_UNSENT: "unsend",
+        TASK_STATUS_SENT: "send",
+        TASK_STATUS_CANCELLED: "cancel",
+        TASK_STATUS_EXPIRED: "cancel",
+    }
 )
 
 
