@@ -26,7 +26,7 @@ FROM push_cancels FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String
 """
 _PARTITIONS = """
 SELECT event, toUnixTimestamp64Milli(min(time)), toUnixTimestamp64Milli(max(time)), count(), sum(count),
-  toUnixTimestamp64Milli(max(expires))
+  toUnixTimestamp64Milli(max(expires)), max(reason)
 FROM push_partitions FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY event
 """
 _SIZES = """
@@ -37,7 +37,13 @@ _SIZES_OF_LIST = """
 SELECT arrayJoin(target_partitions) AS partition, count() FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY partition ORDER BY partition
 """
-_REPEATED_NAMES = {"command": "command", "started": "audience", "cancelled": "push cancelled", "finished": "finished"}
+_REPEATED_NAMES = {
+    "command": "command",
+    "started": "audience",
+    "cancelled": "push cancelled",
+    "finished": "finished",
+    "failed": "push failed",
+}
 
 
 async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: str = "") -> AuditPushResponse:
@@ -123,21 +129,26 @@ def _task_detail(task_key: str, event: str, due_ms: int, origin: str, zone: Zone
     return comma_joined(f"task {task_key}", due, origin)
 
 
-def _partition_entries(partitions: dict[str, list[int]], zone: ZoneInfo) -> list[TimelineEntry]:
+def _partition_entries(partitions: dict[str, list[Any]], zone: ZoneInfo) -> list[TimelineEntry]:
     entries = []
     started = partitions["started"][2] if "started" in partitions else 0
-    for event, (first_ms, last_ms, count, devices, expires_ms) in partitions.items():
+    for event, (first_ms, last_ms, count, devices, expires_ms, reason) in partitions.items():
         match event:
             case "started":
-                detail = comma_joined(
-                    f"in {count} partition{'' if count == 1 else 's'}", f"until {time_text(expires_ms, zone)}"
-                )
+                detail = comma_joined(_in_partitions(count), f"until {time_text(expires_ms, zone)}")
                 entries.append(entry("audience", first_ms, last_ms, devices, detail))
-            case "cancelled":
-                entries.append(entry("push cancelled", first_ms, last_ms, count, f"in {count} of {started} partitions"))
+            case "failed":
+                detail = comma_joined(f"{_in_partitions(count)} it never starts", reason)
+                entries.append(entry("push failed", first_ms, last_ms, count, detail))
             case _:
-                entries.append(entry(event, first_ms, last_ms, count, f"in {count} of {started} partitions"))
+                name = "push cancelled" if event == "cancelled" else event
+                where = f"in {count} of {started} partitions" if count <= started else _in_partitions(count)
+                entries.append(entry(name, first_ms, last_ms, count, where))
     return entries
+
+
+def _in_partitions(count: int) -> str:
+    return f"in {count} partition{'' if count == 1 else 's'}"
 
 
 def _repeat_entries(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
@@ -149,7 +160,7 @@ def _repeat_entries(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
 
 
 def _counted_once(event: str, partitions: int) -> str:
-    where = "" if event == "command" else f"in {partitions} partition{'' if partitions == 1 else 's'}, "
+    where = "" if event == "command" else f"{_in_partitions(partitions)}, "
     return f"{where}the log has the record more than once; it counted once"
 
 

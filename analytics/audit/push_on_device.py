@@ -22,7 +22,7 @@ SELECT arrayDistinct(arrayFilter((n, p) -> p = {partition:UInt16}, target_number
 FROM pushes FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String}
 """
 _PARTITION = """
-SELECT event, toUnixTimestamp64Milli(time), base64Encode(audience) FROM push_partitions FINAL
+SELECT event, toUnixTimestamp64Milli(time), base64Encode(audience), reason FROM push_partitions FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND partition = {partition:UInt16}
 """
 _OUTCOMES = """
@@ -41,6 +41,14 @@ SELECT count() FROM device_commands FINAL WHERE appkey = {appkey:String} AND tok
 """
 
 
+class PartitionEvent(NamedTuple):
+    """One event of a push in the device's partition; `audience` is a serialised bitmap in base64."""
+
+    time_ms: int
+    audience: str
+    reason: str
+
+
 class PartitionStart(NamedTuple):
     """The start of a push in the device's partition: when its audience was fixed, and the device numbers in it."""
 
@@ -55,11 +63,10 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
     if not states:
         return PushOnDevice(token=token, verdict="not registered: the event log knows no device with this token")
     parameters = {"appkey": push.appkey, "msgid": push.msgid, "last": push.last_msgid, "partition": states[0].partition}
-    events = {event: (time_ms, audience) for event, time_ms, audience in await clickhouse.rows(_PARTITION, parameters)}
+    events = {event: PartitionEvent(*rest) for event, *rest in await clickhouse.rows(_PARTITION, parameters)}
     start = await _start(clickhouse, push, parameters, events.get("started"))
     if start is None:
-        verdict = f"the push has not started in the device's partition, {states[0].partition}"
-        return PushOnDevice(token=token, verdict=verdict)
+        return PushOnDevice(token=token, verdict=_not_started(events, states[0].partition))
     numbers = sorted({state.number for state in states} & set(start.numbers))
     verdict, evaluated = await _verdict(clickhouse, push, token, start, states, zone, is_in=bool(numbers))
     outcomes = await clickhouse.rows(_OUTCOMES, {**parameters, "numbers": numbers})
@@ -81,25 +88,33 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
     )
 
 
-def _endings(events: dict[str, tuple[int, str]]) -> list[TimelineEntry]:
-    """Return entries for the cancel and the finish of the push in the device's partition."""
-    names = {"cancelled": "push cancelled", "finished": "finished"}
+def _not_started(events: dict[str, PartitionEvent], partition: int) -> str:
+    if (failed := events.get("failed")) is not None:
+        return f"the push failed in the device's partition, {partition}: {failed.reason}"
+    if "cancelled" in events:
+        return f"the push was cancelled before it started in the device's partition, {partition}"
+    return f"the push has not started in the device's partition, {partition}"
+
+
+def _endings(events: dict[str, PartitionEvent]) -> list[TimelineEntry]:
+    """Return entries for the cancel, the finish and the failure of the push in the device's partition."""
+    names = {"cancelled": "push cancelled", "finished": "finished", "failed": "push failed"}
     return [
-        entry(names[event], time_ms, detail="in the device's partition")
-        for event, (time_ms, _) in events.items()
+        entry(names[event], one.time_ms, detail=comma_joined("in the device's partition", one.reason))
+        for event, one in events.items()
         if event in names
     ]
 
 
 async def _start(
-    clickhouse: ClickHouse, push: PushRecord, parameters: dict[str, object], started: tuple[int, str] | None
+    clickhouse: ClickHouse, push: PushRecord, parameters: dict[str, object], started: PartitionEvent | None
 ) -> PartitionStart | None:
     if push.kind == "unicast":
         rows = await clickhouse.rows(_LISTED, parameters)
         return (
             PartitionStart(push.time_ms, BitMap(rows[0][0]), f"not one of the {rows[0][1]} targets") if rows else None
         )
-    return PartitionStart(started[0], BitMap.deserialize(b64decode(started[1])), "") if started else None
+    return PartitionStart(started.time_ms, BitMap.deserialize(b64decode(started.audience)), "") if started else None
 
 
 async def _verdict(

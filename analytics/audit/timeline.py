@@ -12,7 +12,7 @@ _ORDER = {
         (
             *("registered", "task scheduled", "task fell due", "task sent", "task cancelled", "command", "audience"),
             *("connected", "sent", "received", "shown", "clicked", "dismissed", "failed", "dropped"),
-            *("cancel command", "push cancelled", "cancelled", "expired", "finished"),
+            *("cancel command", "push cancelled", "cancelled", "expired", "finished", "push failed"),
         )
     )
 }

@@ -187,8 +187,8 @@ class RecordTranslator:
                 assert_never(never)
 
     def _push_partition_rows(self, record: Record, message: PushFact) -> list[Row]:
-        def row(event: str, audience: bytes = b"", size: int = 0, expires_ms: int = 0) -> Row:
-            part = PartitionEvent(message.msgid, message.appkey, event, audience, size, expires_ms)
+        def row(event: str, audience: bytes = b"", size: int = 0, expires_ms: int = 0, reason: str = "") -> Row:
+            part = PartitionEvent(message.msgid, message.appkey, event, audience, size, expires_ms, reason)
             return PUSH_PARTITIONS_TABLE.row(RowSource(record, message.meta, part))
 
         match message.WhichOneof("fact"):
@@ -200,6 +200,8 @@ class RecordTranslator:
                 return [row("cancelled")]
             case "finished":
                 return [row("finished")]
+            case "failed":
+                return [row("failed", reason=message.failed.reason)]
             case None:
                 return []
             case never:

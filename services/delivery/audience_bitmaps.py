@@ -1,73 +1,74 @@
-"""Resolves the audiences of pushes: targeting answers for filters, lists are in the request."""
+"""Asks targeting for the audiences of pushes, each instance for the partitions that it owns."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyroaring import BitMap
 
-from protos.push.v1.push_pb2 import SendPush
+from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
-from services.delivery.state.pushes import RequestedPush
-from services.runtime.errors import CarillonError, InputError
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
+from services.runtime.errors import CarillonError, DeadlineError, UnavailableError
 from services.runtime.rpc.peers import Peers
 
-_RESOLVE_S = 60.0
-_RETRY_MS = 500
+if TYPE_CHECKING:  # this class is in the type stubs alone
+    from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceAsyncStub
+
+_RESOLVE_S = 20.0
+_PROBE_S = 2.0
 
 AudienceBitmaps = Mapping[int, BitMap]
 """Device numbers by partition."""
 
 
+class Resolution(NamedTuple):
+    """The audiences of the partitions whose instances answered, and the error of one that did not."""
+
+    audiences: AudienceBitmaps
+    error: CarillonError | None
+
+
 class AudienceBitmapResolver:
-    """Resolves audiences; while targeting is unavailable it retries."""
+    """Makes one attempt at a time; the caller retries. A caller that is cancelled gives up its calls."""
 
-    def __init__(self, peers: Peers, clock: Clock) -> None:
+    def __init__(self, peers: Peers) -> None:
         self._targeting = [TargetingServiceStub(channel) for channel in peers.all("targeting")]
-        self._clock = clock
 
-    async def resolve(self, pushes: Sequence[RequestedPush]) -> Sequence[AudienceBitmaps]:
-        """Return the audience of each push in its remaining partitions, in the order of `pushes`."""
-        resolved: dict[int, AudienceBitmaps] = {}
-        unresolved = [push for push in pushes if not push.send.audience.HasField("devices")]
-        if unresolved:
-            answers = await asyncio.gather(*(self._resolve_until_answered(push) for push in unresolved))
-            resolved = {push.send.msgid: answer for push, answer in zip(unresolved, answers, strict=True)}
-        return [resolved[push.send.msgid] if push.send.msgid in resolved else _listed(push) for push in pushes]
+    async def resolve(self, send: SendPush, partitions: Sequence[int]) -> Resolution:
+        """Ask all instances concerned at once."""
+        answers = await asyncio.gather(*(self._resolve(send, *share) for share in self._shares(partitions)))
+        found = {partition: bitmap for answer in answers for partition, bitmap in answer.audiences.items()}
+        errors = sorted((answer.error for answer in answers if answer.error), key=_is_temporary)
+        return Resolution(found, errors[0] if errors else None)
 
-    async def _resolve_until_answered(self, push: RequestedPush) -> AudienceBitmaps:
-        send = push.send
-        while True:
-            try:
-                return await self._resolve(send, sorted(push.remaining))
-            except InputError as error:
-                logger.error(
-                    "targeting refuses an audience; the push is sent to no device", msgid=send.msgid, error=str(error)
-                )
-                return {partition: BitMap() for partition in push.remaining}
-            except CarillonError as error:
-                logger.warning("targeting does not answer; trying again", msgid=send.msgid, error=str(error))
-                await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
+    async def probe(self, partitions: Sequence[int]) -> None:
+        """Return if all instances that own the partitions can resolve audiences now. UnavailableError: one cannot."""
+        request = ResolveRequest(audience=Audience(everyone=Everyone()))
+        try:
+            await asyncio.gather(*(stub.Resolve(request, timeout=_PROBE_S) for stub, _ in self._shares(partitions)))
+        except CarillonError as error:
+            raise UnavailableError(str(error)) from error
 
-    async def _resolve(self, send: SendPush, partitions: Sequence[int]) -> AudienceBitmaps:
+    async def _resolve(self, send: SendPush, stub: "TargetingServiceAsyncStub", share: Sequence[int]) -> Resolution:
+        request = ResolveRequest(appkey=send.appkey, audience=send.audience, partitions=share)
+        try:
+            answer = await stub.Resolve(request, timeout=_RESOLVE_S)
+        except CarillonError as error:
+            return Resolution({}, error)
+        found = {part.partition: BitMap.deserialize(part.bitmap) for part in answer.partitions}
+        if missing := set(share) - found.keys():
+            return Resolution(found, CarillonError(f"targeting left out partitions {sorted(missing)}"))
+        return Resolution(found, None)
+
+    def _shares(self, partitions: Sequence[int]) -> "list[tuple[TargetingServiceAsyncStub, list[int]]]":
         instances = len(self._targeting)
-        shares = [[p for p in partitions if p % instances == instance] for instance in range(instances)]
-        answers = await asyncio.gather(
-            *(
-                stub.Resolve(
-                    ResolveRequest(appkey=send.appkey, audience=send.audience, partitions=share), timeout=_RESOLVE_S
-                )
-                for stub, share in zip(self._targeting, shares, strict=True)
-                if share
-            )
-        )
-        found = {part.partition: BitMap.deserialize(part.bitmap) for answer in answers for part in answer.partitions}
-        if missing := set(partitions) - found.keys():
-            raise CarillonError(f"targeting left out partitions {sorted(missing)}")
-        return found
+        shares = [
+            (stub, [partition for partition in partitions if partition % instances == instance])
+            for instance, stub in enumerate(self._targeting)
+        ]
+        return [(stub, share) for stub, share in shares if share]
 
 
-def _listed(push: RequestedPush) -> AudienceBitmaps:
-    return {partition: BitMap(push.targets(partition)) for partition in push.remaining}
+def _is_temporary(error: CarillonError) -> bool:
+    return isinstance(error, UnavailableError | DeadlineError)

@@ -1,10 +1,10 @@
 """The decisions of delivery: which facts start, cancel and finish pushes, and which reports are accepted. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyroaring import BitMap
 
-from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFinished, PushStarted
+from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFailed, PushFinished, PushStarted
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import BitmapAudience, listed_targets
@@ -18,38 +18,63 @@ MAILBOX_CAP = 100
 UNACKNOWLEDGED_CAP = 1000
 """The same for a connected device, which has been sent them and may acknowledge them soon."""
 
+MAX_REASON_CHARS = 1000
+"""Reasons of failed pushes are cut to this length."""
+
+_CANCELS = 100
+"""Pushes that are ended at once, so that many cancels of one app delay nothing for long."""
+
 
 def start(push: RequestedPush, audiences: Mapping[int, BitMap]) -> list[PushFact]:
-    """Start the push in each partition where it has not started, also with an empty audience."""
+    """Start the push in each partition of `audiences`, also with an empty audience."""
     return [
         PushFact(
             meta=_caused_by(push.offset),
             msgid=push.send.msgid,
             appkey=push.send.appkey,
             partition=partition,
-            started=PushStarted(
-                audience=audiences[partition].serialize(),
-                count=len(audiences[partition]),
-                expires_ms=push.expires_ms,
-            ),
+            started=PushStarted(audience=audience.serialize(), count=len(audience), expires_ms=push.expires_ms),
         )
-        for partition in sorted(push.remaining)
+        for partition, audience in sorted(audiences.items())
     ]
 
 
-def cancel(state: DeliveryState) -> list[PushFact]:
-    """End each push with a pending cancel in its active partitions, once it has started in all of them."""
+def fail(push: RequestedPush, partitions: Iterable[int], reason: str) -> list[PushFact]:
+    """End the push in partitions where it has not started."""
     return [
         PushFact(
-            meta=_caused_by(offset),
+            meta=_caused_by(push.offset),
+            msgid=push.send.msgid,
+            appkey=push.send.appkey,
+            partition=partition,
+            failed=PushFailed(reason=reason[:MAX_REASON_CHARS]),
+        )
+        for partition in sorted(partitions)
+    ]
+
+
+def cancel(state: DeliveryState, held_up: Collection[int] = ()) -> list[PushFact]:
+    """End pushes with a pending cancel in all their partitions: those that have started, and those `held_up`.
+
+    Other pushes that have not started do so first, unseen by any device, so that their audience is on record.
+    """
+    ending = [msgid for msgid in state.pending_cancels if msgid not in state.requested or msgid in held_up]
+    return [fact for msgid in ending[:_CANCELS] for fact in _cancel(state, msgid)]
+
+
+def _cancel(state: DeliveryState, msgid: int) -> list[PushFact]:
+    requested, started = state.requested.get(msgid), state.started.get(msgid)
+    push = requested or started
+    partitions = {*(requested.remaining if requested else ()), *(started.active_parts if started else ())}
+    return [
+        PushFact(
+            meta=_caused_by(state.pending_cancels[msgid]),
             msgid=msgid,
-            appkey=state.started[msgid].send.appkey,
+            appkey=push.send.appkey if push else "",
             partition=partition,
             cancelled=PushCancelled(),
         )
-        for msgid, offset in state.pending_cancels.items()
-        if msgid not in state.requested
-        for partition in sorted(state.started[msgid].active_parts)
+        for partition in sorted(partitions)
     ]
 
 

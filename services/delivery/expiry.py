@@ -1,10 +1,11 @@
-"""Finishes expired pushes, and ends waits for older connections that take too long."""
+"""Ends expired pushes, and waits for older connections that take too long."""
 
 import asyncio
 
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
 from services.delivery.event_writer import EventWriter, NewFact
+from services.delivery.starting.starter import PushStarter
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
 from services.runtime.process.clock import Clock
@@ -18,9 +19,12 @@ class ExpirySweeper:
 
     name = "delivery expiry"
 
-    def __init__(self, state: DeliveryState, fanout: Fanout, events: EventWriter, clock: Clock) -> None:
+    def __init__(
+        self, state: DeliveryState, fanout: Fanout, starter: PushStarter, events: EventWriter, clock: Clock
+    ) -> None:
         self._state = state
         self._fanout = fanout
+        self._starter = starter
         self._events = events
         self._clock = clock
 
@@ -31,8 +35,9 @@ class ExpirySweeper:
             await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
 
     async def sweep(self) -> None:
-        """Finish the pushes that have expired by now."""
+        """End the pushes that have expired by now."""
         self._fanout.end_overdue_takeovers()
+        self._starter.end_expired()
         facts = [fact for push in self._state.pop_expired(self._clock.now_ms()) for fact in decide.finish(push)]
         if facts:
             reached(Point.EXPIRY_DECIDED)

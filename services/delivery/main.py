@@ -21,6 +21,7 @@ from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.projection import PushProjection
 from services.delivery.server import DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
+from services.delivery.starting.starter import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.command_writer import CommandWriter
@@ -39,7 +40,8 @@ def open_state(settings: DeliverySettings, directory: Path, log: Log) -> Deliver
 
 
 def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
-    """Wire the role. Its services start in order: restore the state, record outcomes, send to iOS, follow commands."""
+    """Wire the role. Its services start in order: restore the state, record outcomes, send to iOS,
+    start pushes, follow commands."""
     store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
     events = EventWriter(log, state, clock)
@@ -57,8 +59,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         clock,
         settings.shards,
     )
-    audiences, dead_letters = AudienceBitmapResolver(peers, clock), _dead_letters(settings)
-    pushes = PushProjection(log, events, state, audiences, fanout, ios, recorder, clock, dead_letters)
+    starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, clock)
+    pushes = PushProjection(log, events, state, starter, clock, _dead_letters(settings))
     snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
     reports = ReportIntake(state, fanout, recorder, lambda: snapshots.restored_offset)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, snapshots.restored)
@@ -71,9 +73,10 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             snapshots,
             recorder,
             ios,
+            starter,
             pushes,
             Resumption(context.apps, fanout),
-            ExpirySweeper(state, fanout, events, clock),
+            ExpirySweeper(state, fanout, starter, events, clock),
         ],
         servicers=[
             lambda server: _add_own(servicer, phones, server),

@@ -1,40 +1,33 @@
-"""Follows push-commands: applies them to the state, decides the facts that follow, and starts the sending."""
+"""Follows push-commands: applies them to the state, and hands the requested pushes to the starter."""
 
 import asyncio
-from collections.abc import Iterable
-from itertools import islice
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from protos.delivery.v1.delivery_pb2 import PushFact
-from services.delivery import decide
-from services.delivery.android.fanout import Fanout
-from services.delivery.audience_bitmaps import AudienceBitmapResolver
-from services.delivery.event_writer import EventWriter, NewFact
-from services.delivery.ios.delivery import IosDelivery
-from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.event_writer import EventWriter
+from services.delivery.starting.starter import PushStarter
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import RequestedPush
-from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
+from services.domain.topics import PUSH_COMMANDS, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
 from services.runtime.process.clock import Clock
-from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
-from services.runtime.process.metrics import PENDING, PUSHES_STARTED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import AppliedPositions
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
-_BATCH = 1000
+_BATCH = 200
 _RETRY_MS = 500
 
 
 class PushProjection:
-    """A service that follows push-commands.
+    """A service that follows push-commands; ready once the state holds the commands that the log held at the start.
 
-    Commands are applied to the state first and decided from there, so a restart decides what was left undecided.
+    A command counts as applied once the state holds it. From then on a cancelled push is sent to no device, also while
+    another push, or this one, waits for its audience. Requests that have not started are part of the state, so a
+    restarted process starts them.
     """
 
     name = "delivery"
@@ -44,10 +37,7 @@ class PushProjection:
         log: Log,
         events: EventWriter,
         state: DeliveryState,
-        audiences: AudienceBitmapResolver,
-        fanout: Fanout,
-        ios: IosDelivery,
-        recorder: OutcomeRecorder,
+        starter: PushStarter,
         clock: Clock,
         dead_letters: DeadLetters,
     ) -> None:
@@ -56,10 +46,7 @@ class PushProjection:
         self._log = log
         self._events = events
         self._state = state
-        self._audiences = audiences
-        self._fanout = fanout
-        self._ios = ios
-        self._recorder = recorder
+        self._starter = starter
         self._clock = clock
         self._dead_letters = dead_letters
 
@@ -71,15 +58,14 @@ class PushProjection:
         )
         try:
             while True:
-                await self._decide()
                 self.applied.advance({_COMMANDS: self._events.offsets.get(_COMMANDS, 0)})
                 if self.applied.has(_COMMANDS, ends[_COMMANDS] - 1):
                     ready.set()
+                await self._starter.wait_capacity()
                 for record in await self._read(reader):
                     self._apply(record)
         finally:
             await reader.close()
-            await self._fanout.close()
 
     async def _read(self, reader: Reader) -> list[Record]:
         while True:
@@ -91,47 +77,16 @@ class PushProjection:
 
     def _apply(self, record: Record) -> None:
         try:
-            self._events.apply(record, decode(record))
+            message = decode(record)
+            self._events.apply(record, message)
         except (DecodeError, ValueError) as error:
             self._dead_letters.add(record, error)
             self._events.skip(record)
+        else:
+            self._decide(message)
 
-    async def _decide(self) -> None:
-        """Start all requested pushes in the order of the log, then end the cancelled ones."""
-        while batch := list(islice(self._state.requested.values(), _BATCH)):
-            await self._recorder.wait_capacity()
-            await self._start(batch)
-        if cancels := decide.cancel(self._state):
-            reached(Point.CANCEL_DECIDED)
-            await self._write(cancels)
-            reached(Point.CANCEL_DONE)
-        PENDING.set(len(self._state.started))
-
-    async def _start(self, batch: list[RequestedPush]) -> None:
-        """Write the audiences of these pushes to the log, then send the pushes."""
-        starting = [(push.send.msgid, sorted(push.remaining)) for push in batch]
-        audiences = await self._audiences.resolve(batch)
-        facts = [fact for push, audience in zip(batch, audiences, strict=True) for fact in decide.start(push, audience)]
-        reached(Point.PUSH_DECIDED)
-        await self._write(facts)
-        reached(Point.PUSH_STARTED)
-        self._send(starting)
-        reached(Point.PUSH_SENT)
-        PUSHES_STARTED.inc(len(facts))
-
-    def _send(self, starting: Iterable[tuple[int, list[int]]]) -> None:
-        now_ms = self._clock.now_ms()
-        started = []
-        for msgid, partitions in starting:
-            push = self._state.started.get(msgid)
-            if push is None or push.expires_ms <= now_ms or msgid in self._state.pending_cancels:
-                continue
-            active = [partition for partition in partitions if partition in push.active_parts]
-            if push.is_ios:
-                self._ios.start(push, active)
-            else:
-                started.append((push, active))
-        self._fanout.start(started)
-
-    async def _write(self, facts: list[PushFact]) -> None:
-        await self._events.write(PUSHES, [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+    def _decide(self, command: Any) -> None:
+        if command.HasField("cancel"):
+            self._starter.end_cancelled()
+        elif (push := self._state.requested.get(command.send.msgid)) is not None:
+            self._starter.add(push)

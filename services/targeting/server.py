@@ -7,7 +7,7 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import Filter
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
-from services.runtime.errors import InputError
+from services.runtime.errors import UnavailableError
 from services.runtime.rpc.server import Context
 from services.targeting.decide import checked_filter, matching
 from services.targeting.projection import TargetingProjection
@@ -25,7 +25,7 @@ class TargetingServicer(TargetingServiceServicer):
         wanted = checked_filter(request.audience)
         for number in request.partitions:
             if number not in self._state.partitions:
-                raise InputError(f"partitions: {number} is not owned by this instance")
+                raise UnavailableError(f"this instance does not own partition {number}: do all roles have the same shards?")
         return await self._projection.query(resolve, self._state, request.appkey, wanted, list(request.partitions))
 
 

@@ -16,6 +16,7 @@ from services.delivery.event_writer import EventWriter
 from services.delivery.main import build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.settings import DeliverySettings
+from services.delivery.starting.starter import PushStarter
 from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
 from services.domain.apps import AppDirectory
 from services.domain.ids import MessageIds, event_id
@@ -84,6 +85,8 @@ class DeliveryHarness:
     settings: DeliverySettings
     server: LocalServer = field(default_factory=LocalServer)
     targeting_server: LocalServer = field(default_factory=LocalServer)
+    further_targeting: Sequence[LocalServer] = ()
+    """Further instances of targeting, for the partitions p with p mod instances above 0; an empty one never answers."""
     role: BuiltRole = field(default=BuiltRole("none", []))
     show_targeting: Callable[[], None] = field(default=lambda: None)
 
@@ -103,13 +106,15 @@ class DeliveryHarness:
         if not hide_targeting:
             self.show_targeting()
         services = [context.apps, *targeting.services, *self.role.services]
-        async with running_services(services, unready=["delivery"] if hide_targeting else []):
+        async with running_services(services):
+            if not hide_targeting:
+                await self.started()
             yield
 
     def role_context(self, registry: Channel | None = None) -> RoleContext:
         """Return what roles are built with; without `registry` no registry answers."""
         channels = {
-            "targeting": [self.targeting_server.channel()],
+            "targeting": [server.channel() for server in (self.targeting_server, *self.further_targeting)],
             "delivery": [self.server.channel()],
             "registry": [registry or LocalServer().channel()],
         }
@@ -142,6 +147,9 @@ class DeliveryHarness:
 
     def recorder(self) -> OutcomeRecorder:
         return next(service for service in self.role.services if isinstance(service, OutcomeRecorder))
+
+    def starter(self) -> PushStarter:
+        return next(service for service in self.role.services if isinstance(service, PushStarter))
 
     @property
     def _snapshots(self) -> Snapshots:
@@ -182,12 +190,23 @@ class DeliveryHarness:
         return SendPush(**{**fields, **changes})
 
     async def command(self, *commands: SendPush | CancelPush, wait_applied: bool = True) -> list[int]:
-        """Append commands as the edge does, wait until delivery has applied them, and return their offsets."""
+        """Append commands as the edge does, wait until all is started that can be, and return their offsets."""
         offsets = await self.log.append([self._new_record(command) for command in commands])
         if wait_applied:
-            peers = Peers({"delivery": [self.server.channel()]}, TOPICS)
-            await peers.wait_applied([Position(topic=PUSH_COMMANDS.name, partition=0, offset=offsets[-1])])
+            await self.applied(offsets[-1])
+            await self.started()
         return offsets
+
+    async def applied(self, offset: int) -> None:
+        """Wait as the edge does until delivery has applied this command."""
+        peers = Peers({"delivery": [self.server.channel()]}, TOPICS)
+        await peers.wait_applied([Position(topic=PUSH_COMMANDS.name, partition=0, offset=offset)])
+
+    async def started(self) -> None:
+        """Wait until every push that delivery has applied has started, apart from those that are held up."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while not self.starter().is_idle:
+                await asyncio.sleep(0)
 
     def _new_record(self, command: SendPush | CancelPush) -> NewRecord:
         envelope = PushCommand(meta=Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="edge"))

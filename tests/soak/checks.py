@@ -126,16 +126,19 @@ def _contents(observed: Observations) -> Iterator[Violation]:
 
 
 def order(observed: Observations) -> Iterator[Violation]:
-    """A device shows messages in the order of the log, except those with a rate limit."""
+    """A device shows messages in the order of the log, except those with a rate limit or held up by targeting."""
+    device_numbers = observed.device_numbers()
     ids = {id_: sent for sent in observed.history.sent.values() for id_ in _ids(sent.send)}
-    for client in observed.clients.values():
+    for who, client in observed.clients.items():
         in_order = [
             (ids[msgid].order, msgid)
             for msgid in client.shown
             if msgid in ids and not ids[msgid].send.qps and ids[msgid].send.platform != PLATFORM_IOS
         ]
         for earlier, later in pairwise(in_order):
-            if later < earlier:
+            first, passed = ids[earlier[1]].send.msgid, ids[later[1]].send.msgid
+            partition = device_numbers[who].partition if who in device_numbers else 0
+            if later < earlier and not observed.history.was_passed(passed, first, partition):
                 text = f"{client.name} showed {earlier[1]} before {later[1]}"
                 yield Violation("order", text, (earlier[1], later[1]))
 

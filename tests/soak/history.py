@@ -52,6 +52,7 @@ class History:
         self.repeated_commands = 0
         self.cancels: dict[int, int] = {}
         self.started: dict[int, dict[int, BitMap]] = defaultdict(dict)
+        self.started_at: dict[tuple[int, int], int] = {}
         self.started_ms: dict[int, int] = {}
         self.ended: dict[int, set[int]] = defaultdict(set)
         self.outcomes: dict[str, dict[int, set[DeviceNumber]]] = defaultdict(lambda: defaultdict(set))
@@ -90,10 +91,15 @@ class History:
         return {(msgid, DeviceNumber(partition, number)) for partition, bitmap in bitmaps.items() for number in bitmap}
 
     def is_started(self, msgid: int) -> bool:
-        """Return whether the push has started in all its partitions: for a list in those of its devices."""
+        """Return whether the push has started or ended in all its partitions: for a list in those of its devices."""
         sent = self.sent[msgid]
         wanted = listed_targets(sent.send).keys() if sent.is_listed else range(self.partitions)
-        return set(wanted) <= self.started.get(msgid, {}).keys()
+        return set(wanted) <= self.started.get(msgid, {}).keys() | self.ended.get(msgid, set())
+
+    def was_passed(self, msgid: int, by: int, partition: int) -> bool:
+        """Return whether the push was held up for targeting, and the other one, `by`, started before it."""
+        passed, passing = self.started_at.get((msgid, partition)), self.started_at.get((by, partition))
+        return not self.sent[msgid].is_listed and passed is not None and passing is not None and passing < passed
 
     def outcome(self, kind: str, msgid: int, device_number: DeviceNumber) -> bool:
         return device_number in self.outcomes[kind].get(msgid, ())
@@ -125,7 +131,7 @@ class History:
                 device = message.device
                 self.devices[device.appkey, DeviceNumber(device.partition, device.number)] = device
             case PUSHES.name:
-                self._push_fact(message)
+                self._push_fact(message, record.offset)
             case DELIVERIES.name:
                 for outcomes in message.outcomes.apps:
                     for kind, msgid, device_number in _rows(record.partition, outcomes):
@@ -142,12 +148,13 @@ class History:
             if first.send != sent.send:
                 self.errors.append(f"two pushes have the message id {command.send.msgid}")
 
-    def _push_fact(self, fact: PushFact) -> None:
+    def _push_fact(self, fact: PushFact, offset: int) -> None:
         if not fact.HasField("started"):
             self.ended[fact.msgid].add(fact.partition)
             return
         audience = BitMap.deserialize(fact.started.audience)
         before = self.started[fact.msgid].setdefault(fact.partition, audience)
+        self.started_at.setdefault((fact.msgid, fact.partition), offset)
         self.started_ms[fact.msgid] = max(self.started_ms.get(fact.msgid, 0), fact.meta.time_ms)
         if before != audience:
             self.errors.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")

@@ -4,10 +4,12 @@ WITH
 (SELECT groupUniqArray(partition) FROM push_partitions
  WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'cancelled') AS cancelled_in,
 (SELECT groupUniqArray(partition) FROM push_partitions
- WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'finished') AS finished_in
+ WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'finished') AS finished_in,
+(SELECT groupUniqArray(partition) FROM push_partitions
+ WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'failed') AS failed_in
 SELECT known.token AS token, number, partition, msgid,
   multiIf({is_unknown:Bool}, 'unknown', $states, has(cancelled_in, partition), 'cancelled',
-    has(finished_in, partition), 'expired', has(kinds, 'sent'), 'sent', 'pending') AS state,
+    has(finished_in, partition), 'expired', has(failed_in, partition), 'failed', has(kinds, 'sent'), 'sent', 'pending') AS state,
   arrayFirst(r -> r.1 = state, reasons).2 AS reason, $times
 FROM (
   SELECT partition, number, msgid, groupUniqArray(if(kind = 'dismissed', 'shown', kind)) AS kinds,

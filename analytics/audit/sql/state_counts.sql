@@ -5,9 +5,12 @@ WITH
  WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'cancelled') AS cancelled_in,
 (SELECT groupUniqArray(partition) FROM push_partitions
  WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'finished') AS finished_in,
+(SELECT groupUniqArray(partition) FROM push_partitions
+ WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'failed') AS failed_in,
 parts AS (
   SELECT msgid, partition,
-    multiIf(has(cancelled_in, partition), 'cancelled', has(finished_in, partition), 'expired', '') AS ending,
+    multiIf(has(cancelled_in, partition), 'cancelled', has(finished_in, partition), 'expired',
+      has(failed_in, partition), 'failed', '') AS ending,
     groupBitmapMergeStateIf(devices, event = 'audience') AS audience,
     groupBitmapMergeStateIf(devices, event = 'sent') AS were_sent,
     $unions

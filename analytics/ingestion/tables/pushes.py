@@ -31,7 +31,8 @@ class TaskEvent(NamedTuple):
 
 
 class PartitionEvent(NamedTuple):
-    """One event of a push in a partition. Only `started` has an audience (serialised bitmap), size and expiry."""
+    """One event of a push in a partition. Only `started` has an audience (serialised bitmap), size and expiry, and only
+    `failed` has a reason."""
 
     msgid: int
     appkey: str
@@ -39,6 +40,7 @@ class PartitionEvent(NamedTuple):
     audience: bytes = b""
     size: int = 0
     expires_ms: int = 0
+    reason: str = ""
 
 
 class AudienceValues(NamedTuple):
@@ -121,6 +123,7 @@ PUSH_PARTITIONS_TABLE = Table[RowSource[PartitionEvent]](
     Column("audience", BYTES, lambda row: row.part.audience),
     Column("count", UINT32, lambda row: row.part.size),
     Column("expires", TIME, lambda row: row.part.expires_ms),
+    Column("reason", TEXT, lambda row: row.part.reason),
     *POSITION,
 )
 

@@ -87,6 +87,10 @@ class Fanout:
             self._send_backlogs(device for device in held[first : first + _RESUMED_AT_ONCE] if self._has_held(device))
             await asyncio.sleep(0)
 
+    def connected(self, appkey: str, partition: int) -> int:
+        """Return how many of the app's devices in the partition are connected."""
+        return len(self._presence.connections((appkey, partition)))
+
     def connect(self, stream: GatewayStream, devices: Iterable[Connected]) -> None:
         """Add connections and send the devices their backlogs."""
         self._streams.add(stream)

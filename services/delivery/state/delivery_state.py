@@ -3,12 +3,15 @@
 The life cycle of a push in one partition:
 
     REQUESTED ── PushStarted ──> STARTED ── PushCancelled, PushFinished ──> ENDED
-                                    └── final outcomes ──> forgotten <───────┘
+        │                           └── final outcomes ──> forgotten <───────┤
+        └── PushFailed, PushCancelled ───────────────────────> forgotten     └── LATE_MS ──> forgotten
 
 - SendPush requests the push in every owned partition, or in those of its listed devices; a repeated id is ignored.
 - PushStarted fixes the audience in the partition. From now on devices may be sent the push.
+- PushFailed ends a push where it has not started: its audience could not be resolved.
 - CancelPush is kept in `pending_cancels` and stops the sending; delivery then writes PushCancelled for each started
-  partition. PushFinished is written when the time to live has passed.
+  partition, and where the push is held up for each other one too. PushFinished is written when the time to live has
+  passed.
 - An ended partition only counts late acknowledgements, for LATE_MS.
 - A partition is forgotten when all its devices have a final outcome, or LATE_MS after it ended; a push with its last
   partition.
@@ -119,8 +122,11 @@ class DeliveryState:
             case "started":
                 self._start(fact.msgid, fact.partition, fact.started)
             case "cancelled" | "finished":
+                self._withdraw(fact.msgid, fact.partition)
                 if (push := self.started.get(fact.msgid)) is not None and fact.partition in push.active_parts:
                     self._end(push, fact.partition, fact.meta.time_ms + LATE_MS)
+            case "failed":
+                self._withdraw(fact.msgid, fact.partition)
             case None:
                 pass
             case _:
@@ -141,14 +147,34 @@ class DeliveryState:
         else:
             part = BitmapAudience(msgid, BitMap.deserialize(started.audience), BitMap())
         self._add_active(push, partition, part)
-        if not requested.remaining:
-            del self.requested[msgid]
-            self.dedupe_window.add(msgid)
-            heapq.heappush(self._expiries, (push.expires_ms, msgid))
+        self._leave_requested(requested)
         if part.is_concluded:
             self._forget_part(push, partition)
         else:
             self._forget_unneeded(push)
+
+    def _withdraw(self, msgid: int, partition: int) -> None:
+        """Never start the push in a partition where it has not started."""
+        requested = self.requested.get(msgid)
+        if requested is None or partition not in requested.remaining:
+            return
+        requested.remaining.discard(partition)
+        self._leave_requested(requested)
+        if msgid not in self.requested:
+            if (push := self.started.get(msgid)) is not None:
+                self._forget_unneeded(push)
+            else:
+                self.pending_cancels.pop(msgid, None)
+
+    def _leave_requested(self, requested: RequestedPush) -> None:
+        """Move on from `requested` once the push has started, or ended, in all its partitions."""
+        msgid = requested.send.msgid
+        if requested.remaining:
+            return
+        del self.requested[msgid]
+        self.dedupe_window.add(msgid)
+        if msgid in self.started:
+            heapq.heappush(self._expiries, (self.started[msgid].expires_ms, msgid))
 
     def _apply_outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
         is_ios = outcomes.appkey in self.ios_apps

@@ -32,6 +32,14 @@ class RequestedPush:
     def expires_ms(self) -> int:
         return self.accepted_ms + self.send.period_s * 1000
 
+    @property
+    def is_listed(self) -> bool:
+        return self.send.audience.HasField("devices")
+
+    @property
+    def is_ios(self) -> bool:
+        return self.send.platform == PLATFORM_IOS
+
     def targets(self, partition: int) -> Targets:
         """Return the listed devices in the partition; the caller may change the returned dict."""
         if self._targets is None:

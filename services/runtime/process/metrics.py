@@ -55,6 +55,10 @@ REFUSED = Counter(
 )
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
+PUSHES_FAILED = Counter("carillon_delivery_pushes_failed_total", "Pushes that could not start and ended as failed")
+PUSHES_HELD_UP = Gauge(
+    "carillon_delivery_pushes_held_up", "Pushes that wait for targeting and are passed by later pushes of their app"
+)
 OUTCOMES = Counter("carillon_delivery_outcomes_total", "Outcomes recorded", ["kind"])
 REPORTS_REFUSED = Counter(
     "carillon_delivery_reports_refused_total",

@@ -100,6 +100,12 @@ def finished(msgid: int, partition: int, time_ms: int = T0) -> NewRecord:
     return new_record(PUSHES.name, partition, fact)
 
 
+def failed(msgid: int, partition: int, reason: str, time_ms: int = T0) -> NewRecord:
+    fact = _push_fact(f"failed {msgid} {partition}", msgid, partition, time_ms)
+    fact.failed.reason = reason
+    return new_record(PUSHES.name, partition, fact)
+
+
 def _push_fact(seed: str, msgid: int, partition: int, time_ms: int) -> PushFact:
     return PushFact(meta=meta(seed, time_ms, "delivery"), msgid=msgid, appkey=APP, partition=partition)
 

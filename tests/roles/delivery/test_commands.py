@@ -1,10 +1,10 @@
-"""Commands: repeated and unreadable ones, and audiences that targeting cannot resolve."""
+"""Commands: repeated and unreadable ones, and the causes of facts."""
 
 from protos.push.v1.push_pb2 import CancelPush
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import NewRecord, Partition
-from testkit.delivery.records import RECEIVED, NumberedDevice, OutcomeRow, stag_audience
+from testkit.delivery.records import RECEIVED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.waiting import run_ready_tasks
 
@@ -45,34 +45,6 @@ async def test_an_unreadable_command_becomes_a_dead_letter_and_the_next_is_decid
         dead_letters = (delivery.directory / "dead-letters" / "delivery.jsonl").read_text().splitlines()
         assert len(dead_letters) == 3
     assert (await delivery.verify()).equal
-
-
-async def test_pushes_wait_while_targeting_is_unavailable_and_then_start_in_order(delivery: DeliveryHarness) -> None:
-    async with delivery.running():
-        await delivery.register(A)
-    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
-        gateway.connect((1, A))
-        await run_ready_tasks()
-        first, second = delivery.push(), delivery.push(A)
-        await delivery.command(first, second, wait_applied=False)
-        await delivery.advance(5, steps=5)
-        assert gateway.received == []
-        delivery.show_targeting()
-        await delivery.advance(1)
-        await gateway.expect((1, first.msgid), (1, second.msgid))
-
-
-async def test_a_push_whose_audience_targeting_refuses_is_sent_to_no_device(delivery: DeliveryHarness) -> None:
-    async with delivery.running(), delivery.gateway() as gateway:
-        await delivery.register(A)
-        gateway.connect((1, A))
-        await run_ready_tasks()
-        refused = delivery.push(audience=stag_audience("x"))
-        refused.audience.filter.activity.add(days=12345)
-        await delivery.command(refused)
-        assert [fact.started.count for fact in await delivery.push_facts() if fact.msgid == refused.msgid] == [0, 0]
-        marker = await delivery.send(A)
-        await gateway.expect((1, marker))
 
 
 async def test_facts_name_the_command_that_caused_them(delivery: DeliveryHarness) -> None:

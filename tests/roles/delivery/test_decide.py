@@ -74,6 +74,41 @@ def test_a_cancel_ends_a_push_in_its_active_partitions_once_it_has_started_in_al
     assert decide.cancel(state) == []
 
 
+def test_a_cancel_ends_a_push_that_is_held_up_in_all_its_partitions_at_once() -> None:
+    state = requested(Audience(everyone=Everyone()))
+    apply_command(state, 9, cancel=CancelPush(msgid=MSGID, appkey=APP))
+    apply_facts(state, decide.start(state.requested[MSGID], {0: BitMap([1])}))
+    facts = decide.cancel(state, {MSGID})
+    assert [(fact.WhichOneof("fact"), fact.partition, fact.meta.cause.offset) for fact in facts] == [
+        ("cancelled", 0, 9),
+        ("cancelled", 2, 9),
+    ]
+    apply_facts(state, facts)
+    assert (state.requested, state.pending_cancels, decide.cancel(state)) == ({}, {}, [])
+    apply_facts(state, decide.start(requested(Audience(everyone=Everyone())).requested[MSGID], {2: BitMap([5])}))
+    assert state.pending(DeviceAddress(APP, 2, 5)) == []
+
+
+def test_a_push_fails_where_it_has_not_started_and_goes_on_where_it_has() -> None:
+    state = requested(Audience(everyone=Everyone()))
+    apply_facts(state, decide.start(state.requested[MSGID], {0: BitMap([1])}))
+    facts = decide.fail(state.requested[MSGID], state.requested[MSGID].remaining, "x" * 5000)
+    assert [(fact.partition, len(fact.failed.reason), fact.meta.cause.offset) for fact in facts] == [(2, 1000, 7)]
+    apply_facts(state, facts)
+    assert (list(state.requested), list(state.started[MSGID].active_parts)) == ([], [0])
+    assert [push.msgid for push in state.pop_expired(START_MS + 60_000)] == [MSGID]
+    apply_command(state, 9, cancel=CancelPush(msgid=MSGID, appkey=APP))
+    assert [fact.partition for fact in decide.cancel(state)] == [0]
+
+
+def test_a_push_that_failed_everywhere_is_forgotten_and_not_requested_again() -> None:
+    state = requested(Audience(everyone=Everyone()))
+    apply_command(state, 9, cancel=CancelPush(msgid=MSGID, appkey=APP))
+    apply_facts(state, decide.fail(state.requested[MSGID], [0, 2], "bug"))
+    apply_command(state, 10, send=send_push(Audience(everyone=Everyone())))
+    assert (state.requested, state.started, state.pending_cancels) == ({}, {}, {})
+
+
 def test_an_expired_push_is_finished_where_devices_are_left() -> None:
     state = started(Audience(everyone=Everyone()), BitMap([1]), BitMap())
     assert state.pop_expired(START_MS + 59_999) == []

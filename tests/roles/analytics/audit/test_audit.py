@@ -26,6 +26,7 @@ from tests.roles.analytics.records import (
     cancel,
     cancelled,
     device,
+    failed,
     finished,
     meta,
     new_record,
@@ -89,6 +90,25 @@ async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tm
         ("finished", 95, 96, 2, "in 2 of 2 partitions"),
     ]
     assert in_states(answer) == [("received", "", 2), ("failed", "token not found", 1), ("expired", "", 1)]
+
+
+async def test_a_push_that_failed_says_why(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    reason = "filter.tags: 150000 groups, at most 1000 are allowed"
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        facts = [failed(1000, 1, reason, T0 + 7), failed(1000, 2, reason, T0 + 8), started(2000, 2, [4])]
+        repeated = [failed(1000, 2, reason, T0 + 8), failed(2000, 1, "bug", T0 + 9), device(4, token="here")]
+        await log.append([send(1000), send(2000), *facts, *repeated])
+        whole = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="here"))
+        part = await analytics.AuditPush(AuditPushRequest(msgid=2000))
+
+    assert lines(list(whole.timeline))[1:] == [
+        ("push failed", 7, 8, 2, f"in 2 partitions it never starts, {reason}"),
+        ("push failed again", 8, 8, 1, "in 1 partition, the log has the record more than once; it counted once"),
+    ]
+    assert (whole.audience_count, in_states(whole)) == (0, [])
+    assert whole.device.verdict == f"the push failed in the device's partition, 1: {reason}"
+    assert ("push failed", 9, 9, 1, "in 1 partition it never starts, bug") in lines(list(part.timeline))
+    assert in_states(part) == [("pending", "", 1)]
 
 
 async def test_a_receipt_takes_precedence_over_an_earlier_final_outcome(

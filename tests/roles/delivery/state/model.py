@@ -12,7 +12,8 @@ class PushModel:
     """A push; `targets` holds its message ids by device, over all partitions.
 
     `active`: partitions that have started and not ended; `ended`: those that were cancelled or finished with devices
-    left, whose late acknowledgements count; `concluded`: (device, message id) with a final outcome.
+    left, whose late acknowledgements count; `withdrawn`: partitions that were cancelled or failed before they started;
+    `concluded`: (device, message id) with a final outcome.
     """
 
     offset: int
@@ -23,6 +24,7 @@ class PushModel:
     active: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     started: set[int] = field(default_factory=set)
+    withdrawn: set[int] = field(default_factory=set)
     concluded: set[tuple[NumberedDevice, int]] = field(default_factory=set)
     cancelled: bool = False
 
@@ -32,10 +34,10 @@ class PushModel:
 
     @property
     def is_in_progress(self) -> bool:
-        return self.started != self.partitions or bool(self.active)
+        return bool(self.partitions - self.started - self.withdrawn) or bool(self.active)
 
     def start(self, partition: int) -> None:
-        if partition in self.partitions - self.started:
+        if partition in self.partitions - self.started - self.withdrawn:
             self.started.add(partition)
             self.active.add(partition)
             self._forget_if_concluded(partition)
@@ -44,6 +46,10 @@ class PushModel:
         if device.partition in self.active | self.ended and msgid in self.targets.get(device, ()):
             self.concluded.add((device, msgid))
             self._forget_if_concluded(device.partition)
+
+    def withdraw(self, partition: int) -> None:
+        if partition in self.partitions - self.started:
+            self.withdrawn.add(partition)
 
     def end(self, partition: int) -> None:
         if partition in self.active:

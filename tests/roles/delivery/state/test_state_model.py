@@ -13,6 +13,7 @@ from protos.delivery.v1.delivery_pb2 import (
     OutcomeKind,
     PushCancelled,
     PushFact,
+    PushFailed,
     PushFinished,
     PushStarted,
 )
@@ -129,7 +130,7 @@ class DeliveryStateMachine(RuleBasedStateMachine):
     @rule(data=st.data(), partition=st.sampled_from(OWNED), cancelled=st.booleans())
     def end(self, data: st.DataObject, partition: int, cancelled: bool) -> None:
         push = data.draw(st.sampled_from(list(self.model.pushes.values())))
-        if partition not in push.started:
+        if partition not in push.started | push.withdrawn:
             return
         if cancelled:
             self.write("pushes", partition, self.fact(push, partition, cancelled=PushCancelled()))
@@ -137,7 +138,22 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             self.write("pushes", partition, self.fact(push, partition, finished=PushFinished()))
         push.end(partition)
 
-    def fact(self, push: PushModel, partition: int, **kind: PushStarted | PushCancelled | PushFinished) -> PushFact:
+    @precondition(lambda self: self.model.pushes)
+    @rule(data=st.data(), partition=st.sampled_from(OWNED), cancelled=st.booleans())
+    def withdraw(self, data: st.DataObject, partition: int, cancelled: bool) -> None:
+        """Fail or cancel a push where it has not started. A failure where it has started changes nothing."""
+        push = data.draw(st.sampled_from(list(self.model.pushes.values())))
+        if partition not in push.partitions or (cancelled and partition in push.started):
+            return
+        if cancelled:
+            self.write("pushes", partition, self.fact(push, partition, cancelled=PushCancelled()))
+        else:
+            self.write("pushes", partition, self.fact(push, partition, failed=PushFailed(reason="bug")))
+        push.withdraw(partition)
+
+    def fact(
+        self, push: PushModel, partition: int, **kind: PushStarted | PushCancelled | PushFinished | PushFailed
+    ) -> PushFact:
         meta = Meta(time_ms=self.now_ms)
         return PushFact(meta=meta, msgid=push.msgid, appkey=push.appkey, partition=partition, **kind)  # type: ignore[arg-type]
 

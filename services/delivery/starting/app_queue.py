@@ -1,0 +1,107 @@
+"""The order in which the pushes of one app start."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pyroaring import BitMap
+
+from services.delivery.starting.waiting_push import WaitingPush
+
+
+class StartingPart(NamedTuple):
+    """The part of a push in some partitions, which is started at once."""
+
+    waiting: WaitingPush
+    audiences: dict[int, BitMap]
+
+
+Cost = Callable[[WaitingPush, int], float]
+"""Returns the work of starting a push in a partition, in the unit of the turns."""
+
+
+class AppQueue:
+    """One app's pushes that have not started. They start in the order of the log, except those that are held up.
+
+    A push whose audience is being resolved delays the app's later pushes. Once it is held up it delays none, and starts
+    in each partition as soon as its audience there is known.
+    """
+
+    def __init__(self) -> None:
+        self._in_order: dict[int, WaitingPush] = {}
+        self._held_up: dict[int, WaitingPush] = {}
+        self._resolved: dict[int, WaitingPush] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._in_order or self._held_up)
+
+    def __iter__(self) -> Iterator[WaitingPush]:
+        yield from self._held_up.values()
+        yield from self._in_order.values()
+
+    @property
+    def held_up(self) -> int:
+        """The number of pushes that are held up."""
+        return len(self._held_up)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` returns something."""
+        return bool(self._resolved) or any(first.is_resolved for first in self._first())
+
+    def add(self, waiting: WaitingPush) -> None:
+        """Add a push behind those that were added before it."""
+        (self._held_up if waiting.is_held_up else self._in_order)[waiting.msgid] = waiting
+
+    def hold_up(self, waiting: WaitingPush) -> None:
+        """Let later pushes overtake the push."""
+        waiting.is_held_up = True
+        if self._in_order.pop(waiting.msgid, None) is not None:
+            self._held_up[waiting.msgid] = waiting
+
+    def note_resolved(self, waiting: WaitingPush) -> None:
+        """Note that more of the push's audience is known."""
+        if waiting.msgid in self._held_up and waiting.audiences:
+            self._resolved[waiting.msgid] = waiting
+
+    def discard(self, waiting: WaitingPush) -> None:
+        for pushes in (self._in_order, self._held_up, self._resolved):
+            pushes.pop(waiting.msgid, None)
+
+    def take(self, most: float, cost: Cost) -> tuple[list[StartingPart], float]:
+        """Take what starts next: at least one partition, and beyond that what costs at most `most`; with the cost.
+
+        A push for iOS is taken whole, because its rate limit counts from each start.
+        """
+        taken: list[StartingPart] = []
+        spent = 0.0
+        while (waiting := self._next()) is not None:
+            audiences: dict[int, BitMap] = {}
+            for partition in sorted(waiting.audiences):
+                of_part = cost(waiting, partition)
+                is_whole = bool(audiences) and waiting.push.is_ios
+                if spent and spent + of_part > most and not is_whole:
+                    break
+                spent += of_part
+                audiences[partition] = waiting.take(partition)
+            if audiences:
+                taken.append(StartingPart(waiting, audiences))
+                self._forget_taken(waiting)
+            if not audiences or waiting.audiences:
+                break
+        return taken, spent
+
+    def _first(self) -> Iterator[WaitingPush]:
+        for waiting in self._in_order.values():
+            yield waiting
+            return
+
+    def _next(self) -> WaitingPush | None:
+        for waiting in self._resolved.values():
+            return waiting
+        return next((first for first in self._first() if first.is_resolved), None)
+
+    def _forget_taken(self, waiting: WaitingPush) -> None:
+        if not waiting.unstarted:
+            self.discard(waiting)
+        elif not waiting.audiences:
+            self._resolved.pop(waiting.msgid, None)

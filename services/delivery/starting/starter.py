@@ -1,0 +1,289 @@
+"""Starts pushes: writes their audiences to the log and sends them, app by app in turn."""
+
+import asyncio
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protos.delivery.v1.delivery_pb2 import PushFact
+from services.delivery import decide
+from services.delivery.android.fanout import Fanout
+from services.delivery.audience_bitmaps import AudienceBitmapResolver
+from services.delivery.event_writer import EventWriter, NewFact
+from services.delivery.ios.delivery import IosDelivery
+from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.starting.app_queue import AppQueue, StartingPart
+from services.delivery.starting.app_resolver import AppResolver
+from services.delivery.starting.waiting_push import WaitingPush
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import RequestedPush
+from services.domain.topics import PUSHES
+from services.runtime.fairness.queue import FairQueue
+from services.runtime.log.port import MAX_RECORD_BYTES
+from services.runtime.process.clock import Clock
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import PENDING, PUSHES_FAILED, PUSHES_HELD_UP, PUSHES_STARTED
+
+ROUND = 10_000
+"""Work that is started by one append to the log, in units of about a microsecond."""
+
+TURN = 2_500
+"""Work that one app may have started before the next app's turn."""
+
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""Bytes of commands that wait to be started; beyond it no further commands are read."""
+
+_PARTITION_COST = 60
+_TARGET_COST = 60
+_CONNECTIONS_PER_UNIT = 3
+_META_BYTES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _App:
+    queue: AppQueue
+    resolver: AppResolver
+
+
+class PushStarter:
+    """A service. Each round starts what the turns allow, ends pushes that failed, and then those that are cancelled.
+
+    Pushes of different apps do not wait for each other: an audience that is not resolved holds up its own app's pushes
+    at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. Facts about starts
+    and cancels are written here alone, so that no start follows the end of its push.
+    """
+
+    name = "delivery starts"
+
+    def __init__(
+        self,
+        state: DeliveryState,
+        events: EventWriter,
+        audiences: AudienceBitmapResolver,
+        fanout: Fanout,
+        ios: IosDelivery,
+        recorder: OutcomeRecorder,
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self._events = events
+        self._audiences = audiences
+        self._fanout = fanout
+        self._ios = ios
+        self._recorder = recorder
+        self._clock = clock
+        self._apps: dict[str, _App] = {}
+        self._turns: FairQueue[str, None] = FairQueue()
+        self._waiting: dict[int, tuple[WaitingPush, int]] = {}
+        self._waiting_bytes = 0
+        self._held_up: set[int] = set()
+        self._expiries: list[tuple[int, int]] = []
+        self._failed: list[tuple[WaitingPush, str]] = []
+        self._has_work = asyncio.Event()
+        self._is_in_round = False
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has started that is not held up."""
+        return not self._is_in_round and not self._has_work.is_set() and self._held_up >= self._waiting.keys()
+
+    def add(self, push: RequestedPush) -> None:
+        """Start the push when it is its turn. Pushes are added in the order of the log; a repeated one is ignored."""
+        msgid = push.send.msgid
+        if msgid in self._waiting:
+            return
+        waiting, size = WaitingPush.of(push), push.send.ByteSize()
+        self._waiting[msgid] = waiting, size
+        self._waiting_bytes += size
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._has_capacity.clear()
+        app = self._app(waiting.appkey)
+        if not waiting.is_resolved:
+            app.resolver.add(waiting)
+        app.queue.add(waiting)
+        self._take_turn(waiting.appkey, app)
+
+    def end_cancelled(self) -> None:
+        """Write the ends of the pushes that have a pending cancel."""
+        self._has_work.set()
+
+    def end_expired(self) -> None:
+        """Fail the pushes that are held up and whose time to live is over."""
+        now_ms = self._clock.now_ms()
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            _, msgid = heapq.heappop(self._expiries)
+            if msgid in self._held_up:
+                waiting = self._waiting[msgid][0]
+                cause = f": {waiting.last_error}" if waiting.last_error else ""
+                self.failed(waiting, f"its time to live was over before targeting resolved its audience{cause}")
+
+    async def wait_capacity(self) -> None:
+        """Return once fewer than MAX_WAITING_BYTES wait."""
+        await self._has_capacity.wait()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        for push in sorted(self._state.requested.values(), key=lambda push: push.offset):
+            self.add(push)
+        self._has_work.set()
+        ready.set()
+        try:
+            while True:
+                await self._has_work.wait()
+                self._has_work.clear()
+                self._is_in_round = True
+                while await self._round():
+                    pass
+                self._is_in_round = False
+        finally:
+            for app in self._apps.values():
+                app.resolver.stop()
+            await self._fanout.close()
+
+    # --- results of resolving
+
+    def resolved(self, waiting: WaitingPush) -> None:
+        """Start the push, or the part of it that is resolved, when it is its turn."""
+        if waiting.is_over:
+            return
+        app = self._app(waiting.appkey)
+        app.queue.note_resolved(waiting)
+        self._take_turn(waiting.appkey, app)
+
+    def held_up(self, waiting: WaitingPush) -> None:
+        """Let the app's later pushes pass, and a cancel end this one at once."""
+        app = self._app(waiting.appkey)
+        app.queue.hold_up(waiting)
+        self._held_up.add(waiting.msgid)
+        heapq.heappush(self._expiries, (waiting.push.expires_ms, waiting.msgid))
+        if waiting.msgid in self._state.pending_cancels:
+            self._has_work.set()
+        self._take_turn(waiting.appkey, app)
+
+    def failed(self, waiting: WaitingPush, reason: str) -> None:
+        """End the push in the partitions where it has not started."""
+        logger.error("a push failed", msgid=waiting.msgid, app=waiting.appkey, reason=reason)
+        self._failed.append((waiting, reason))
+        self._forget(waiting)
+        self._has_work.set()
+
+    # --- rounds
+
+    async def _round(self) -> bool:
+        await self._recorder.wait_capacity()
+        parts = self._take_parts()
+        failed, self._failed = self._failed, []
+        await self._start(parts, failed)
+        cancels = decide.cancel(self._state, self._held_up)
+        await self._cancel(cancels)
+        PENDING.set(len(self._state.started))
+        PUSHES_HELD_UP.set(len(self._held_up))
+        return bool(parts or failed or cancels)
+
+    def _take_parts(self) -> list[StartingPart]:
+        parts: list[StartingPart] = []
+        spent = 0.0
+        while spent < ROUND and (turn := self._turns.take()) is not None:
+            appkey = turn[0]
+            if (app := self._apps.get(appkey)) is None:
+                continue
+            taken, cost = app.queue.take(TURN, self._cost)
+            self._turns.charge(appkey, cost)
+            self._take_turn(appkey, app)
+            parts += taken
+            spent += cost
+        return parts
+
+    def _cost(self, waiting: WaitingPush, partition: int) -> float:
+        if waiting.push.is_ios:
+            return _PARTITION_COST
+        if waiting.push.is_listed:
+            return _PARTITION_COST + _TARGET_COST * len(waiting.audiences[partition])
+        return _PARTITION_COST + self._fanout.connected(waiting.appkey, partition) / _CONNECTIONS_PER_UNIT
+
+    async def _start(self, parts: Sequence[StartingPart], failed: Sequence[tuple[WaitingPush, str]]) -> None:
+        """Write the audiences of these pushes to the log, and the ends of those that failed; then send the pushes."""
+        starts = [fact for part in parts for fact in self._starting_facts(part)]
+        ends = [fact for waiting, reason in failed for fact in decide.fail(waiting.push, waiting.unstarted, reason)]
+        if not starts and not ends:
+            return
+        reached(Point.PUSH_DECIDED)
+        await self._write([*starts, *ends])
+        reached(Point.PUSH_STARTED)
+        for part in parts:
+            self._send(part)
+            if not part.waiting.unstarted:
+                self._forget(part.waiting)
+        reached(Point.PUSH_SENT)
+        PUSHES_STARTED.inc(len(starts))
+        PUSHES_FAILED.inc(len(failed))
+
+    def _starting_facts(self, part: StartingPart) -> list[PushFact]:
+        """Return the facts that start the push; none, and fail it, if an audience does not fit into a record."""
+        facts = decide.start(part.waiting.push, part.audiences)
+        size = max(fact.ByteSize() for fact in facts) + _META_BYTES
+        if size <= MAX_RECORD_BYTES:
+            return facts
+        part.waiting.unstarted.update(part.audiences)
+        self.failed(
+            part.waiting, f"its audience in one partition makes a record of {size} bytes, too large for the log"
+        )
+        return []
+
+    def _send(self, part: StartingPart) -> None:
+        """Send a push that has just started. An error stops no other push: the devices get it when they reconnect."""
+        push = self._state.started.get(part.waiting.msgid)
+        is_cancelled = part.waiting.msgid in self._state.pending_cancels
+        if push is None or push.expires_ms <= self._clock.now_ms() or is_cancelled:
+            return
+        active = [partition for partition in part.audiences if partition in push.active_parts]
+        try:
+            if push.is_ios:
+                self._ios.start(push, active)
+            else:
+                self._fanout.start([(push, active)])
+        except Exception as error:
+            logger.error("a push could not be sent when it started", msgid=push.msgid, exc_info=error)
+
+    async def _cancel(self, cancels: list[PushFact]) -> None:
+        if not cancels:
+            return
+        reached(Point.CANCEL_DECIDED)
+        await self._write(cancels)
+        reached(Point.CANCEL_DONE)
+        for msgid in {fact.msgid for fact in cancels} & self._held_up:
+            self._forget(self._waiting[msgid][0])
+
+    async def _write(self, facts: list[PushFact]) -> None:
+        await self._events.write(PUSHES, [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+
+    # --- apps
+
+    def _app(self, appkey: str) -> _App:
+        app = self._apps.get(appkey)
+        if app is None:
+            app = self._apps[appkey] = _App(AppQueue(), AppResolver(self._audiences, self._clock, self))
+        return app
+
+    def _take_turn(self, appkey: str, app: _App) -> None:
+        if app.queue.is_ready:
+            self._has_work.set()
+            if not self._turns.waiting(appkey):
+                self._turns.put(appkey, None)
+
+    def _forget(self, waiting: WaitingPush) -> None:
+        waiting.is_over = True
+        self._held_up.discard(waiting.msgid)
+        _, size = self._waiting.pop(waiting.msgid)
+        self._waiting_bytes -= size
+        if self._waiting_bytes <= MAX_WAITING_BYTES:
+            self._has_capacity.set()
+        if (app := self._apps.get(waiting.appkey)) is None:
+            return
+        app.resolver.discard(waiting)
+        app.queue.discard(waiting)
+        if not app.queue:
+            app.resolver.stop()
+            del self._apps[waiting.appkey]

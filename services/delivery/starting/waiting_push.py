@@ -1,0 +1,54 @@
+"""A push that has not started in all of its partitions, with what is known of its audience."""
+
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap
+
+from services.delivery.state.pushes import RequestedPush
+
+
+@dataclass(slots=True, eq=False)
+class WaitingPush:
+    """`unstarted`: the partitions whose start is not being written yet. `audiences`: those of them that are resolved.
+
+    A push that is held up waits for targeting, and later pushes of its app no longer wait for it. `failures` counts the
+    attempts that failed because of the push itself. A push that is over has started everywhere or was ended.
+    """
+
+    push: RequestedPush
+    unstarted: set[int]
+    audiences: dict[int, BitMap] = field(default_factory=dict)
+    is_held_up: bool = False
+    failures: int = 0
+    last_error: str = ""
+    is_over: bool = False
+
+    @classmethod
+    def of(cls, push: RequestedPush) -> "WaitingPush":
+        """Return the push with the audience that its request lists, if it lists one."""
+        waiting = cls(push, set(push.remaining))
+        if push.is_listed:
+            waiting.audiences = {partition: BitMap(push.targets(partition)) for partition in push.remaining}
+        return waiting
+
+    @property
+    def msgid(self) -> int:
+        return self.push.send.msgid
+
+    @property
+    def appkey(self) -> str:
+        return self.push.send.appkey
+
+    @property
+    def unresolved(self) -> list[int]:
+        """The partitions whose audience is not known."""
+        return sorted(self.unstarted - self.audiences.keys())
+
+    @property
+    def is_resolved(self) -> bool:
+        return len(self.audiences) == len(self.unstarted)
+
+    def take(self, partition: int) -> BitMap:
+        """Return the audience in the partition, which is being started from now on."""
+        self.unstarted.discard(partition)
+        return self.audiences.pop(partition)

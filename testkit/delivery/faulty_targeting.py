@@ -1,0 +1,59 @@
+"""Targeting that fails for chosen audiences: a test says what happens to requests with a string tag."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
+from protos.targeting.v1.targeting_pb2_grpc import (
+    TargetingServiceServicer,
+    TargetingServiceStub,
+    add_TargetingServiceServicer_to_server,
+)
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
+
+
+class FaultyTargeting(TargetingServiceServicer):
+    """Hands requests to the real targeting, except those for which a fault is set.
+
+    `faults` maps a string tag to the error to raise; `hanging` holds the tags whose requests are never answered.
+    `requests` counts the requests by tag ("" for everyone), `given_up` those whose caller left while they hung.
+    """
+
+    def __init__(self, real: Channel) -> None:
+        self.faults: dict[str, Callable[[], Exception]] = {}
+        self.hanging: set[str] = set()
+        self.requests: Counter[str] = Counter()
+        self.probes = 0
+        self.given_up = 0
+        self._real = TargetingServiceStub(real)
+
+    async def Resolve(self, request: ResolveRequest, context: Any) -> ResolveResponse:
+        stags = [stag for group in request.audience.filter.stags for stag in group.stags]
+        tag = stags[0] if stags else ""
+        if not request.partitions:
+            self.probes += 1
+        else:
+            self.requests[tag] += 1
+            if tag in self.hanging:
+                await self._hang()
+            if tag in self.faults:
+                raise self.faults[tag]()
+        return await self._real.Resolve(request)
+
+    async def _hang(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.given_up += 1
+
+
+def put_before(server: LocalServer) -> FaultyTargeting:
+    """Let faulty targeting answer the calls of a server on which the real one is served."""
+    real = LocalServer()
+    real._handlers = dict(server._handlers)
+    faulty = FaultyTargeting(real.channel())
+    add_TargetingServiceServicer_to_server(faulty, server)  # type: ignore[arg-type]
+    return faulty

@@ -1,0 +1,248 @@
+"""Pushes whose audience targeting does not resolve: they wait, end as failed, or are cancelled, and delay no other."""
+
+import asyncio
+
+import pytest
+
+from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
+from protos.push.v1.push_pb2 import CancelPush, SendPush
+from services.delivery.starting.app_resolver import MAX_FAILURES, ORDER_WAIT_MS
+from services.delivery.starting.starter import ROUND
+from services.runtime.errors import BusyError, CarillonError, DeadlineError, UnavailableError
+from services.runtime.rpc.local import LocalServer
+from testkit.delivery.faulty_targeting import put_before
+from testkit.delivery.records import APP, OTHER_APP, NumberedDevice, stag_audience
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
+
+A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
+GONE = "/protos.targeting.v1.TargetingService/Resolve is not served in this process"
+
+
+def stag_push(delivery: DeliveryHarness, stag: str, **changes: object) -> SendPush:
+    return delivery.push(audience=stag_audience(stag), **changes)
+
+
+async def reasons(delivery: DeliveryHarness, msgid: int) -> list[tuple[int, str]]:
+    """Return the partitions in which the push failed, with the reasons."""
+    facts = [fact for fact in await delivery.push_facts() if fact.msgid == msgid and fact.HasField("failed")]
+    return [(fact.partition, fact.failed.reason) for fact in facts]
+
+
+async def test_a_push_that_waits_for_targeting_delays_no_unicast_no_cancel_and_no_start(
+    delivery: DeliveryHarness,
+) -> None:
+    async with delivery.running():
+        await delivery.register(A)
+    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        waiting, unicast = delivery.push(), delivery.push(A)
+        await delivery.command(waiting, unicast)
+        await gateway.expect((1, unicast.msgid))
+        await delivery.cancel(unicast.msgid)
+        assert await delivery.facts(unicast.msgid) == [("started", 0), ("cancelled", 0)]
+    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
+        gateway.connect((2, A))
+        later = await delivery.send(A)
+        await gateway.expect((2, later))
+        delivery.show_targeting()
+        await delivery.advance(1)
+        await gateway.expect((2, later), (2, waiting.msgid))
+        assert await delivery.facts(waiting.msgid) == [("started", 0), ("started", 1)]
+    assert (await delivery.verify()).equal
+
+
+async def test_a_broadcast_reaches_the_partitions_whose_targeting_answers(delivery: DeliveryHarness) -> None:
+    async with delivery.running():
+        await delivery.register(A, B)
+    dead = LocalServer()
+    delivery.further_targeting = [dead]
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A), (2, B))
+        await run_ready_tasks()
+        everyone = await delivery.send()
+        unicast = await delivery.send(B)
+        await gateway.expect((1, everyone), (2, unicast))
+        assert await delivery.facts(everyone) == [("started", 0)]
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((3, A), (4, B))
+        await gateway.expect((3, everyone), (4, unicast))
+        await delivery.cancel(everyone)
+        assert await delivery.facts(everyone) == [("started", 0), ("cancelled", 0), ("cancelled", 1)]
+    assert (await delivery.verify()).equal
+
+
+async def test_a_push_that_is_stuck_is_cancelled_at_once(delivery: DeliveryHarness) -> None:
+    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        stuck = await delivery.send()
+        (cancelled_at,) = await delivery.command(CancelPush(msgid=stuck, appkey=APP))
+        request = GetBroadcastRequest(msgid=stuck, appkey=APP)
+        assert (await DeliveryServiceStub(delivery.server.channel()).GetBroadcast(request)).cancelled
+        assert await delivery.facts(stuck) == [("cancelled", 0), ("cancelled", 1)]
+        assert {fact.meta.cause.offset for fact in await delivery.push_facts()} == {cancelled_at}
+        delivery.show_targeting()
+        await delivery.register(A)
+        await delivery.advance(20, steps=20)
+        marker = await delivery.send(A)
+        await gateway.expect((1, marker))
+    assert (await delivery.verify()).equal
+
+
+async def test_an_unavailable_targeting_is_never_counted_but_the_time_to_live_ends_the_wait(
+    delivery: DeliveryHarness,
+) -> None:
+    async with delivery.running():
+        await delivery.register(A)
+    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        short, long = delivery.push(period_s=60), delivery.push()
+        await delivery.command(short, long)
+        await delivery.advance(59, steps=59)
+        assert await delivery.push_facts() == []
+        await delivery.advance(2, steps=2)
+        await delivery.wait_facts("failed", 2)
+        reason = f"its time to live was over before targeting resolved its audience: {GONE}"
+        assert await reasons(delivery, short.msgid) == [(0, reason), (1, reason)]
+        await delivery.advance(1800, steps=180)
+        delivery.show_targeting()
+        await delivery.advance(10)
+        await gateway.expect((1, long.msgid))
+    assert (await delivery.verify()).equal
+
+
+async def test_a_refused_audience_fails_at_once_with_its_reason(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, stag="x")
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        refused = stag_push(delivery, "x")
+        refused.audience.filter.activity.add(days=12345)
+        (offset,) = await delivery.command(refused)
+        reason = "filter.activity: days is 12345, but must be one of (1, 7, 30, 90)"
+        assert await reasons(delivery, refused.msgid) == [(0, reason), (1, reason)]
+        assert {fact.meta.cause.offset for fact in await delivery.push_facts()} == {offset}
+        await delivery.command(refused)
+        marker = await delivery.send(A)
+        await gateway.expect((1, marker))
+        assert len(await reasons(delivery, refused.msgid)) == 2
+    assert (await delivery.verify()).equal
+    async with delivery.running():
+        await delivery.command(refused)
+        assert len(await reasons(delivery, refused.msgid)) == 2
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_a_push_that_fails_again_and_again_ends_as_failed_and_stops_no_other(
+    delivery: DeliveryHarness, crashes: bool
+) -> None:
+    """Besides an error of its own, this is a targeting that answers a probe and is gone once it has the request."""
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, stag="good")
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        targeting = put_before(delivery.targeting_server)
+        targeting.faults["bad"] = lambda: UnavailableError("Socket closed") if crashes else CarillonError("bug")
+        bad, good, unicast = stag_push(delivery, "bad"), stag_push(delivery, "good"), delivery.push(A)
+        await delivery.command(bad, good, unicast)
+        await delivery.advance(0.5)
+        await gateway.wait_until(lambda: {m.msgid for m in gateway.received} == {good.msgid, unicast.msgid})
+        attempts = MAX_FAILURES + crashes  # the first attempt may have met a targeting that was down
+        await delivery.advance(60, steps=120)
+        await delivery.wait_facts("failed", 2)
+        error = "Socket closed" if crashes else "bug"
+        assert targeting.requests["bad"] == attempts
+        expected = f"{MAX_FAILURES} attempts failed, the last one with: {error}"
+        assert await reasons(delivery, bad.msgid) == [(0, expected), (1, expected)]
+    assert (await delivery.verify()).equal
+
+
+@pytest.mark.parametrize("error", [BusyError("full"), DeadlineError("late")])
+async def test_an_overloaded_targeting_is_not_counted(delivery: DeliveryHarness, error: CarillonError) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, stag="good")
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        targeting = put_before(delivery.targeting_server)
+        targeting.faults["good"] = lambda: error
+        await delivery.command(push := stag_push(delivery, "good"))
+        await delivery.advance(300, steps=300)
+        assert MAX_FAILURES < targeting.requests["good"] < 50
+        del targeting.faults["good"]
+        await delivery.advance(10)
+        await gateway.expect((1, push.msgid))
+
+
+async def test_a_slow_audience_delays_later_pushes_of_its_app_for_a_bounded_time(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        await delivery.register(A, appkey=OTHER_APP)
+        gateway.connect((1, A))
+        gateway.connect((2, A), appkey=OTHER_APP)
+        await run_ready_tasks()
+        targeting = put_before(delivery.targeting_server)
+        targeting.hanging.add("slow")
+        slow, unicast = stag_push(delivery, "slow"), delivery.push(A)
+        other = delivery.push(appkey=OTHER_APP)
+        (*_, last) = await delivery.command(slow, unicast, other, wait_applied=False)
+        await delivery.applied(last)
+        await gateway.expect((2, other.msgid))
+        await delivery.advance(ORDER_WAIT_MS / 1000)
+        await gateway.expect((2, other.msgid), (1, unicast.msgid))
+        later, broadcast = delivery.push(A), delivery.push()
+        await delivery.command(later)
+        await delivery.command(broadcast, wait_applied=False)
+        await delivery.advance(1)
+        await gateway.expect((2, other.msgid), (1, unicast.msgid), (1, later.msgid), (1, broadcast.msgid))
+        assert targeting.given_up == 0
+        await delivery.cancel(slow.msgid)
+        assert await delivery.facts(slow.msgid) == [("cancelled", 0), ("cancelled", 1)]
+        await run_ready_tasks()
+        assert targeting.given_up == 1
+
+
+async def test_many_pushes_that_wait_cost_one_attempt_at_a_time(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, stag="x")
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        targeting = put_before(delivery.targeting_server)
+        targeting.faults["x"] = lambda: BusyError("full")
+        pushes = [stag_push(delivery, "x") for _ in range(200)]
+        await delivery.command(*pushes)
+        before = targeting.requests["x"] + targeting.probes
+        await delivery.advance(100, steps=200)
+        assert 5 < targeting.requests["x"] + targeting.probes - before < 40
+        targeting.faults.clear()
+        await delivery.advance(10)
+        await gateway.expect(*((1, push.msgid) for push in pushes))
+
+
+async def test_a_stopped_delivery_gives_up_its_calls(delivery: DeliveryHarness) -> None:
+    async with delivery.running():
+        targeting = put_before(delivery.targeting_server)
+        targeting.hanging.add("slow")
+        await delivery.command(stag_push(delivery, "slow"), wait_applied=False)
+        async with asyncio.timeout(10):
+            while not targeting.requests["slow"]:
+                await asyncio.sleep(0)
+    await run_ready_tasks()
+    assert targeting.given_up == 1
+
+
+async def test_another_apps_push_waits_for_one_round_of_many_pushes(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        gateway.connect((2, A), appkey=OTHER_APP)
+        await run_ready_tasks()
+        many = [delivery.push(A) for _ in range(900)]
+        quiet = delivery.push(A, appkey=OTHER_APP)
+        await delivery.command(*many, quiet)
+        await gateway.wait_count(len(many) + 1)
+        order = [message.msgid for message in gateway.received]
+        assert [msgid for msgid in order if msgid != quiet.msgid] == [push.msgid for push in many]
+        assert order.index(quiet.msgid) < 200 + ROUND / 100
