@@ -25,7 +25,9 @@ class TargetingServicer(TargetingServiceServicer):
         wanted = checked_filter(request.audience)
         for number in request.partitions:
             if number not in self._state.partitions:
-                raise UnavailableError(f"this instance does not own partition {number}: do all roles have the same shards?")
+                raise UnavailableError(
+                    f"this instance does not own partition {number}; do all roles have as many shards?"
+                )
         return await self._projection.query(resolve, self._state, request.appkey, wanted, list(request.partitions))
 
 

@@ -221,15 +221,19 @@ class PushStarter:
         PUSHES_FAILED.inc(len(failed))
 
     def _starting_facts(self, part: StartingPart) -> list[PushFact]:
-        """Return the facts that start the push; none, and fail it, if an audience does not fit into a record."""
-        facts = decide.start(part.waiting.push, part.audiences)
-        size = max(fact.ByteSize() for fact in facts) + _META_BYTES
-        if size <= MAX_RECORD_BYTES:
-            return facts
+        """Return the facts that start the push; none, and fail it, if they cannot be made or written."""
+        try:
+            facts = decide.start(part.waiting.push, part.audiences)
+            size = max(fact.ByteSize() for fact in facts) + _META_BYTES
+        except Exception as error:
+            logger.error("a push cannot be started", msgid=part.waiting.msgid, exc_info=error)
+            reason = "internal error"
+        else:
+            if size <= MAX_RECORD_BYTES:
+                return facts
+            reason = f"its audience in a partition makes a record of {size} bytes, too large for the log"
         part.waiting.unstarted.update(part.audiences)
-        self.failed(
-            part.waiting, f"its audience in one partition makes a record of {size} bytes, too large for the log"
-        )
+        self.failed(part.waiting, reason)
         return []
 
     def _send(self, part: StartingPart) -> None:
@@ -274,6 +278,9 @@ class PushStarter:
                 self._turns.put(appkey, None)
 
     def _forget(self, waiting: WaitingPush) -> None:
+        """Drop a push that has started everywhere or was ended; its parts of one round may say so several times."""
+        if waiting.is_over:
+            return
         waiting.is_over = True
         self._held_up.discard(waiting.msgid)
         _, size = self._waiting.pop(waiting.msgid)

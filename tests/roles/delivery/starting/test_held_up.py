@@ -7,6 +7,7 @@ import pytest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import CancelPush, SendPush
+from services.delivery.starting import starter
 from services.delivery.starting.app_resolver import MAX_FAILURES, ORDER_WAIT_MS
 from services.delivery.starting.starter import ROUND
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, UnavailableError
@@ -246,3 +247,38 @@ async def test_another_apps_push_waits_for_one_round_of_many_pushes(delivery: De
         order = [message.msgid for message in gateway.received]
         assert [msgid for msgid in order if msgid != quiet.msgid] == [push.msgid for push in many]
         assert order.index(quiet.msgid) < 200 + ROUND / 100
+
+
+async def test_a_push_larger_than_a_turn_starts_in_parts_and_is_sent_once_to_each_device(
+    delivery: DeliveryHarness,
+) -> None:
+    devices = [NumberedDevice(number % 2, number) for number in range(120)]
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect(*enumerate(devices, 1))
+        await run_ready_tasks()
+        push, marker = delivery.push(*devices), delivery.push(A)
+        await delivery.command(push, marker)
+        await gateway.wait_count(len(devices) + 1)
+        of_push = [message.connection for message in gateway.received if message.msgid == push.msgid]
+        assert sorted(of_push) == list(range(1, len(devices) + 1))
+        assert gateway.received[-1].msgid == marker.msgid
+        assert delivery.starter()._waiting_bytes == 0
+    assert (await delivery.verify()).equal
+
+
+async def test_an_audience_too_large_for_a_record_fails_its_push_alone(
+    delivery: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starter, "MAX_RECORD_BYTES", 1200)
+    everyone = [NumberedDevice(0, number) for number in range(0, 200, 2)]
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await delivery.register(*everyone)
+        large, small = delivery.push(), delivery.push(A)
+        await delivery.command(large, small)
+        await gateway.expect((1, small.msgid))
+        assert [partition for partition, reason in await reasons(delivery, large.msgid) if "too large" in reason] == [
+            0,
+            1,
+        ]
+    assert (await delivery.verify()).equal
