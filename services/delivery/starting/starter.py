@@ -239,8 +239,7 @@ class PushStarter:
     def _send(self, part: StartingPart) -> None:
         """Send a push that has just started. An error stops no other push: the devices get it when they reconnect."""
         push = self._state.started.get(part.waiting.msgid)
-        is_cancelled = part.waiting.msgid in self._state.pending_cancels
-        if push is None or push.expires_ms <= self._clock.now_ms() or is_cancelled:
+        if push is None or not self._state.may_send(push, self._clock.now_ms()):
             return
         active = [partition for partition in part.audiences if partition in push.active_parts]
         try:
