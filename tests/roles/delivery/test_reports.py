@@ -74,6 +74,7 @@ async def test_invented_message_ids_leave_nothing_behind(delivery: DeliveryHarne
         gateway.connect((1, A))
         await run_ready_tasks()
         msgid = await delivery.send()
+        await gateway.expect((1, msgid))
         gateway.acknowledge((msgid, A))
         gateway.request(sequence=1)
         await gateway.wait_until(lambda: gateway.responses[-1].recorded == 1)
