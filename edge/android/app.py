@@ -9,6 +9,8 @@ from edge.core.broadcast_cancel import Broadcasts
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
+from edge.core.quotas.pushes import PushQuotas
+from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
@@ -25,13 +27,15 @@ def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: 
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
-    pushes = Pushes(context.apps, writer, targets, ids, context.clock)
+    rates = rate_quotas(settings, context)
+    quotas = PushQuotas(context.apps, rates, context.peers)
+    pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     broadcasts = Broadcasts(context.log, writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
     origins = Origins("android", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
-    admission = Admission(context.apps, context.clock)
+    admission = Admission(context.apps, rates, context.clock)
     authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, signatures, admission, origins)
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))

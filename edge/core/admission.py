@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 
+from edge.core.quotas.rates import RateQuotas
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.runtime.errors import ForbiddenError
@@ -24,15 +25,16 @@ MAX_LOGGED = 1000
 class Admission:
     """Admits the signed requests of one interface."""
 
-    def __init__(self, apps: AppDirectory, clock: Clock) -> None:
+    def __init__(self, apps: AppDirectory, rates: RateQuotas, clock: Clock) -> None:
         self._apps = apps
+        self._rates = rates
         self._clock = clock
         self._logged_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def admit(self, appkeys: Sequence[str], origin: Origin, signed_by_old: Sequence[str]) -> None:
         """Return when the request may be executed; `signed_by_old` are the appkeys that used their old secret.
 
-        ForbiddenError: an app does not allow the address.
+        ForbiddenError: an app does not allow the address. TooManyRequestsError: an app is over its quota of requests.
         """
         for appkey in signed_by_old:
             OLD_SECRET_REQUESTS.labels(appkey).inc()
@@ -41,6 +43,7 @@ class Admission:
             app = self._apps.get(appkey)
             if app is not None and app.allow_from and not _is_in(origin.address, tuple(app.allow_from)):
                 raise ForbiddenError(f"requests of app {appkey} are not accepted from {origin.address}")
+        self._rates.take_request(appkeys)
 
     def _log_old_secret(self, appkey: str, address: str) -> None:
         """Log once an hour which client still signs with the old secret."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from edge.core.pauses import check_not_paused
+from edge.core.quotas.pushes import PushQuotas
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
@@ -75,9 +76,16 @@ class Pushes:
     """Resolves pushes and assigns message ids, then appends them to the log as push commands or as a timed task."""
 
     def __init__(
-        self, apps: AppDirectory, writer: CommandWriter, targets: AudienceResolver, ids: MessageIds, clock: Clock
+        self,
+        apps: AppDirectory,
+        quotas: PushQuotas,
+        writer: CommandWriter,
+        targets: AudienceResolver,
+        ids: MessageIds,
+        clock: Clock,
     ) -> None:
         self._apps = apps
+        self._quotas = quotas
         self._writer = writer
         self._targets = targets
         self._ids = ids
@@ -93,9 +101,10 @@ class Pushes:
     ) -> PreparedPushes:
         """Take message ids and resolve the audiences, which a timed push leaves until it is due. Appends nothing.
 
-        ForbiddenError: an app is paused.
+        ForbiddenError: an app is paused. TooManyRequestsError: an app is over its quota of targets.
         """
         await check_not_paused(self._apps, (push.app.appkey for push in pushes))
+        self._quotas.take_targets([(push.app.appkey, push.audience) for push in pushes])
         if due_ms is not None:
             resolved = [ResolvedAudience(push.audience, _id_count(push.audience)) for push in pushes]
         elif len(pushes) == 1:
@@ -113,19 +122,27 @@ class Pushes:
         return PreparedPushes(commands, results, origin, due_ms, task_key)
 
     async def commit(self, prepared: PreparedPushes) -> None:
-        """Append the pushes; return once they are durable and, for timed ones, scheduling has applied the task."""
-        if prepared.due_ms is not None:
-            create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
-            await self._create(prepared, prepared.task_key, create)
-            return
-        commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
-        await self._writer.append(commands, prepared.origin)
+        """Append the pushes; return once they are durable and, for timed ones, scheduling has applied the task.
+
+        TooManyRequestsError: an app is over a quota; nothing was appended.
+        """
+        async with self._quotas.committing(prepared.commands, is_timed=prepared.due_ms is not None):
+            if prepared.due_ms is not None:
+                create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
+                await self._create(prepared, prepared.task_key, create)
+            else:
+                commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
+                await self._writer.append(commands, prepared.origin)
 
     async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
-        """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim."""
+        """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim.
+
+        Errors as for `commit`.
+        """
         due_ms = self._clock.now_ms() if prepared.due_ms is None else prepared.due_ms
         create = CreateTask(pushes=prepared.commands, due_ms=due_ms, claim=claim, at_once=prepared.due_ms is None)
-        await self._create(prepared, task_key, create)
+        async with self._quotas.committing(prepared.commands, is_timed=prepared.due_ms is not None):
+            await self._create(prepared, task_key, create)
 
     async def _create(self, prepared: PreparedPushes, task_key: str, create: CreateTask) -> None:
         command = TaskCommand(task_key=task_key, create=create)

@@ -6,6 +6,8 @@ from edge.core.authentication import AppAuthenticator
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
+from edge.core.quotas.pushes import PushQuotas
+from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
@@ -14,6 +16,7 @@ from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
+from services.domain.device_quota import DeviceQuota
 from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
@@ -22,14 +25,17 @@ from services.runtime.process.settings import Settings
 def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
-    pushes = Pushes(context.apps, writer, targets, ids, context.clock)
+    rates = rate_quotas(settings, context)
+    quotas = PushQuotas(context.apps, rates, context.peers)
+    pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
     origins = Origins("ios", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
-    admission = Admission(context.apps, context.clock)
+    admission = Admission(context.apps, rates, context.clock)
     authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, signatures, admission, origins)
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
-    app.add_route("/register", RegisterEndpoint(authenticator, Registrations(writer)))
+    registrations = Registrations(writer, DeviceQuota(context.apps, context.peers, settings.partitions))
+    app.add_route("/register", RegisterEndpoint(authenticator, registrations))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

@@ -4,16 +4,19 @@ from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.command_writer import CommandWriter, device_command
+from services.domain.device_quota import DeviceQuota
 
 
 class Registrations:
     """Registers and removes device tokens. A call returns once later calls see the change; repeating it is harmless."""
 
-    def __init__(self, writer: CommandWriter) -> None:
+    def __init__(self, writer: CommandWriter, quota: DeviceQuota) -> None:
         self._writer = writer
+        self._quota = quota
 
     async def register(self, app: AppRef, token: str, origin: Origin) -> None:
-        """Register the token; a registered one stays as it is."""
+        """Register the token; a registered one stays as it is. TooManyRequestsError: the app has too many devices."""
+        await self._quota.reserve(app.appkey, token)
         command = DeviceCommand(appkey=app.appkey, token=token, register=RegisterDevice(platform=app.platform))
         await self._writer.append_and_wait([device_command(command)], origin)
 

@@ -5,6 +5,8 @@ from edge.core.answers import JsonApi, json_api
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
+from edge.core.quotas.pushes import PushQuotas
+from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
@@ -30,12 +32,14 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
     targets = AudienceResolver(peers, partitions)
-    idempotency = Idempotency(Pushes(context.apps, writer, targets, ids, clock), peers, clock, partitions)
+    rates = rate_quotas(settings, context)
+    quotas = PushQuotas(context.apps, rates, peers)
+    idempotency = Idempotency(Pushes(context.apps, quotas, writer, targets, ids, clock), peers, clock, partitions)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
     origins = Origins("v2", settings.client_addresses())
     authenticator = Authenticator(
-        SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, clock), origins
+        SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, rates, clock), origins
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
     frames = FrameHandler(context, writer, targets, partitions, registrations)

@@ -148,3 +148,8 @@ def drained_retry_ms(connections: int, per_s: int, random: Random) -> int:
 def refused_retry_ms(random: Random) -> int:
     """Return when a device that was refused for lack of capacity shall reconnect."""
     return 1000 + random.randrange(_RETRY_SPREAD_MS)
+
+
+def over_quota_retry_ms(retry_after_s: int, random: Random) -> int:
+    """Return when a device of an app over its quota of devices shall try again: from that time to twice as long."""
+    return retry_after_s * 1000 + random.randrange(retry_after_s * 1000)

@@ -11,6 +11,7 @@ from services.domain.command_writer import CommandWriter, device_command
 from services.domain.device_protocol.answers import Answer, Ok, device_answer, error_answer
 from services.domain.device_protocol.commands import command, registration
 from services.domain.device_protocol.frames import Change, GetDeviceRequest, Hello
+from services.domain.device_quota import DeviceQuota
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
 from services.gateway.connections import Session
@@ -29,6 +30,7 @@ class DeviceRequests:
         self._context = context
         self._partitions = partitions
         self._writer = CommandWriter("gateway", context.log, context.peers, context.clock, partitions)
+        self._quota = DeviceQuota(context.apps, context.peers, partitions)
         self._unapplied: dict[int, Position] = {}
         self._registries = [RegistryServiceStub(channel) for channel in context.peers.all("registry")]
 
@@ -36,8 +38,12 @@ class DeviceRequests:
         return partition_of(device_key(appkey, token), self._partitions)
 
     async def register(self, hello: Hello, address: str) -> tuple[str, int]:
-        """Register a new device; return its token and number. CarillonError: it may be registered all the same."""
+        """Register a new device; return its token and number.
+
+        TooManyRequestsError: the app has too many devices. Other errors: it may be registered all the same.
+        """
         token = ids.new_token()
+        await self._quota.reserve(hello.app, token)
         change = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello)
         await self._writer.append_and_wait([device_command(change)], _origin(address))
         registry = self._registry(self.partition(hello.app, token))

@@ -16,11 +16,13 @@ from services.gateway.decide import (
     decide_hello,
     drained_retry_ms,
     is_new,
+    over_quota_retry_ms,
     refused_retry_ms,
 )
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
+from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 
@@ -107,6 +109,10 @@ class Handshake(Handler):
     async def _register(self, connection: DeviceConnection, hello: Hello) -> None:
         try:
             token, number = await self._requests.register(hello, connection.address)
+        except TooManyRequestsError as error:
+            REFUSED.labels("quota").inc()
+            retry_after_ms = over_quota_retry_ms(error.retry_after_s, self._random)
+            connection.goodbye("draining", str(error), retry_after_ms=retry_after_ms)
         except Exception as error:
             logger.error("a device could not be registered", appkey=hello.app, error=str(error))
             retry_after_ms = drained_retry_ms(len(self._connections), self._limits.drain_per_s, self._random)

@@ -3,6 +3,8 @@
 from protos.scheduling.v1.scheduling_pb2 import (
     GetClaimRequest,
     GetClaimResponse,
+    GetStoredBytesRequest,
+    GetStoredBytesResponse,
     GetTaskRequest,
     GetTaskResponse,
     ListTasksRequest,
@@ -52,6 +54,10 @@ class SchedulingServicer(SchedulingServiceServicer):
         if found.is_unsent:
             await self._unsent.wait_sent(found.task_key)
         return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
+
+    async def GetStoredBytes(self, request: GetStoredBytesRequest, context: Context) -> GetStoredBytesResponse:
+        stored = await self._follower.query(self._tasks.waiting_bytes, list(request.appkeys))
+        return GetStoredBytesResponse(bytes=stored)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
         appkeys = list(request.appkeys)

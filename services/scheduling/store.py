@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
-from services.scheduling.state import CLAIM_MS, Status, StoredClaim, StoredTask
+from services.scheduling.state import CLAIM_MS, UNSENT, Status, StoredClaim, StoredTask
 
 DDL = """
 CREATE TABLE tasks (
@@ -24,6 +24,9 @@ CREATE INDEX tasks_fell_due ON tasks (due_ms, task_key) WHERE status = 2;
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
   PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
+CREATE TABLE waiting_bytes (
+  appkey TEXT NOT NULL, task_key TEXT NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY (appkey, task_key)) WITHOUT ROWID;
+CREATE INDEX waiting_bytes_by_task ON waiting_bytes (task_key);
 CREATE TABLE claims (
   key BLOB NOT NULL PRIMARY KEY,
   partition INTEGER NOT NULL,
@@ -55,11 +58,17 @@ class TaskTable:
     def add(self, partition: int, scheduled: TaskFact) -> None:
         key, task = scheduled.task_key, scheduled.scheduled
         value = scheduled.SerializeToString(deterministic=True)
-        self._rows.execute(
+        added = self._rows.execute(
             "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
             (key, partition, task.due_ms, Status.WAITING, value, b"", task.at_once),
         )
         if not task.at_once:
+            if added.rowcount:
+                self._rows.executemany(
+                    "INSERT INTO waiting_bytes VALUES (?, ?, ?)"
+                    " ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes",
+                    [(push.appkey, key, push.ByteSize()) for push in task.pushes],
+                )
             self._rows.executemany(
                 "INSERT OR IGNORE INTO task_apps VALUES (?, ?, ?)",
                 [(push.appkey, task.created_ms, key) for push in task.pushes],
@@ -68,11 +77,13 @@ class TaskTable:
             self._add_claim(partition, key, task)
 
     def change(self, task_key: str, before: Collection[Status], after: Status, cancelled_by: bytes = b"") -> None:
-        self._rows.execute(
+        changed = self._rows.execute(
             "UPDATE tasks SET status = ?, cancelled_by = ?, was_paused = was_paused OR ?"  # noqa: S608
             f" WHERE task_key = ? AND status IN ({', '.join('?' * len(before))})",
             (after, cancelled_by, after == Status.PAUSED, task_key, *before),
         )
+        if changed.rowcount and after not in UNSENT:
+            self._rows.execute("DELETE FROM waiting_bytes WHERE task_key = ?", (task_key,))
         if after == Status.SENT:
             self._rows.execute(
                 "DELETE FROM tasks WHERE task_key = ? AND status = ? AND at_once = 1", (task_key, Status.SENT)
@@ -146,6 +157,11 @@ class TaskTable:
     def count_of_apps(self, appkeys: Sequence[str]) -> int:
         row = self._rows.execute(f"SELECT count(*) FROM ({_pages(appkeys)})", tuple(appkeys)).fetchone()  # noqa: S608
         return int(row[0])
+
+    def waiting_bytes(self, appkeys: Sequence[str]) -> list[int]:
+        """Return the bytes of each app's pushes in waiting tasks with a set time."""
+        query = "SELECT coalesce(sum(bytes), 0) FROM waiting_bytes WHERE appkey = ?"
+        return [int(self._rows.execute(query, (appkey,)).fetchone()[0]) for appkey in appkeys]
 
     def close(self) -> None:
         self._rows.close()

@@ -40,7 +40,7 @@ from testkit.services import running_services
 from testkit.signing import signed
 
 NOW_MS = 1_790_000_010_000
-"""2026-09-21 13:33:30 UTC."""
+"""2026-09-21 14:13:30 UTC."""
 
 PARTITIONS = 4
 ZONE = "Asia/Shanghai"

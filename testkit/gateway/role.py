@@ -10,7 +10,7 @@ from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
 from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2 import GetDevicesRequest, QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.apps import AppDirectory
@@ -108,6 +108,10 @@ class RunningGateway:
     async def create_app(self, appkey: str, platform: "Platform.ValueType") -> None:
         fact = AppFact(app=App(appkey=appkey, platform=platform))
         await self.log.append([NewRecord(APPS.name, 0, appkey.encode(), fact.SerializeToString())])
+
+    async def limit_devices(self, appkey: str, quota: int) -> None:
+        change = QuotasChange(devices=quota)
+        await self.registry.UpdateApp(UpdateAppRequest(appkey=appkey, quotas=change))
 
     async def stop(self) -> None:
         """Stop the gateway alone; the log, the registry and delivery go on."""

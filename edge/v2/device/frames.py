@@ -10,6 +10,7 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
+from services.domain.device_quota import DeviceQuota
 from services.domain.ids import new_token
 from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import RoleContext
@@ -46,12 +47,14 @@ class FrameHandler:
         self._writer = writer
         self._targets = targets
         self._partitions = partitions
+        self._quota = DeviceQuota(context.apps, context.peers, partitions)
 
     async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
 
         InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key.
-        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not.
+        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or the app
+        has too many devices.
         """
         credentials = frames.credentials(payload)
         frame = frames.decode(payload)
@@ -108,6 +111,8 @@ class FrameHandler:
         token = hello.token or new_token()
         number = await self._number(app.appkey, token) if hello.token else None
         is_new = number is None
+        if is_new:
+            await self._quota.reserve(app.appkey, token)
         command = (
             commands.registration(app.appkey, token, app.platform, hello)
             if is_new

@@ -40,6 +40,11 @@ HTTP_CLOSED = Counter(
     "HTTP connections closed by the service: idle, a late, large or malformed head, unread answers, a place needed",
     ["listener", "why"],
 )
+QUOTA_REFUSALS = Counter(
+    "carillon_quota_refusals_total",
+    "Requests of app servers and registrations of devices refused because of an app's quota",
+    ["appkey", "quota"],
+)
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
 REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports received from devices")

@@ -6,7 +6,9 @@ from picows import WSHandshakeError
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
 from services.domain.device_protocol.frames import SUBPROTOCOL
-from testkit.gateway.role import ANDROID, IOS, RunningGateway
+from services.domain.topics import DEVICE_COMMANDS
+from services.runtime.log.port import Partition
+from testkit.gateway.role import ANDROID, IOS, PARTITIONS, RunningGateway
 from testkit.gateway.websocket import CLOSE, DeviceClient, Frame, RawClient, frame
 
 OTHER = "1000000003"
@@ -140,3 +142,17 @@ async def test_other_paths_answer_404(gateway: RunningGateway) -> None:
         await DeviceClient.connect(gateway.port, path="/device/v2")
     assert refused.value.response is not None
     assert refused.value.response.status == 404
+
+
+async def test_a_device_over_the_apps_quota_is_told_to_come_back_much_later(gateway: RunningGateway) -> None:
+    await gateway.limit_devices(ANDROID, 2)
+    known = [await (await DeviceClient.connect(gateway.port)).hello(ANDROID) for _ in range(2)]
+    assert [welcome["type"] for welcome in known] == ["welcome"] * 2
+    commands = await gateway.log.ends([Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)])
+    refused = await DeviceClient.connect(gateway.port)
+    goodbye = await refused.hello(ANDROID)
+    assert (goodbye["type"], goodbye["reason"]) == ("goodbye", "draining")
+    assert 600_000 <= goodbye["retry_after_ms"] < 1_200_000
+    again = await DeviceClient.connect(gateway.port)
+    assert (await again.hello(ANDROID, token=known[0]["token"], key=known[0]["key"]))["type"] == "welcome"
+    assert await gateway.log.ends(commands) == commands, "nothing was appended for the refused device"

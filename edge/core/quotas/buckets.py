@@ -1,0 +1,80 @@
+"""Token buckets that the worker processes of one edge share through files, one file for each app.
+
+A bucket is the time at which it will be full again (the "theoretical arrival time" of the generic cell rate
+algorithm), so it needs no refilling and survives restarts. It holds the tokens of one second, at least one. A request
+for more tokens than that passes when the bucket is full, and later ones wait until its tokens have come in.
+"""
+
+import fcntl
+import os
+import struct
+from enum import IntEnum
+from pathlib import Path
+
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+
+MAX_COUNT = 10_000
+"""Upper bound of the tokens of one request."""
+
+_SECOND_NS = 10**9
+_TIME = struct.Struct("<q")
+
+
+class Rate(IntEnum):
+    """The rates that are limited; the value is the place in an app's file."""
+
+    REQUESTS = 0
+    TARGETS = 1
+
+
+class SharedBuckets:
+    """The buckets of all apps. `instances`: edges that share the load; each has 1/instances of every rate."""
+
+    def __init__(self, directory: Path, clock: Clock, instances: int) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._instances = instances
+
+    def take(self, appkey: str, rate: Rate, count: int, per_s: int) -> int:
+        """Take `count` tokens and return 0, or take none and return the seconds after which to try again.
+
+        Where the file cannot be read or written the tokens count as taken: a full disk must not stop pushes.
+        """
+        try:
+            return self._change(appkey, rate, min(count, MAX_COUNT), per_s)
+        except OSError as error:
+            logger.error("an app's quota cannot be checked", appkey=appkey, error=str(error))
+            return 0
+
+    def give_back(self, appkey: str, rate: Rate, count: int, per_s: int) -> None:
+        """Return the tokens of a request that was refused for another reason."""
+        self.take(appkey, rate, -count, per_s)
+
+    def _change(self, appkey: str, rate: Rate, count: int, per_s: int) -> int:
+        interval_ns = self._instances * _SECOND_NS // per_s
+        capacity_ns = max(_SECOND_NS, interval_ns)
+        now_ns = self._clock.now_ms() * 1_000_000
+        descriptor = self._open(appkey)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            stored = os.pread(descriptor, _TIME.size, rate * _TIME.size)
+            full_ns = _TIME.unpack(stored)[0] if len(stored) == _TIME.size else 0
+            if full_ns > now_ns + capacity_ns + MAX_COUNT * interval_ns:
+                full_ns = 0  # the clock was set back, or the quota was raised
+            full_ns = max(full_ns, now_ns)
+            wait_ns = full_ns + min(count * interval_ns, capacity_ns) - capacity_ns - now_ns
+            if wait_ns > 0 and count > 0:
+                return -(-wait_ns // _SECOND_NS)
+            os.pwrite(descriptor, _TIME.pack(full_ns + count * interval_ns), rate * _TIME.size)
+            return 0
+        finally:
+            os.close(descriptor)
+
+    def _open(self, appkey: str) -> int:
+        path = self._directory / appkey
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
