@@ -13,6 +13,9 @@ from protos.analytics.v1.analytics_pb2 import ExportFormat
 
 FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_FORMAT_PARQUET: "Parquet"}
 
+_FORMULA_STARTS = r"'=', '+', '-', '@', '\t', '\r'"
+"""Characters with which spreadsheets begin a formula, by OWASP's list (CSV injection)."""
+
 _TIMES = ("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired")
 
 
@@ -36,7 +39,9 @@ async def export(
         **{"appkey": push.appkey, "push": push.msgid, "is_listed": is_listed, "first": first, "last": last},
         **{"zone": zone.key, "is_unknown": any(count.state == UNKNOWN for count in counts)},
     }
-    async with aclosing(_pieces(clickhouse, _export_query(push.platform), parameters, file_format)) as pieces:
+    async with aclosing(
+        _pieces(clickhouse, _export_query(push.platform, file_format), parameters, file_format)
+    ) as pieces:
         yield Export(sum(count.devices for count in counts), pieces)
 
 
@@ -48,15 +53,24 @@ async def _pieces(
             yield piece
 
 
-def _export_query(platform: str) -> str:
+def _export_query(platform: str, file_format: str) -> str:
+    """Return the query of a file. Texts in CSV must not be formulas: devices and Apple have a say in them."""
+    text = _no_formula if file_format == FORMATS[ExportFormat.EXPORT_FORMAT_CSV] else str
     times = (
         f"if({kind}_ms = 0, NULL, fromUnixTimestamp64Milli({kind}_ms, {{zone:String}})) AS {kind}" for kind in _TIMES
     )
     return sql(
         __package__,
         "export",
+        token=text("known.token"),
+        reason=text("arrayFirst(r -> r.1 = state, reasons).2"),
         states=", ".join(f"has(kinds, '{state}'), '{state}'" for state in state_precedence(platform)),
         times=", ".join(times),
         first_times=", ".join(f"minIf(time_ms, kind = '{kind}') AS {kind}_ms" for kind in _TIMES),
         events=sql(__package__, "export_events"),
     )
+
+
+def _no_formula(text: str) -> str:
+    """Return the SQL expression of a text that spreadsheets do not take for a formula: after an apostrophe."""
+    return f"concat(if(substring({text}, 1, 1) IN ({_FORMULA_STARTS}), '\\'', ''), {text})"

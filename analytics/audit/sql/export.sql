@@ -7,10 +7,10 @@ WITH
  WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'finished') AS finished_in,
 (SELECT groupUniqArray(partition) FROM push_partitions
  WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'failed') AS failed_in
-SELECT known.token AS token, number, partition, msgid,
+SELECT $token AS token, number, partition, msgid,
   multiIf({is_unknown:Bool}, 'unknown', $states, has(cancelled_in, partition), 'cancelled',
     has(finished_in, partition), 'expired', has(failed_in, partition), 'failed', has(kinds, 'sent'), 'sent', 'pending') AS state,
-  arrayFirst(r -> r.1 = state, reasons).2 AS reason, $times
+  $reason AS reason, $times
 FROM (
   SELECT partition, number, msgid, groupUniqArray(if(kind = 'dismissed', 'shown', kind)) AS kinds,
     arrayMap(r -> (r.1, r.2), arraySort(r -> (r.3, r.4),

@@ -89,6 +89,29 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
     assert {str(token) for token in columns["token"]} == {row["token"] for row in found}
 
 
+async def test_texts_in_csv_are_no_formulas(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Spreadsheets show a text after an apostrophe as text; numbers stay numbers, and Parquet has the texts themselves."""
+    formulas = ['=HYPERLINK("http://x","y")', "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'=1", ""]
+    tokens = [text or "plain" for text in formulas]
+    numbers = range(1, len(formulas) + 1)
+    dropped = [
+        app_outcomes(1000, [number], Outcome.OUTCOME_KIND_DROPPED, T0 + 40, reason)
+        for number, reason in zip(numbers, formulas, strict=True)
+    ]
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        devices = [device(number, token=token) for number, token in zip(numbers, tokens, strict=True)]
+        await log.append([send(1000), *devices, started(1000, 1, list(numbers)), outcomes(1, *dropped)])
+        _, pieces = await exported(analytics, 1000)
+        _, parquet = await exported(analytics, 1000, PARQUET)
+
+    found = table(pieces)
+    assert [row["token"] for row in found] == [f"'{text}" for text in tokens[:6]] + tokens[6:]
+    assert [row["reason"] for row in found] == [f"'{text}" for text in formulas[:6]] + formulas[6:]
+    assert [row["number"] for row in found] == [str(number) for number in numbers]
+    columns = pq.read_table(io.BytesIO(b"".join(parquet))).to_pydict()
+    assert {str(token) for token in columns["token"]} == set(tokens)
+
+
 async def test_a_list_and_one_message_of_it(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     listed = Devices(
         partitions=np.array([1, 1], "<u2").tobytes(),
