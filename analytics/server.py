@@ -33,6 +33,7 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
+from services.domain.text import check_texts
 from services.domain.topics import DELIVERIES
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.process.clock import Clock
@@ -73,6 +74,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._others = others
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
+        check_texts(request)
         _check_msgid(request.msgid)
         behind = await self._catch_up()
         try:
@@ -83,6 +85,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         return audit
 
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
+        check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
         behind = await self._catch_up()
@@ -94,6 +97,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         return audit
 
     async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
+        check_texts(request)
         if not request.appkey:
             raise InputError("appkey is needed")
         if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
@@ -123,6 +127,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
                 yield ExportPushResponse(piece=piece)
 
     async def ListAcks(self, request: ListAcksRequest, context: Context) -> ListAcksResponse:
+        check_texts(request)
         if not request.appkey:
             raise InputError("appkey is needed")
         if not 0 < request.limit <= _MAX_ACKS:
@@ -141,6 +146,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.positions), has_more=page.has_more)
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
+        check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
         await self._catch_up()
         return await answer(self._clickhouse, query)

@@ -48,8 +48,8 @@ class AppAuthenticator:
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
         """Read and verify a request.
 
-        InputError: the body is no signed request. SignError: wrong sign, or no such app of this platform. Other
-        errors as for Admission.admit.
+        InputError: the body is no signed request, or has a text with NUL. SignError: wrong sign, or no such app of this
+        platform. Other errors as for Admission.admit.
         """
         signed = canonical.read(await read_body(request))
         given = signed.fields.get("appkey")
@@ -59,6 +59,7 @@ class AppAuthenticator:
         if appkey is None:
             raise InputError("appkey must be a string")
         signed_by_old = await self._signatures.verify(signed.text, signed.sign, [(AppRef(appkey, self._platform),)])
+        canonical.check_texts(signed)
         app = self._apps.get(appkey)
         if app is None:
             raise SignError("sign not correct")

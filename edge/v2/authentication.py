@@ -45,6 +45,7 @@ class Authenticator:
         signed = canonical.read(await read_body(request))
         apps = apps_of(signed.fields)
         signed_by_old = await self._signatures.verify(signed.text, signed.sign, apps.accepted)
+        canonical.check_texts(signed)
         origin = self._origins.of(request)
         self._admission.admit(apps.appkeys, origin, signed_by_old)
         return signed, apps, origin

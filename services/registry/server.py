@@ -44,6 +44,7 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.role import RoleContext
+from services.domain.text import check_texts
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apps.app_changes import secret_kept, settings_changed
 from services.registry.apps.app_settings import (
@@ -93,6 +94,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._pauses = Pauses(context, self._append_change)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
+        check_texts(request)
         _check_platform(request.platform)
         app = App(
             platform=request.platform,
@@ -114,9 +116,11 @@ class RegistryServicer(RegistryServiceServicer):
         return ListAppsResponse(apps=apps.all(), installation_pause=apps.installation_pause)
 
     async def GetApp(self, request: GetAppRequest, context: Context) -> GetAppResponse:
+        check_texts(request)
         return GetAppResponse(app=self._app(request.appkey), installation_pause=self._context.apps.installation_pause)
 
     async def UpdateApp(self, request: UpdateAppRequest, context: Context) -> UpdateAppResponse:
+        check_texts(request)
         async with self._changing:
             app = self._app(request.appkey)
             change_settings(app, request, self._context.keys)
@@ -126,6 +130,7 @@ class RegistryServicer(RegistryServiceServicer):
         return UpdateAppResponse(app=app, installation_pause=self._context.apps.installation_pause)
 
     async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
+        check_texts(request)
         async with self._changing:
             app = self._app(request.appkey)
             secret = self._new_secret()
@@ -135,12 +140,14 @@ class RegistryServicer(RegistryServiceServicer):
         return RotateSecretResponse(app=app, secret_key=secret)
 
     async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
+        check_texts(request)
         async with self._changing:
             response = await self._pauses.pause(request)
         response.unconfirmed.extend(await self._pauses.unconfirmed())
         return response
 
     async def ResumeApps(self, request: ResumeAppsRequest, context: Context) -> ResumeAppsResponse:
+        check_texts(request)
         async with self._changing:
             response = await self._pauses.resume(request)
         response.unconfirmed.extend(await self._pauses.unconfirmed())
@@ -180,6 +187,7 @@ class RegistryServicer(RegistryServiceServicer):
         return ListInvalidTokensResponse(tokens=await self._queries.invalid(request.appkey, after, request.limit))
 
     async def RevokeDeviceKey(self, request: RevokeDeviceKeyRequest, context: Context) -> RevokeDeviceKeyResponse:
+        check_texts(request)
         key = device_key(self._app(request.appkey).appkey, request.token)
         partition = partition_of(key, self._partitions)
         owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
@@ -191,6 +199,7 @@ class RegistryServicer(RegistryServiceServicer):
         return RevokeDeviceKeyResponse()
 
     async def RevokeAppKeys(self, request: RevokeAppKeysRequest, context: Context) -> RevokeAppKeysResponse:
+        check_texts(request)
         key = self._app(request.appkey).appkey.encode()
         commands = [
             Command(

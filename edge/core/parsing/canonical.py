@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from services.domain.text import refuse_nul
 from services.runtime.errors import InputError
 
 MAX_DEPTH = 32
@@ -44,6 +45,12 @@ def read(raw: bytes) -> SignedRequest:
     if not isinstance(sign, str) or sign.startswith(_NUMBER):
         raise InputError("sign must be a string")
     return SignedRequest(raw, fields, text_of(fields), sign)
+
+
+def check_texts(request: SignedRequest) -> None:
+    """InputError names the first key or text with NUL. To be called once the sign is verified."""
+    if "\\u0000" in request.text:
+        refuse_nul(request.fields)
 
 
 def canonical_text(raw: bytes) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from protos.registry.v1.devices_pb2 import Attributes
+from services.domain.text import refuse_nul
 from services.runtime.errors import InputError
 
 SUBPROTOCOL = "carillon.device.v1"
@@ -55,11 +56,6 @@ class DeviceAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
     resolution: Annotated[AttributeText, described("Screen, as width x height.")] = ""
     os_version: Annotated[AttributeText, described("Version of the operating system.")] = ""
     app_version: Annotated[AttributeText, described("Version of the app.")] = ""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if "\0" in getattr(self, name):
-                raise ValueError(f"{name} must not contain NUL")
 
     def to_proto(self) -> Attributes:
         return Attributes(**{name: getattr(self, name) for name in self.__struct_fields__})
@@ -192,7 +188,10 @@ _identified = msgspec.json.Decoder(_Identified)
 
 def decode(payload: bytes) -> Frame:
     """Decode one frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it."""
-    return _decoded(_frames, payload)
+    frame = _decoded(_frames, payload)
+    if b"\\u0000" in payload:
+        _refuse_nul(payload)
+    return frame
 
 
 def credentials(payload: bytes) -> Credentials:
@@ -212,13 +211,18 @@ def _check_name(field: str, name: str) -> None:
     size = len(name.encode())
     if not 1 <= size <= MAX_NAME_BYTES:
         raise ValueError(f"{field} must have 1 to {MAX_NAME_BYTES} bytes, but one has {size}")
-    if "\0" in name:
-        raise ValueError(f"{field} must not contain NUL")
 
 
 def _check_stags(stags: list[str]) -> None:
     for stag in stags:
         _check_name("stags", stag)
+
+
+def _refuse_nul(payload: bytes) -> None:
+    try:
+        refuse_nul(msgspec.json.decode(payload))
+    except InputError as error:
+        raise InputError(f"input error: {error}") from None
 
 
 def _decoded(decoder: "msgspec.json.Decoder[Decoded]", payload: bytes) -> Decoded:

@@ -90,7 +90,7 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
 
 
 async def test_texts_in_csv_are_no_formulas(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """Spreadsheets show a text after an apostrophe as text; numbers stay numbers, and Parquet has the texts themselves."""
+    """Spreadsheets show a text after an apostrophe as text; numbers stay numbers, and Parquet has the texts."""
     formulas = ['=HYPERLINK("http://x","y")', "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'=1", ""]
     tokens = [text or "plain" for text in formulas]
     numbers = range(1, len(formulas) + 1)

@@ -1,0 +1,98 @@
+"""Text with NUL is refused, wherever it stands in a request, a frame or an operator's call."""
+
+import json
+from typing import Any
+
+import pytest
+
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import CreateAppRequest, GetAppRequest, RevokeDeviceKeyRequest, UpdateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Origin
+from services.runtime.errors import InputError, NotFoundError
+from testkit.edge.role import EdgeInstallation
+from testkit.edge.valid_requests import valid_requests
+from testkit.signing import signed
+
+PROOF = ("sign", "appkey", "token", "key", "type")
+
+
+async def test_of_every_endpoint(installation: EdgeInstallation) -> None:
+    """A key that nobody reads, and the last text, of every valid request."""
+    for valid in await valid_requests(installation):
+        before = len(await installation.sent())
+        bodies = {"unread.deep[1]": {**valid.body, "unread": {"deep": ["", "a\0"]}}, "a key": {**valid.body, "\0": 1}}
+        if (text := last_text(valid.body, "")) is not None:
+            body = json.loads(json.dumps(valid.body))
+            *parents, last = text[1]
+            inside = body
+            for step in parents:
+                inside = inside[step]
+            inside[last] = "a\0b"
+            bodies[text[0]] = body
+        for place, body in bodies.items():
+            http = valid.client(installation)
+            answer = await http.request(valid.method, valid.path, content=signed(body, *valid.secrets))
+            assert answer.json() == {"result": 400, "desc": f"input error: {place} must not contain NUL"}, body
+        assert len(await installation.sent()) == before
+
+
+def last_text(value: Any, path: str) -> tuple[str, list[Any]] | None:
+    """Return path and steps of the last text of a request that does not choose the secrets."""
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in reversed(list(steps)):
+        own = f"{path}[{step}]" if isinstance(value, list) else f"{path}.{step}".lstrip(".")
+        if step in PROOF:
+            continue
+        if isinstance(inner, str):
+            return own, [step]
+        if found := last_text(inner, own):
+            return found[0], [step, *found[1]]
+    return None
+
+
+async def test_an_escaped_backslash_before_u0000_is_no_nul(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    body = {"sendTo": {"appkey": {"android": app.appkey}, "userScope": 1}, "extra": "\\u0000"}
+    style = {"msgStyle": {"basic": {"content": "\\u0000", "is_notif": 0}}}
+    assert (await installation.push({**body, **style}, app.appkey))["result"] == 0
+
+
+async def test_a_wrong_sign_is_answered_first(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    body = {"appkey": app.appkey, "message": "\0", "sign": "0" * 32}
+    answer = await installation.android.post("/push", content=json.dumps(body))
+    assert answer.json()["result"] == 401
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"appkey": "1\0"}, "appkey"),
+        ({"token": "a\0"}, "token"),
+        ({"key": "a\0"}, "key"),
+        ({"device": {"brand": "a\0"}}, "device.brand"),
+        ({"unread": [{"x": "\0"}]}, "unread[0].x"),
+        ({"\0": 1}, "a key"),
+    ],
+)
+async def test_of_device_frames_over_http(installation: EdgeInstallation, fields: dict[str, Any], place: str) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    frame = {"type": "hello", "appkey": app.appkey, "token": "ab" * 32, **fields}
+    answer = (await installation.http.post("/device/v1", content=json.dumps(frame))).json()
+    assert answer == {"type": "error", "code": 400, "desc": f"input error: {place} must not contain NUL"}
+
+
+async def test_of_operators_calls(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    before = await registry.GetApp(GetAppRequest(appkey=app.appkey))
+    with pytest.raises(InputError, match=r"^account must not contain NUL"):
+        await registry.CreateApp(CreateAppRequest(platform=PLATFORM_IOS, name="n", package="p", account="a\0"))
+    with pytest.raises(InputError, match=r"^origin.address must not contain NUL"):
+        await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, name="n", origin=Origin(address="\0")))
+    with pytest.raises(InputError, match=r"^token must not contain NUL"):
+        await registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token="t\0"))
+    with pytest.raises(NotFoundError):
+        await registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token="t"))
+    assert await registry.GetApp(GetAppRequest(appkey=app.appkey)) == before
