@@ -1,6 +1,7 @@
 """`carillon serve ROLE`: one role in a process of its own."""
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import uvloop
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions, set_ready
+from services.domain.permissions import PERMISSIONS
 from services.domain.role import RoleDefinition
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.role_context import connected_peers, role_context
@@ -47,17 +49,35 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         operations = Operations(settings.host, settings.console_port)
         listeners = []
         if definition.name in DEFAULT_ADDRESSES:
-            server = serve_rpc([_own_address(definition.name, settings, env)], settings.tls())
+            address = own_address(definition.name, settings, env)
+            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS)
             for add_to in built.servicers:
                 add_to(server)
             listeners = [RpcListener(f"{definition.name} calls", server)]
         await run([operations, *built.services], on_ready=lambda: set_ready(operations), listeners=listeners)
 
 
-def _own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:
+def own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:
+    """Return the address at which this instance of the role takes calls. CarillonError: it may not listen there."""
     addresses = role_addresses(role, env)
     if len(addresses) != settings.shards:
         raise CarillonError(
             f"CARILLON_{role.upper()}_ADDR names {len(addresses)} instances, but CARILLON_SHARDS is {settings.shards}"
         )
-    return addresses[settings.shard]
+    address = addresses[settings.shard]
+    if settings.tls_cert is None and not settings.plaintext_calls and not _is_local(address):
+        raise CarillonError(
+            f"CARILLON_{role.upper()}_ADDR is {address}: without TLS anyone who reaches it could call the role. Set"
+            " CARILLON_TLS_CERT, CARILLON_TLS_KEY and CARILLON_TLS_AUTHORITY, or listen on 127.0.0.1, or set"
+            " CARILLON_PLAINTEXT_CALLS=true where the network lets only the roles through"
+        )
+    return address
+
+
+def _is_local(address: str) -> bool:
+    """Return whether only processes of this machine reach the address."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return address.startswith("unix:") or host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

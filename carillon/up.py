@@ -1,5 +1,6 @@
 """`carillon up`: every role in one process."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server, serve
+from services.runtime.rpc.user_socket import UserSocket
 
 
 @click.command()
@@ -41,7 +43,8 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
     servers = {role: LocalServer() for role in ROLES}
     peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
     async with role_context(settings, peers) as context:
-        socket_server = serve([f"unix:{settings.data.absolute() / SOCKET_NAME}"])
+        user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
+        socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
         for built in built_roles:
             for add_to in built.servicers:
@@ -53,10 +56,12 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
         services = [
             operations,
             *(service for built in built_roles for service in built.services),
-            RpcListener("the commands' socket", socket_server),
+            RpcListener("the commands' calls", socket_server),
+            user_socket,
             WelcomePrinter(context, _endpoints(settings, role_settings)),
         ]
-        await run(services, on_ready=lambda: set_ready(operations))
+        with contextlib.closing(user_socket):
+            await run(services, on_ready=lambda: set_ready(operations))
 
 
 def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[Endpoint]:

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from services.runtime.rpc.caller import ROLE_URI
 from services.runtime.rpc.tls import Tls
 
 _DAY = datetime.timedelta(days=1)
@@ -27,10 +28,13 @@ class Authority:
         )
         self.file = self._written("authority.pem", certificate.sign(self._key, hashes.SHA256()))
 
-    def issue(self, who: str) -> Tls:
+    def issue(self, who: str, *roles: str) -> Tls:
+        """Issue a certificate whose common name is `who`, for these roles, or for the role `who` if none is named."""
         key = ec.generate_private_key(ec.SECP256R1())
+        uris = [x509.UniformResourceIdentifier(ROLE_URI + role) for role in roles or (who,)]
+        names = [x509.IPAddress(ip_address("127.0.0.1")), *uris]
         certificate = _builder(_name(who), self._name, key).add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+            x509.SubjectAlternativeName(names), critical=False
         )
         file = self._written(f"{who}.pem", certificate.sign(self._key, hashes.SHA256()))
         key_file = self._directory / f"{who}.key"

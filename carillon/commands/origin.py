@@ -9,7 +9,7 @@ from services.domain import ids
 
 
 def command_origin() -> Origin:
-    """Return an origin that names the user and the host."""
+    """Return an origin with the names of the user and the host, which the service keeps as what the client says."""
     user = "unknown"
     with contextlib.suppress(KeyError, OSError):
         user = getpass.getuser()

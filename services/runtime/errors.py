@@ -8,6 +8,7 @@
     ├── BusyError              code RESOURCE_EXHAUSTED  result 500   a bounded queue is full; try again
     ├── UnavailableError       code UNAVAILABLE         result 500   a role or store does not answer; try again
     ├── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
+    ├── PermissionDeniedError  code PERMISSION_DENIED   result 500   the role of a certificate may not call this method
     ├── ForbiddenError         at the edge alone        result 403   the operator does not allow it at present
     └── TooManyRequestsError   at the edge alone        result 429   over a limit; says when to try again
 
@@ -53,6 +54,10 @@ class DeadlineError(CarillonError):
     code = "DEADLINE_EXCEEDED"
 
 
+class PermissionDeniedError(CarillonError):
+    code = "PERMISSION_DENIED"
+
+
 class ForbiddenError(CarillonError):
     """The app is paused, or the client's address is not allowed: HTTP 403. Nothing was done."""
 
@@ -80,5 +85,6 @@ BY_CODE: dict[str, type[CarillonError]] = {
         BusyError,
         UnavailableError,
         DeadlineError,
+        PermissionDeniedError,
     )
 }

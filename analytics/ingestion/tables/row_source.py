@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from analytics.store.columns import ATTRIBUTES, ID, TEXT, UINT16, UINT32, UINT64, Column
 from analytics.store.enum_names import enum_name
 from protos.registry.v1.apps_pb2 import Platform
-from protos.runtime.v1.log_pb2 import Meta
+from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.runtime.log.port import Record
 
 Part = TypeVar("Part")
@@ -20,10 +20,15 @@ class RowSource(NamedTuple, Generic[Part]):
     row_index: int = 0
 
 
+def _address(origin: Origin) -> str:
+    """Return the proved address, and the name that the client gives itself where it is another."""
+    return f"{origin.address} (says {origin.says})" if origin.says else origin.address
+
+
 ORIGIN: tuple[Column[RowSource[Any]], ...] = (
     Column("writer", TEXT, lambda row: row.meta.writer),
     Column("door", TEXT, lambda row: row.meta.origin.door),
-    Column("address", TEXT, lambda row: row.meta.origin.address),
+    Column("address", TEXT, lambda row: _address(row.meta.origin)),
     Column("request_id", TEXT, lambda row: row.meta.origin.request_id),
 )
 EVENT_ID: Column[RowSource[Any]] = Column("_event_id", ID, lambda row: row.meta.event_id[:16].ljust(16, b"\0"))

@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_authority: str | None = None
+    plaintext_calls: bool = False
     trusted_proxies: str = ""
 
     def check(self) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import grpc
@@ -12,6 +13,7 @@ import grpc.aio
 
 from services.runtime.errors import CarillonError
 from services.runtime.process.metrics import RPC_SECONDS
+from services.runtime.rpc.caller import CallerCheck, Permissions
 from services.runtime.rpc.errors import servicer_error
 from services.runtime.rpc.limits import GRPC_LIMITS
 from services.runtime.rpc.tls import Tls
@@ -44,11 +46,19 @@ class Keepalive:
 KEEPALIVE = Keepalive()
 
 
-def serve(addresses: Sequence[str], tls: Tls | None = None, keepalive: Keepalive = KEEPALIVE) -> Server:
+def serve(
+    addresses: Sequence[str],
+    tls: Tls | None = None,
+    keepalive: Keepalive = KEEPALIVE,
+    permissions: Permissions = MappingProxyType({}),
+    users: Mapping[str, str] = MappingProxyType({}),
+) -> Server:
     """Return a server for host:port or unix:/path addresses; add servicers, then `await server.start()`.
 
-    CarillonError: it cannot listen at an address.
+    With `tls` a method may be called by the roles in `permissions` alone. `users` are those of a UserSocket in front of
+    the server. CarillonError: it cannot listen at an address.
     """
+    check = CallerCheck(permissions if tls is not None else None, users)
     options = [
         *_OPTIONS,
         ("grpc.keepalive_time_ms", round(keepalive.silence_s * 1000)),
@@ -56,7 +66,7 @@ def serve(addresses: Sequence[str], tls: Tls | None = None, keepalive: Keepalive
         # Without this the answer may take 60 s, whatever the line above says.
         ("grpc.http2.ping_timeout_ms", round(keepalive.answer_s * 1000)),
     ]
-    server = grpc.aio.server(options=options, interceptors=[_ErrorInterceptor()])
+    server = grpc.aio.server(options=options, interceptors=[_CallInterceptor(check)])
     for address in addresses:
         try:
             if tls is None:
@@ -71,8 +81,12 @@ def serve(addresses: Sequence[str], tls: Tls | None = None, keepalive: Keepalive
     return server
 
 
-class _ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Answers errors of the tree with their gRPC status, and all others with INTERNAL and without their text."""
+class _CallInterceptor(grpc.aio.ServerInterceptor):
+    """Checks the caller, and answers errors: those of the tree with their gRPC status, and all others with INTERNAL and
+    without their text."""
+
+    def __init__(self, check: CallerCheck) -> None:
+        self._check = check
 
     async def intercept_service(
         self,
@@ -85,23 +99,25 @@ class _ErrorInterceptor(grpc.aio.ServerInterceptor):
             return handler
         if handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(
-                _answering(method, cast(Any, handler.unary_unary)),
+                _answering(method, cast(Any, handler.unary_unary), self._check),
                 handler.request_deserializer,
                 handler.response_serializer,
             )
         if handler.stream_stream:
             return grpc.stream_stream_rpc_method_handler(
-                _streaming(method, cast(Any, handler.stream_stream)),
+                _streaming(method, cast(Any, handler.stream_stream), self._check),
                 handler.request_deserializer,
                 handler.response_serializer,
             )
         raise CarillonError(f"{method}: only unary and two-way streaming calls are in use")
 
 
-def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]], check: CallerCheck) -> Any:
     async def answer(request: Any, context: Any) -> Any:
         started = time.perf_counter()
         try:
+            check.check(method, context)
+            check.attest(request, context)
             return await behavior(request, context)
         except (Exception, asyncio.CancelledError) as error:
             await _abort(method, context, error)
@@ -111,9 +127,10 @@ def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]]) -> A
     return answer
 
 
-def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]]) -> Any:
+def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]], check: CallerCheck) -> Any:
     async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
+            check.check(method, context)
             async with aclosing(behavior(requests, context)) as responses:
                 async for response in responses:
                     yield response

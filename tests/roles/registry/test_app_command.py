@@ -17,8 +17,11 @@ from carillon.commands.app import app as app_commands
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import PauseAppsRequest
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
+from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve
+from services.runtime.rpc.user_socket import UserSocket
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from testkit.services import running_services
 from tests.roles.registry.conftest import BOUND_S, RunningRegistry, device_facts, register
 
 
@@ -56,16 +59,17 @@ async def run(data_dir: str, *arguments: str, group: str = "app") -> Outcome:
 @pytest.fixture
 async def carillon(registry: RunningRegistry) -> AsyncIterator[Carillon]:
     """Return a function that runs `carillon app` with its arguments."""
-    server = serve([f"unix:{registry.settings.data}/carillon.sock"])
+    user_socket = UserSocket("commands", registry.settings.data / "carillon.sock")
+    server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
     for add in registry.role.servicers:
         add(server)
-    await server.start()
 
     async def call(*arguments: str, group: str = "app") -> Outcome:
         return await run(registry.settings.data_dir, *arguments, group=group)
 
-    yield call
-    await server.stop(None)
+    async with running_services([RpcListener("calls", server), user_socket]):
+        yield call
+    user_socket.close()
 
 
 CREATE = ("create", "--platform", "android", "--name", "天气", "--package", "com.example.weather")

@@ -10,6 +10,7 @@ import pytest
 
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub, add_PositionsServiceServicer_to_server
+from services.domain.permissions import PERMISSIONS
 from services.runtime.errors import UnavailableError
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.rpc.channel import Channel, connect
@@ -31,7 +32,7 @@ async def address(authority: Authority) -> AsyncIterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    server = serve([address], authority.issue("registry"))
+    server = serve([address], authority.issue("registry"), permissions=PERMISSIONS)
     add_PositionsServiceServicer_to_server(PositionsServicer(), server)
     await server.start()
     yield address

@@ -49,6 +49,7 @@ from tests.roles.analytics.service import ingest, new_ingestion, running_ingesti
 
 HOUR_MS = 3_600_000
 GATEWAY = Origin(door="gateway", address="192.0.2.7", request_id="g-1")
+CLI = "through cli from alice@ops (says root@moon), request req-5"
 V2 = "through v2 from 10.0.0.3, request req-3"
 DEVICE = "through gateway from 192.0.2.7, request g-1"
 
@@ -108,13 +109,17 @@ async def test_states_that_were_compacted_are_still_explained(
         ("registered", 0, f"android, {V2}"),
         ("asked", 1, f'add stags: +stag "news", +stag "vip", {V2}'),
         ("removed", 2, "revoked by alice@ops"),
-        ("asked", 3, "revoke all keys: all keys of the app, through cli from alice@ops, request req-5"),
+        (
+            "asked",
+            3,
+            f"revoke all keys: all keys of the app, {CLI}",
+        ),
     ]
     assert lines_of(without_states.timeline) == [("asked", 0, f"add tags: +tag 1, {V2}")]
 
 
 def _to_all(time_ms: int) -> NewRecord:
-    origin = Origin(door="cli", address="alice@ops", request_id="req-5")
+    origin = Origin(door="cli", address="alice@ops", request_id="req-5", says="root@moon")
     command = DeviceCommand(meta=meta(f"all {time_ms}", time_ms, "registry", origin), appkey=APP)
     command.revoke_all_keys.CopyFrom(RevokeAllKeys())
     return NewRecord(DEVICE_COMMANDS.name, 1, APP.encode(), command.SerializeToString())
@@ -191,7 +196,7 @@ EVERYTHING = [
     ("add stags", 50, 3, V2),
     ("set alias", 61, 2, "in this hour, through gateway"),
     ("set alias", 2 * HOUR_MS, 1, "in this hour, through gateway"),
-    ("revoke all keys", 3 * HOUR_MS, 1, "through cli from alice@ops, request req-5"),
+    ("revoke all keys", 3 * HOUR_MS, 1, CLI),
 ]
 
 

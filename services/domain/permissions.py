@@ -1,0 +1,53 @@
+"""Which roles may call which methods where calls are authenticated by certificates. What is not listed is refused."""
+
+from collections.abc import Mapping
+
+from services.runtime.rpc.caller import OPERATOR
+
+_EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics")
+
+_BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "protos.runtime.v1.PositionsService": {"Await": _EVERY_ROLE},
+    "protos.registry.v1.RegistryService": {
+        "CreateApp": (OPERATOR,),
+        "ListApps": (OPERATOR,),
+        "GetApp": (OPERATOR,),
+        "UpdateApp": (OPERATOR,),
+        "RotateSecret": (OPERATOR,),
+        "PauseApps": (OPERATOR,),
+        "ResumeApps": (OPERATOR,),
+        "RevokeDeviceKey": (OPERATOR,),
+        "RevokeAppKeys": (OPERATOR,),
+        "FindDevices": ("edge", "gateway", "registry", "scheduling"),
+        "FindAliases": ("edge", "scheduling"),
+        "GetDevices": ("edge", "gateway"),
+        "GetTokens": ("delivery",),
+        "ListInvalidTokens": ("edge",),
+        "TakeBroadcasts": ("edge", "registry"),
+        "ReserveDevice": ("edge", "gateway", "registry"),
+    },
+    "protos.targeting.v1.TargetingService": {"Resolve": ("delivery",)},
+    "protos.scheduling.v1.SchedulingService": {
+        "GetTask": ("edge",),
+        "ListTasks": ("edge",),
+        "GetClaim": ("edge",),
+    },
+    "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge",)},
+    "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
+    "protos.analytics.v1.AnalyticsService": {
+        "AuditPush": (OPERATOR,),
+        "AuditDevice": (OPERATOR,),
+        "AuditApp": (OPERATOR,),
+        "ExportPush": (OPERATOR,),
+        "ListAcks": ("edge",),
+        "Statistics": ("edge",),
+        "CatchUp": ("analytics",),
+    },
+}
+
+PERMISSIONS = {
+    f"/{service}/{method}": frozenset(roles)
+    for service, methods in _BY_SERVICE.items()
+    for method, roles in methods.items()
+}
+"""The roles that may call a method, by the method's full name, such as `/protos.registry.v1.RegistryService/GetApp`."""

@@ -1,0 +1,80 @@
+"""The caller as the connection proves it: the role of a certificate, or the user at the other end of a Unix socket."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from services.runtime.errors import PermissionDeniedError
+
+ROLE_URI = "carillon://role/"
+"""A certificate names its role in the URI `carillon://role/ROLE` among its subject's alternative names."""
+
+OPERATOR = "operator"
+"""The role of certificates for people who run the operators' commands."""
+
+Permissions = Mapping[str, frozenset[str]]
+"""The roles that may call a method, by the method's full name."""
+
+
+class Context(Protocol):
+    """The part of a gRPC call's context that names the caller."""
+
+    def peer(self) -> str: ...
+
+    def auth_context(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class CallerCheck:
+    """Refuses calls that the certificate's role may not make, and replaces the origin that a caller gives by the proof.
+
+    `permissions`: None where certificates are not demanded; a method without an entry may be called by no role.
+    `users`: the names of connected users by the address of their connection, where a `UserSocket` serves them.
+    """
+
+    permissions: Permissions | None = None
+    users: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, method: str, context: Context) -> None:
+        """PermissionDeniedError: the certificate's role may not call the method; the message says why."""
+        if self.permissions is None:
+            return
+        roles = _roles(context)
+        if not roles:
+            raise PermissionDeniedError(
+                f"the certificate of {_subject(context)} names no role: it needs one URI {ROLE_URI}ROLE among its"
+                " subject's alternative names"
+            )
+        if len(roles) > 1 or roles[0] not in self.permissions.get(method, ()):
+            raise PermissionDeniedError(f"{' and '.join(roles)} ({_subject(context)}) may not call {method}")
+
+    def attest(self, request: Any, context: Context) -> None:
+        """Set the address in the request's origin to the proved actor, and keep the given one as what the caller says.
+
+        Service roles pass on the origins of their own callers, so those with a certificate are believed.
+        """
+        if "origin" not in request.DESCRIPTOR.fields_by_name:
+            return
+        if self.permissions is not None and _roles(context) != [OPERATOR]:
+            return
+        origin = request.origin
+        actor = self._actor(context)
+        origin.says = "" if origin.address == actor else origin.address
+        origin.address, origin.door = actor, "cli"
+
+    def _actor(self, context: Context) -> str:
+        if self.permissions is not None:
+            return _subject(context)
+        peer = context.peer()
+        kind, _, address = peer.partition(":")
+        return self.users.get(address, "a Unix socket") if kind == "unix" else address.rpartition(":")[0]
+
+
+def _roles(context: Context) -> list[str]:
+    uris = [uri.decode() for uri in context.auth_context().get("peer_uri", ())]
+    return [uri.removeprefix(ROLE_URI) for uri in uris if uri.startswith(ROLE_URI)]
+
+
+def _subject(context: Context) -> str:
+    (subject,) = context.auth_context()["x509_subject"]
+    return str(subject.decode())
