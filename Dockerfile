@@ -1,5 +1,5 @@
 # One image for every role: `docker run carillon serve ROLE`, or `up` for all of them in one process.
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 WORKDIR /src
 COPY requirements requirements
 RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements/build.lock
@@ -14,7 +14,7 @@ COPY sdk sdk
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 RUN groupadd --gid 10001 carillon \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin carillon \
  && install -d -o carillon -g carillon -m 0700 /data /keys

@@ -5,7 +5,7 @@ TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run install test test-long lint buf bench soak fuzz lock sbom audit-dependencies clean
+.PHONY: run install test test-long lint buf bench soak fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: .venv/installed
@@ -37,6 +37,10 @@ sbom: $(TOOLS)/installed
 ## Compare the locked packages with the known vulnerabilities of PyPI's database.
 audit-dependencies: $(TOOLS)/installed
 	$(TOOLS)/bin/python requirements/audit.py
+
+## Pin the images of docker-compose.yml and the Dockerfile to their registries' digests; ARGS=--check changes nothing.
+pin-images:
+	$(PYTHON) deploy/pin_images.py $(ARGS)
 
 $(TOOLS)/installed: requirements/tools.lock
 	$(PYTHON) -m venv $(TOOLS)

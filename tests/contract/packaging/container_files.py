@@ -32,9 +32,10 @@ def image_settings() -> dict[str, str]:
 
 
 def environment(name: str) -> dict[str, str]:
-    """Return the environment of a service without an .env file."""
-    given = {**image_settings(), **SERVICES[name]["environment"]}
-    return {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for key, value in given.items()}
+    """Return the environment of a service where `.env` holds only what is required: a value `of-VARIABLE` each."""
+    given = {**image_settings(), **SERVICES[name].get("environment", {})}
+    filled = {key: re.sub(r"\$\{(\w+):\?[^}]*\}", r"of-\1", str(value)) for key, value in given.items()}
+    return {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in filled.items()}
 
 
 def settings(name: str) -> Any:
@@ -49,7 +50,8 @@ def addresses(name: str) -> dict[str, str]:
 
 def mounts(name: str) -> dict[str, str]:
     """Return the volumes of a service, by directory."""
-    return {target: volume for volume, target in (mount.split(":") for mount in SERVICES[name].get("volumes", []))}
+    split = (mount.split(":") for mount in SERVICES[name].get("volumes", []))
+    return {target: volume for volume, target, *_ in split if not volume.startswith("./")}
 
 
 def configs(name: str) -> dict[str, Path]:

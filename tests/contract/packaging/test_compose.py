@@ -2,7 +2,10 @@
 
 import ast
 import asyncio
+import os
 import re
+import shutil
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -74,10 +77,14 @@ def test_addresses_of_roles_are_where_they_listen(name: str) -> None:
 
 
 def test_published_ports_are_those_of_the_interfaces() -> None:
-    published = {name: {port.rpartition(":")[2] for port in service.get("ports", [])} for name, service in OURS.items()}
+    names = [*OURS, "proxy"]
+    published = {name: {port.rpartition(":")[2] for port in SERVICES[name].get("ports", [])} for name in names}
     edge, gateway = settings("edge"), settings("gateway")
-    of_edge = {str(port) for port in (*edge.interface_ports, edge.console_port)}
-    expected = {"edge": of_edge, "gateway": {str(gateway.gateway_port)}}
+    expected = {
+        "edge": {str(edge.console_port)},
+        "proxy": {str(port) for port in edge.interface_ports},
+        "gateway": {str(gateway.gateway_port)},
+    }
     assert {name: ports for name, ports in published.items() if ports} == expected
     edge, gateway = load(role_definition("edge").settings, {}), load(role_definition("gateway").settings, {})
     defaults = {*edge.interface_ports, gateway.gateway_port, edge.console_port}
@@ -89,7 +96,7 @@ def test_published_ports_are_those_of_the_interfaces() -> None:
 def test_metrics_are_not_published_to_the_network() -> None:
     console = str(settings("edge").console_port)
     assert [port for port in SERVICES["edge"]["ports"] if port.endswith(console)] == [f"127.0.0.1:{console}:{console}"]
-    others = [port for service in THEIRS.values() for port in service.get("ports", [])]
+    others = [port for name, service in THEIRS.items() if name != "proxy" for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in others)
 
 
@@ -120,8 +127,9 @@ async def exit_code(code: str) -> int:
     return await process.wait()
 
 
-def test_every_service_has_a_health_check_a_restart_policy_and_a_grace_period() -> None:
+def test_every_service_has_a_health_check_a_restart_policy_a_grace_period_and_a_memory_limit() -> None:
     for service in SERVICES.values():
+        assert re.fullmatch(r"[1-9]\d*g", service["mem_limit"])
         assert service["healthcheck"]["test"]
         assert service["restart"] == "unless-stopped"
         assert re.fullmatch(r"\d+[sm]", service["stop_grace_period"])
@@ -136,6 +144,7 @@ def test_dependencies_exist_and_have_no_circles() -> None:
             assert other in SERVICES
             assert wait == {"condition": "service_healthy"}
     assert all("kafka" in waits[name] for name in OURS)
+    assert waits["proxy"] == {"edge"}
     started: set[str] = set()
     while len(started) < len(SERVICES):
         able = {name for name, others in waits.items() if others <= started} - started
@@ -193,7 +202,35 @@ def test_kafka_is_the_version_that_the_tests_run() -> None:
     pom = (ROOT / "testkit/kafka/pom.xml").read_text()
     version = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([\d.]+)</version>", pom)
     assert version
-    assert SERVICES["kafka"]["image"] == f"apache/kafka:{version[1]}"
+    assert SERVICES["kafka"]["image"].partition("@")[0] == f"apache/kafka:{version[1]}"
+
+
+def test_no_password_has_a_default() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    given = dict(re.findall(r"\$\{(\w*PASSWORD\w*)(:?[-?]?)", text))
+    assert given == dict.fromkeys(("CLICKHOUSE_PASSWORD", "CLICKHOUSE_DASHBOARDS_PASSWORD", "GRAFANA_PASSWORD"), ":?")
+    for service in SERVICES.values():
+        for key, value in service.get("environment", {}).items():
+            assert "PASSWORD" not in key or str(value).startswith("${"), key
+
+
+def test_secrets_are_made_once(tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    script = shutil.copy(ROOT / "deploy/secrets.sh", tmp_path / "deploy")
+    (tmp_path / ".env").write_text("GRAFANA_PASSWORD=mine\nCLICKHOUSE_PASSWORD=\nCARILLON_TIMEZONE=UTC")
+    for _ in range(2):
+        subprocess.run([script, "push.example.com"], check=True, stdout=subprocess.DEVNULL)
+    pairs = dict(line.split("=") for line in (tmp_path / ".env").read_text().splitlines())
+    required = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
+    assert pairs.keys() == required | {"CARILLON_TIMEZONE"}
+    assert pairs["GRAFANA_PASSWORD"] == "mine"
+    made = {pairs[name] for name in required - {"GRAFANA_PASSWORD"}}
+    assert len(made) == 2
+    assert all(re.fullmatch(r"[0-9a-f]{48}", password) for password in made)
+    certificate = tmp_path / "certs/carillon.pem"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    assert certificate.stat().st_mode & 0o777 == (0o600 if os.getuid() == 0 else 0o644)
 
 
 def test_analytics_reaches_clickhouse_as_its_user() -> None:
@@ -201,6 +238,7 @@ def test_analytics_reaches_clickhouse_as_its_user() -> None:
     given = environment("clickhouse")
     assert (url.hostname, url.port) == ("clickhouse", 8123)
     assert (url.username, url.password) == (given["CLICKHOUSE_USER"], given["CLICKHOUSE_PASSWORD"])
+    assert url.password == "of-CLICKHOUSE_PASSWORD"
     assert url.path == f"/{given['CLICKHOUSE_DB']}"
     assert f":{url.port}/ping" in SERVICES["clickhouse"]["healthcheck"]["test"][-1]
 

@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+import runpy
 import shlex
 import shutil
 
@@ -15,7 +16,28 @@ from tests.contract.packaging.container_files import OURS, PROJECT, THEIRS, dock
 def test_images_are_pinned() -> None:
     images = [service["image"] for service in THEIRS.values()]
     images += [arguments.split()[0] for step, arguments in dockerfile() if step == "FROM"]
-    assert all(re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*", image) for image in images)
+    assert all(re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}", image) for image in images)
+    assert len({image for image in images if image.startswith("python:")}) == 1
+
+
+def test_pinning_asks_for_every_image_and_changes_nothing_but_digests() -> None:
+    pinned = runpy.run_path(str(ROOT / "deploy/pin_images.py"))["pinned"]
+    old, new = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+    asked = []
+
+    def digest_of(image: str) -> str:
+        asked.append(image)
+        return new
+
+    for file, count in (("docker-compose.yml", len(THEIRS)), ("Dockerfile", 2)):
+        text = (ROOT / file).read_text()
+        again, changes = pinned(text, digest_of)
+        assert len(changes) == count
+        assert re.sub(new, "", again) == re.sub(r"sha256:[0-9a-f]{64}", "", text)
+    assert {*asked} == {service["image"].partition("@")[0] for service in THEIRS.values()} | {asked[-1]}
+    assert pinned(f"FROM a/b:1.2@{new} AS x\n", digest_of) == (f"FROM a/b:1.2@{new} AS x\n", [])
+    assert pinned("    image: a:1.2\n", digest_of) == (f"    image: a:1.2@{new}\n", [f"a:1.2: none -> {new}"])
+    assert pinned(f"FROM a:1.2@{old}\n", digest_of)[1] == [f"a:1.2: {old} -> {new}"]
 
 
 def test_the_image_runs_the_command_as_a_user_that_owns_its_directories() -> None:
