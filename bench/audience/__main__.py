@@ -33,9 +33,11 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
+from protos.targeting.v1.targeting_pb2 import ResolveResponse
 from services.domain.topics import decode
 from services.runtime.log.port import Record
-from services.targeting.server import resolve
+from services.targeting.resolution import Resolution
+from services.targeting.server import SLICE
 from services.targeting.state import TargetingState
 from services.targeting.store import PartitionSnapshots
 
@@ -89,7 +91,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "devices": arguments.devices,
         "partitions": PARTITIONS,
         "bytes_per_device": round(resident / arguments.devices, 1),
-        "bitmap_bytes": sum(len(part.bitmap) for part in resolve(state, APP, QUESTION, range(PARTITIONS)).partitions),
+        "bitmap_bytes": sum(len(part.bitmap) for part in resolved(state, QUESTION).partitions),
         "records_folded_per_s": folded_per_second(),
         "rows": rows,
     }
@@ -104,7 +106,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _hits(state: TargetingState, wanted: Filter) -> int:
-    return sum(part.count for part in resolve(state, APP, wanted, range(PARTITIONS)).partitions)
+    return sum(part.count for part in resolved(state, wanted).partitions)
+
+
+def resolved(state: TargetingState, wanted: Filter) -> ResolveResponse:
+    """Resolve an audience in slices, as the role does."""
+    resolution = Resolution(state, APP, wanted, range(PARTITIONS))
+    while not resolution.advance(SLICE):
+        pass
+    return resolution.response
 
 
 def asked(who: str, question: Callable[[], int], rounds: int) -> dict[str, Any]:

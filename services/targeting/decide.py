@@ -1,6 +1,11 @@
-"""Evaluates filters over an index. Pure."""
+"""Evaluates filters over an index, step by step. Pure.
 
-from collections.abc import Callable, Iterable, Iterator
+First all bitmaps that the filter names are looked up, in one step: they are the state of that moment (see
+ValueBitmaps). They are then combined in steps of few bitmap operations, between which the index may change.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import NamedTuple
 
 from pyroaring import BitMap
 
@@ -11,15 +16,14 @@ from protos.push.v1.push_pb2 import (
     COMPARISON_LESS,
     COMPARISON_LESS_OR_EQUAL,
     ActivityClause,
-    Audience,
+    AttributeClause,
+    BrandModel,
     Filter,
 )
-from services.runtime.errors import InputError
-from services.targeting.activity import WINDOWS
 from services.targeting.index import Value, ValueBitmaps
-from services.targeting.state import ATTRIBUTES, AppIndex
+from services.targeting.state import AppIndex
 
-_COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = {
+COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = {
     COMPARISON_GREATER: lambda reachable, at_least, opens: at_least(opens + 1),
     COMPARISON_LESS: lambda reachable, at_least, opens: reachable - at_least(opens),
     COMPARISON_GREATER_OR_EQUAL: lambda reachable, at_least, opens: at_least(opens),
@@ -27,111 +31,80 @@ _COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] =
     COMPARISON_EQUAL: lambda reachable, at_least, opens: at_least(opens) - at_least(opens + 1),
 }
 
+_UNITED_AT_ONCE = 32
+_LOOK_UPS_PER_OPERATION = 10
+_OPERATIONS_PER_ACTIVITY = 30
 
-def checked_filter(audience: Audience) -> Filter:
-    """Return the audience as a filter, an empty one for everyone. InputError: another form, or an invalid filter."""
-    match audience.WhichOneof("audience"):
-        case "everyone":
-            return Filter()
-        case "filter":
-            _check_groups(audience.filter)
-            _check_clauses(audience.filter)
-            return audience.filter
-        case form:
-            raise InputError(f"audience: everyone or a filter can be resolved, not {form or 'nothing'}")
+Steps = Generator[int, None, BitMap]
+"""Yields the work of each step, in bitmap operations, and returns the devices as a new bitmap."""
+
+Groups = list[list[BitMap]]
+"""Devices that are in all bitmaps of at least one inner list."""
 
 
-def matching(index: AppIndex, wanted: Filter, today: int) -> BitMap:
-    """Return the reachable devices that match a checked filter, as a new bitmap. `today`: a day as of `day_of`."""
-    included = _included(index, wanted, today)
-    chosen = next(included, None)
-    if chosen is None:
-        chosen = index.reachable.copy()
-    for part in included:
-        if not chosen:
-            break
-        chosen &= part
-    for part in _excluded(index, wanted):
-        chosen -= part
-    return chosen
+class Clauses(NamedTuple):
+    """A filter with the bitmaps of one moment: devices in all of `included` and in none of `excluded`."""
+
+    included: list[Groups]
+    excluded: list[Groups]
+    entries: int
 
 
-def _check_groups(wanted: Filter) -> None:
-    """Refuse empty groups: they would match everyone, which is never intended."""
-    sizes = {
-        "tags": [len(group.tags) for group in wanted.tags],
-        "not_tags": [len(group.tags) for group in wanted.not_tags],
-        "stags": [len(group.stags) for group in wanted.stags],
-        "not_stags": [len(group.stags) for group in wanted.not_stags],
-    }
-    for field, of_groups in sizes.items():
-        if 0 in of_groups:
-            raise InputError(f"filter.{field}: a group is empty")
+def matching(index: AppIndex, wanted: Filter, today: int) -> Steps:
+    """Return the reachable devices that match a checked filter. `today`: a day as of `day_of`."""
+    clauses = clauses_of(index, wanted, today)
+    containers = 1 + (len(index.reachable) >> 16)
+    yield 1 + clauses.entries // _LOOK_UPS_PER_OPERATION + _OPERATIONS_PER_ACTIVITY * containers * len(wanted.activity)
+    steps = _combined(clauses)
+    while True:
+        try:
+            yield next(steps) * containers
+        except StopIteration as done:
+            devices: BitMap = done.value
+            return devices
 
 
-def _check_clauses(wanted: Filter) -> None:
-    for attribute in wanted.attributes:
-        if attribute.attribute not in ATTRIBUTES:
-            raise InputError(f"filter.attributes: there is no attribute {attribute.attribute}")
-    for activity in wanted.activity:
-        if activity.days not in WINDOWS:
-            raise InputError(f"filter.activity: days is {activity.days}, but must be one of {WINDOWS}")
-        if activity.comparison not in _COMPARED:
-            raise InputError(f"filter.activity: there is no comparison {activity.comparison}")
+def clauses_of(index: AppIndex, wanted: Filter, today: int) -> Clauses:
+    """Look up the bitmaps that a filter names. Without a positive clause all reachable devices are included."""
+    tags, models = index.tags.values, index.models.values
+    included = [
+        *([_groups(tags, (group.tags for group in wanted.tags))] if wanted.tags else []),
+        *([_groups(tags, (group.stags for group in wanted.stags))] if wanted.stags else []),
+        *(_attribute(index, clause) for clause in wanted.attributes if not clause.negated),
+        *(_values(models, _pairs(clause.pairs)) for clause in wanted.models if not clause.negated),
+        *([[_active(index, clause, today)]] for clause in wanted.activity),
+    ]
+    excluded = [
+        *([_groups(tags, (group.tags for group in wanted.not_tags))] if wanted.not_tags else []),
+        *([_groups(tags, (group.stags for group in wanted.not_stags))] if wanted.not_stags else []),
+        *(_attribute(index, clause) for clause in wanted.attributes if clause.negated),
+        *(_values(models, _pairs(clause.pairs)) for clause in wanted.models if clause.negated),
+    ]
+    entries = sum(len(group) for groups in (*included, *excluded) for group in groups)
+    return Clauses(included or [[[index.reachable.copy()]]], excluded, entries)
 
 
-def _included(index: AppIndex, wanted: Filter, today: int) -> Iterator[BitMap]:
-    """Yield the devices that each positive clause matches, as new bitmaps; a device must be in all of them."""
-    if wanted.tags:
-        yield _any_group(index, (group.tags for group in wanted.tags))
-    if wanted.stags:
-        yield _any_group(index, (group.stags for group in wanted.stags))
-    for clause in wanted.attributes:
-        if not clause.negated:
-            yield _any_value(index.attributes[clause.attribute].values, clause.values)
-    for models in wanted.models:
-        if not models.negated:
-            yield _any_value(index.models.values, ((pair.brand, pair.model) for pair in models.pairs))
-    for activity in wanted.activity:
-        yield _active(index, activity, today)
+def _groups(values: ValueBitmaps[int | str], groups: Iterable[Iterable[int | str]]) -> Groups:
+    """Look up groups of tags; a group with a tag that no device has matches none and is left out."""
+    found: list[list[BitMap]] = []
+    for group in groups:
+        bitmaps = [values.find(tag) for tag in group]
+        known = [bitmap for bitmap in bitmaps if bitmap is not None]
+        if len(known) == len(bitmaps):
+            found.append(known)
+    return found
 
 
-def _excluded(index: AppIndex, wanted: Filter) -> Iterator[BitMap]:
-    """Yield the devices that each negated clause names; a device must be in none of them."""
-    if wanted.not_tags:
-        yield _any_group(index, (group.tags for group in wanted.not_tags))
-    if wanted.not_stags:
-        yield _any_group(index, (group.stags for group in wanted.not_stags))
-    for clause in wanted.attributes:
-        if clause.negated:
-            yield _any_value(index.attributes[clause.attribute].values, clause.values)
-    for models in wanted.models:
-        if models.negated:
-            yield _any_value(index.models.values, ((pair.brand, pair.model) for pair in models.pairs))
+def _attribute(index: AppIndex, clause: AttributeClause) -> Groups:
+    return _values(index.attributes[clause.attribute].values, clause.values)
 
 
-def _any_group(index: AppIndex, groups: Iterable[Iterable[int | str]]) -> BitMap:
-    return _union([_every(index, group) for group in groups])
+def _values(values: ValueBitmaps[Value], wanted: Iterable[Value]) -> Groups:
+    return [[bitmap] for value in wanted if (bitmap := values.find(value)) is not None]
 
 
-def _every(index: AppIndex, tags: Iterable[int | str]) -> BitMap:
-    found = [index.tags.values.find(tag) for tag in tags]
-    known = sorted((bitmap for bitmap in found if bitmap is not None), key=len)
-    if len(known) < len(found):
-        return BitMap()
-    chosen = known[0]
-    for bitmap in known[1:]:
-        chosen = chosen & bitmap
-    return chosen
-
-
-def _any_value(values: ValueBitmaps[Value], wanted: Iterable[Value]) -> BitMap:
-    found = (values.find(value) for value in wanted)
-    return _union([bitmap for bitmap in found if bitmap is not None])
-
-
-def _union(parts: list[BitMap]) -> BitMap:
-    return BitMap.union(*parts) if parts else BitMap()
+def _pairs(pairs: Iterable[BrandModel]) -> Iterable[tuple[str, str]]:
+    return ((pair.brand, pair.model) for pair in pairs)
 
 
 def _active(index: AppIndex, clause: ActivityClause, today: int) -> BitMap:
@@ -140,4 +113,35 @@ def _active(index: AppIndex, clause: ActivityClause, today: int) -> BitMap:
     def at_least(opens: int) -> BitMap:
         return index.activity.at_least(opens, clause.days, today) if opens else index.reachable
 
-    return _COMPARED[clause.comparison](index.reachable, at_least, clause.opens) & index.reachable
+    return COMPARED[clause.comparison](index.reachable, at_least, clause.opens) & index.reachable
+
+
+def _combined(clauses: Clauses) -> Steps:
+    chosen: BitMap | None = None
+    for groups in clauses.included:
+        part = yield from _any_group(groups)
+        chosen = part if chosen is None else chosen & part
+        if not chosen:
+            return BitMap()
+    assert chosen is not None
+    for groups in clauses.excluded:
+        chosen -= yield from _any_group(groups)
+    return chosen
+
+
+def _any_group(groups: Groups) -> Steps:
+    united = BitMap()
+    for at in range(0, len(groups), _UNITED_AT_ONCE):
+        some = groups[at : at + _UNITED_AT_ONCE]
+        operations = sum(len(group) for group in some)
+        united = BitMap.union(united, *[_every(group) for group in some])
+        yield operations
+    return united
+
+
+def _every(bitmaps: Sequence[BitMap]) -> BitMap:
+    """Return the devices in all bitmaps, the smallest first so that the result stays small."""
+    chosen, *others = sorted(bitmaps, key=len)
+    for bitmap in others:
+        chosen = chosen & bitmap
+    return chosen

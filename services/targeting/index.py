@@ -17,18 +17,26 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class ValueBitmaps(Generic[Value]):
-    """The bitmap of each value, under a small id from 1 on. The id of a value without devices is reused."""
+    """The bitmap of each value, under a small id from 1 on. The id of a value without devices is reused.
+
+    A bitmap that `find` returned never changes: the next change of its value replaces it by a copy. So a query can be
+    evaluated in slices between which facts are applied, and still see one state.
+    """
 
     def __init__(self) -> None:
+        self._lent: set[int] = set()
         self._ids: dict[Value, int] = {}
         self._values: dict[int, Value] = {}
         self._bitmaps: list[BitMap] = [BitMap()]
         self._free: list[int] = []
 
     def find(self, value: Value) -> BitMap | None:
-        """Return the devices with the value, None if there are none. The caller must not change the bitmap."""
+        """Return the devices that have the value now, None if there are none. The caller must not change the bitmap."""
         value_id = self._ids.get(value)
-        return None if value_id is None else self._bitmaps[value_id]
+        if value_id is None:
+            return None
+        self._lent.add(value_id)
+        return self._bitmaps[value_id]
 
     def items(self) -> Iterator[tuple[Value, BitMap]]:
         return ((value, self._bitmaps[value_id]) for value, value_id in self._ids.items())
@@ -50,16 +58,22 @@ class ValueBitmaps(Generic[Value]):
         value_id = self._ids.get(value)
         if value_id is None:
             return self.insert(value, BitMap((number,)))
-        self._bitmaps[value_id].add(number)
+        self._changeable(value_id).add(number)
         return value_id
 
     def discard(self, value_id: int, number: int) -> None:
         """Remove the device from the bitmap of the value with this id."""
-        bitmap = self._bitmaps[value_id]
+        bitmap = self._changeable(value_id)
         bitmap.discard(number)
         if not bitmap:
             del self._ids[self._values.pop(value_id)]
             self._free.append(value_id)
+
+    def _changeable(self, value_id: int) -> BitMap:
+        if value_id in self._lent:
+            self._lent.discard(value_id)
+            self._bitmaps[value_id] = self._bitmaps[value_id].copy()
+        return self._bitmaps[value_id]
 
 
 class SingleValueIndex(Generic[Value]):

@@ -1,43 +1,57 @@
-"""TargetingService: resolves audiences in the follower's thread, between two batches of facts."""
+"""TargetingService: resolves audiences in the follower's thread, in slices between which others have their turn."""
 
-from collections.abc import Iterable
+import asyncio
 
-from pyroaring import BitMap
-
-from protos.push.v1.push_pb2 import Filter
-from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
+from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import DeadlineError, UnavailableError
+from services.runtime.fairness.gate import FairGate
 from services.runtime.rpc.server import Context
-from services.targeting.decide import checked_filter, matching
+from services.targeting.filter_check import checked_filter
 from services.targeting.projection import TargetingProjection
-from services.targeting.state import TargetingState
+from services.targeting.resolution import Resolution
+
+SLICE = 500
+"""Bitmap operations a slice; an operation on a partition with 65,536 devices of the app takes some microseconds."""
+
+MAX_WAITING = 1000
+"""Requests of one app that wait for a slice; beyond it, BusyError."""
+
+DEADLINE_S = 30.0
 
 
 class TargetingServicer(TargetingServiceServicer):
-    """Raises UnavailableError until the log has been read: an incomplete audience could never be corrected."""
+    """One slice runs at a time. Slices of different apps alternate, and so do those of one app's requests; facts are
+    applied between slices. A request whose caller is gone gets no further slice.
+
+    Raises UnavailableError until the log has been read: an incomplete audience could never be corrected.
+    """
 
     def __init__(self, projection: TargetingProjection) -> None:
         self._projection = projection
         self._state = projection.state
+        self._slices = FairGate("audiences", 1, max_waiting=MAX_WAITING)
 
     async def Resolve(self, request: ResolveRequest, context: Context) -> ResolveResponse:
         wanted = checked_filter(request.audience)
         for number in request.partitions:
             if number not in self._state.partitions:
                 raise UnavailableError(
-                    f"this instance does not own partition {number}; do all roles have as many shards?"
+                    f"this instance does not own partition {number}: do all roles have as many shards?"
                 )
-        return await self._projection.query(resolve, self._state, request.appkey, wanted, list(request.partitions))
+        resolution = Resolution(self._state, request.appkey, wanted, list(request.partitions))
+        if not request.partitions:
+            await self._projection.query(resolution.advance, SLICE)
+            return resolution.response
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await self._resolve(request.appkey, resolution)
+        except TimeoutError:
+            raise DeadlineError(f"the audience was not resolved within {DEADLINE_S:.0f} s") from None
+        return resolution.response
 
-
-def resolve(state: TargetingState, appkey: str, wanted: Filter, partitions: Iterable[int]) -> ResolveResponse:
-    """Return the audience of a checked filter in each of the owned partitions."""
-    response = ResolveResponse()
-    today = state.today()
-    for number in partitions:
-        index = state.partitions[number].apps.get(appkey)
-        devices = matching(index, wanted, today) if index else BitMap()
-        devices.run_optimize()
-        response.partitions.append(PartitionAudience(partition=number, bitmap=devices.serialize(), count=len(devices)))
-    return response
+    async def _resolve(self, appkey: str, resolution: Resolution) -> None:
+        is_complete = False
+        while not is_complete:
+            async with self._slices.turn(appkey):
+                is_complete = await self._projection.query(resolution.advance, SLICE)

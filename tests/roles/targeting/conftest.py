@@ -11,7 +11,7 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import Audience, Filter
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from protos.targeting.v1.targeting_pb2 import ResolveRequest
+from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
@@ -86,9 +86,14 @@ async def resolve(
     """Return (partition, number) of every matching device, read from the bitmaps of the answer."""
     request = ResolveRequest(appkey=APP, audience=Audience(filter=wanted), partitions=partitions)
     answer = await TargetingServiceStub(channel).Resolve(request)
+    assert [part.partition for part in answer.partitions] == list(partitions)
+    return members(answer)
+
+
+def members(answer: ResolveResponse) -> set[tuple[int, int]]:
+    """Return (partition, number) of the devices in the bitmaps of an answer, whose counts must be right."""
     bitmaps = {part.partition: BitMap.deserialize(part.bitmap) for part in answer.partitions}
     assert [part.count for part in answer.partitions] == [len(bitmap) for bitmap in bitmaps.values()]
-    assert list(bitmaps) == list(partitions)
     return {(partition, number) for partition, bitmap in bitmaps.items() for number in bitmap}
 
 

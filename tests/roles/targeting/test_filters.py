@@ -18,9 +18,10 @@ from protos.registry.v1.devices_pb2 import Attributes, Device
 from services.domain.topics import decode
 from services.runtime.log.port import NewRecord, Record
 from services.runtime.process.clock import ManualClock
-from services.targeting.decide import matching
 from services.targeting.index import SingleValueIndex
+from services.targeting.resolution import Resolution
 from services.targeting.state import TargetingState
+from tests.roles.targeting.conftest import members
 from tests.roles.targeting.model import (
     APP,
     DAY_MS,
@@ -51,12 +52,10 @@ def fold(state: TargetingState, new_records: list[NewRecord]) -> None:
 
 
 def found(state: TargetingState, wanted: Filter) -> set[tuple[int, int]]:
-    return {
-        (number, device)
-        for number, partition in state.partitions.items()
-        if APP in partition.apps
-        for device in matching(partition.apps[APP], wanted, state.today())
-    }
+    resolution = Resolution(state, APP, wanted, list(state.partitions))
+    while not resolution.advance(1):
+        pass
+    return members(resolution.response)
 
 
 def _state(clock: ManualClock | None = None) -> TargetingState:

@@ -1,0 +1,44 @@
+"""One request's audience, resolved in slices of bounded work."""
+
+from collections.abc import Iterator, Sequence
+
+from pyroaring import BitMap
+
+from protos.push.v1.push_pb2 import Filter
+from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveResponse
+from services.targeting.decide import matching
+from services.targeting.state import TargetingState
+
+
+class Resolution:
+    """The audience of a checked filter in each of some owned partitions; each partition's is that of one moment.
+
+    `advance` runs in the thread that owns the state; between two calls facts may be applied.
+    """
+
+    def __init__(self, state: TargetingState, appkey: str, wanted: Filter, partitions: Sequence[int]) -> None:
+        self.response = ResolveResponse()
+        self._state = state
+        self._appkey = appkey
+        self._wanted = wanted
+        self._partitions = partitions
+        self._steps = self._resolve()
+
+    def advance(self, operations: int) -> bool:
+        """Do work of about so many bitmap operations, at least one step; return whether the response is complete."""
+        spent = 0
+        for work in self._steps:
+            spent += work
+            if spent >= operations:
+                return False
+        return True
+
+    def _resolve(self) -> Iterator[int]:
+        today = self._state.today()
+        for number in self._partitions:
+            index = self._state.partitions[number].apps.get(self._appkey)
+            devices = (yield from matching(index, self._wanted, today)) if index else BitMap()
+            devices.run_optimize()
+            part = PartitionAudience(partition=number, bitmap=devices.serialize(), count=len(devices))
+            self.response.partitions.append(part)
+            yield 1
