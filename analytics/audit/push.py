@@ -5,6 +5,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from analytics.audit.find_push import PushRecord, find_push, no_such_push
+from analytics.audit.pauses import pause_entries
 from analytics.audit.push_on_device import push_on_device
 from analytics.audit.state_counts import state_counts
 from analytics.audit.timeline import by_time, comma_joined, entry, origin_text, time_text
@@ -37,6 +38,7 @@ _SIZES_OF_LIST = """
 SELECT arrayJoin(target_partitions) AS partition, count() FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY partition ORDER BY partition
 """
+_FAR_FUTURE_MS = 4_000_000_000_000
 _REPEATED_NAMES = {
     "command": "command",
     "started": "audience",
@@ -58,8 +60,10 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         raise no_such_push(msgid)
     whole = await _state_counts(clickhouse, push, push.msgid, push.last_msgid)
     partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
+    tasks = await _task_rows(clickhouse, push)
     entries = [
-        *await _task_entries(clickhouse, push, zone),
+        *_task_entries(push, tasks, zone),
+        *await pause_entries(clickhouse, push.appkey, *_sending_span(push, tasks, partitions)),
         *([_command_entry(sent)] if sent else []),
         *_partition_entries(partitions, zone),
         *_repeat_entries(await _of_push(clickhouse, sql(__package__, "repeated_records"), push)),
@@ -114,10 +118,21 @@ def _command_entry(push: PushRecord) -> TimelineEntry:
     return entry("command", push.time_ms, detail=comma_joined(f"accepted {push.origin}".strip(), task))
 
 
-async def _task_entries(clickhouse: ClickHouse, push: PushRecord, zone: ZoneInfo) -> list[TimelineEntry]:
-    if not push.task_key:
-        return []
-    rows = await clickhouse.rows(_TASK, {"task_key": push.task_key})
+async def _task_rows(clickhouse: ClickHouse, push: PushRecord) -> Sequence[Sequence[Any]]:
+    return await clickhouse.rows(_TASK, {"task_key": push.task_key}) if push.task_key else []
+
+
+def _sending_span(
+    push: PushRecord, tasks: Sequence[Sequence[Any]], partitions: dict[str, list[int]]
+) -> tuple[int, int]:
+    """Return when the push was to be sent: from its acceptance, or from its task's due time, to its end so far."""
+    due_ms = [due_ms for event, _, due_ms, *_ in tasks if event == "scheduled"]
+    ended_ms = [partitions[event][1] for event in ("cancelled", "finished", "failed") if event in partitions]
+    ended_ms += [time_ms for event, time_ms, *_ in tasks if event in ("cancelled", "expired")]
+    return min(due_ms, default=push.time_ms), max(ended_ms, default=_FAR_FUTURE_MS)
+
+
+def _task_entries(push: PushRecord, rows: Sequence[Sequence[Any]], zone: ZoneInfo) -> list[TimelineEntry]:
     return [
         entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, origin_text(*origin), zone))
         for event, time_ms, due_ms, *origin in rows

@@ -10,7 +10,9 @@ _ORDER = {
     event: rank
     for rank, event in enumerate(
         (
-            *("registered", "task scheduled", "task fell due", "task sent", "task cancelled", "command", "audience"),
+            *("registered", "task scheduled", "app paused", "all apps paused", "task paused"),
+            *("app resumed", "all apps resumed", "task expired", "task fell due", "task sent", "task cancelled"),
+            *("command", "audience"),
             *("connected", "sent", "received", "shown", "clicked", "dismissed", "failed", "dropped"),
             *("cancel command", "push cancelled", "cancelled", "expired", "finished", "push failed"),
         )

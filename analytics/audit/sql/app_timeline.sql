@@ -25,14 +25,15 @@ FROM (
     concat('task ', tasks.event) AS event, 1 AS devices, concat('task ', task_key) AS what,
     writer, door, address, request_id
   FROM tasks FINAL
-  WHERE tasks.event IN ('scheduled', 'cancelled')
+  WHERE tasks.event IN ('scheduled', 'cancelled', 'expired')
     AND task_key IN (SELECT task_key FROM task_pushes WHERE appkey = {appkey:String})
     AND time >= fromUnixTimestamp64Milli({from_ms:Int64}) AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   UNION ALL
-  SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('app ', hex(_event_id)) AS id, concat('app ', action) AS event,
+  SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('app ', hex(_event_id)) AS id, 
+    concat(if(appkey = '', 'all apps ', 'app '), action) AS event,
     1 AS devices, detail AS what, writer, door, address, request_id
   FROM app_changes FINAL
-  WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
+  WHERE appkey IN ({appkey:String}, '') AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
     AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   UNION ALL
   SELECT toUnixTimestamp64Milli(min(time)) AS time_ms, concat('command ', command, ' ', request_id) AS id,

@@ -163,10 +163,10 @@ def device_command(
     return NewRecord(DEVICE_COMMANDS.name, partition, f"{APP}/{token}".encode(), made.SerializeToString())
 
 
-def app_changed(action: str, *settings: str, time_ms: int = T0) -> NewRecord:
+def app_changed(action: str, *settings: str, time_ms: int = T0, appkey: str = APP) -> NewRecord:
     origin = Origin(door="cli", address="alice@ops", request_id="req-4")
     fact = AppFact(meta=meta(f"{action} {time_ms}", time_ms, "registry", origin))
-    fact.changed.CopyFrom(AppChanged(appkey=APP, action=action, settings=settings))
+    fact.changed.CopyFrom(AppChanged(appkey=appkey, action=action, settings=settings))
     return NewRecord(APPS.name, 0, f"{APP}/changed/{action}{time_ms}".encode(), fact.SerializeToString())
 
 
