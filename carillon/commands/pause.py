@@ -112,7 +112,8 @@ def pauses_text(app: App, installation_pause: Pause | None) -> str:
 def pause_text(pause: Pause) -> str:
     """Return a pause as text, such as `since 2026-11-22 21:00:00 by ops@host: too many complaints`."""
     since = datetime.fromtimestamp(pause.since_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    by = f" by {pause.origin.address}" if pause.origin.address else ""
+    says = f" (says {pause.origin.says})" if pause.origin.says else ""
+    by = f" by {pause.origin.address}{says}" if pause.origin.address else ""
     return f"since {since}{by}" + (f": {pause.reason}" if pause.reason else "")
 
 
