@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+import urllib.error
 import urllib.request
 
 
@@ -11,8 +12,11 @@ def send(url, body, *secrets, method="POST"):
     sign = hashlib.md5((text + "".join(secrets)).encode()).hexdigest()
     signed = f'{{"sign":"{sign}",{text[1:]}'.encode()
     request = urllib.request.Request(url, signed, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return json.load(response)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as refused:  # 403 and 429 are the HTTP status too
+        return json.load(refused)
 
 
 if __name__ == "__main__":

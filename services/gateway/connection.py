@@ -7,12 +7,14 @@ from typing import Any
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from services.domain.device_protocol.answers import Answer, Goodbye, GoodbyeReason, encode
+from services.domain.device_protocol.close_codes import CLOSE_CODES, may_be_sent
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
 from services.gateway.decide import Limits
 from services.runtime.http.client_address import HEADER, ClientAddresses
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import GOODBYES
+from services.runtime.sockets.peers import transport_peer
 
 HEADROOM = 14
 """Bytes before the text in the buffer of a shared frame, into which picows writes the WebSocket header."""
@@ -22,17 +24,6 @@ MAX_QUEUED_REQUESTS = 64
 
 _WATERMARK_BYTES = 128 * 1024
 _RETRY_AFTER_MS = 60_000
-CLOSE_CODES: dict[GoodbyeReason, WSCloseCode] = {
-    "draining": WSCloseCode.SERVICE_RESTART,
-    "replaced": WSCloseCode.OK,
-    "unauthorized": WSCloseCode.POLICY_VIOLATION,
-    "protocol": WSCloseCode.PROTOCOL_ERROR,
-    "idle": WSCloseCode.GOING_AWAY,
-}
-_DEFINED_CODES = frozenset([*range(1000, 1004), *range(1007, 1015)])
-"""Close codes below 3000 that may be sent: RFC 6455, and 1012 to 1014, which were registered later."""
-
-_PRIVATE_CODES = range(3000, 5000)
 
 Request = Callable[[], Coroutine[Any, Any, None]]
 
@@ -114,7 +105,9 @@ class DeviceConnection(WSListener):
     @property
     def address(self) -> str:
         """The device's address without a port; may be "" when the connection has closed."""
-        return self._forwarded_address or (self._addresses.of(_peer(self._transport)) if self._transport else "")
+        if self._forwarded_address is None and self._transport is not None:
+            return self._addresses.of(transport_peer(self._transport.underlying_transport))
+        return self._forwarded_address or ""
 
     @property
     def oldest_unacknowledged_ms(self) -> int | None:
@@ -178,7 +171,7 @@ class DeviceConnection(WSListener):
         if retry_after_ms is None:
             retry_after_ms = 0 if reason == "idle" else _RETRY_AFTER_MS
         self.send(Goodbye(reason=reason, retry_after_ms=retry_after_ms))
-        self._transport.send_close(code or CLOSE_CODES[reason], (desc or reason).encode()[:120])
+        self._transport.send_close(code or WSCloseCode(CLOSE_CODES[reason]), (desc or reason).encode()[:120])
         self._start_closing(recorded_reason or reason)
         GOODBYES.labels(reason).inc()
 
@@ -211,7 +204,7 @@ class DeviceConnection(WSListener):
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
         if forwarded := transport.request.headers.getall(HEADER, ()):
-            self._forwarded_address = self._addresses.of(_peer(transport), forwarded)
+            self._forwarded_address = self._addresses.of(transport_peer(transport.underlying_transport), forwarded)
         transport.request.headers.clear()
         transport.response.headers.clear()
         transport.underlying_transport.set_write_buffer_limits(high=_WATERMARK_BYTES)
@@ -258,7 +251,7 @@ class DeviceConnection(WSListener):
         reason = ""
         if frame.payload_size == 0:
             transport.send(WSMsgType.CLOSE, b"")
-        elif _may_be_sent(frame.get_close_code().value):
+        elif may_be_sent(frame.get_close_code().value):
             transport.send_close(frame.get_close_code())
         else:
             transport.send_close(WSCloseCode.PROTOCOL_ERROR)
@@ -293,26 +286,9 @@ class DeviceConnection(WSListener):
             if not frame.fin:
                 return None
             payload, self._partial_message = bytes(self._partial_message), None
-        if not _is_utf8(payload):
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
             self.goodbye("protocol", "text must be UTF-8", WSCloseCode.INVALID_TEXT)
             return None
         return payload
-
-
-def _peer(transport: WSTransport) -> str:
-    peer = transport.underlying_transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
-
-
-def _is_utf8(payload: bytes) -> bool:
-    if payload.isascii():
-        return True
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _may_be_sent(code: int) -> bool:
-    return code in _DEFINED_CODES or code in _PRIVATE_CODES

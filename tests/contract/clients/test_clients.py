@@ -59,6 +59,15 @@ def test_the_service_accepts_what_a_client_signs(service: Service, language: str
         assert '"a":[1.10,1e3,-0.0,1E-7,12345678901234567890,0.1,true]' in text
 
 
+@pytest.mark.parametrize("language", QUICK)
+def test_a_client_returns_the_answer_of_another_http_status(service: Service, language: str) -> None:
+    program, *arguments = map(str, COMMANDS[language])
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    printed = run([program, *arguments, f"{service.urls['v2']}/v2/nothing", service.android.secret_key], "{}")
+    assert json.loads(printed) == {"result": 404, "desc": "no such path"}
+
+
 @pytest.mark.long
 def test_the_service_accepts_what_the_java_client_signs(service: Service, tmp_path: Path) -> None:
     if shutil.which("javac") is None:

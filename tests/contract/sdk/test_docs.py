@@ -12,7 +12,7 @@ import pytest
 
 from edge.openapi.documents import DOCUMENTS
 from services.domain.device_protocol import frames
-from services.gateway.connection import CLOSE_CODES
+from services.domain.device_protocol.close_codes import CLOSE_CODES
 from services.runtime.errors import InputError
 from testkit.repository import ROOT
 
@@ -56,7 +56,7 @@ def test_the_example_conversations_consist_of_valid_frames() -> None:
 
 def test_every_goodbye_is_documented_with_its_close_code() -> None:
     for reason, code in CLOSE_CODES.items():
-        assert f"| {code.value} | `{reason}` |" in PAGE
+        assert f"| {code} | `{reason}` |" in PAGE
         assert f"\n| `{reason}` | " in PAGE
 
 

@@ -86,10 +86,12 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
         "CARILLON_IOS_PORT": str(ios),
         "CARILLON_CONSOLE_PORT": str(console),
         "CARILLON_KAFKA_BOOTSTRAP": "",
+        "FORWARDED_ALLOW_IPS": "*",
     }
     async with serving(env) as process, httpx.AsyncClient(timeout=20) as http:
         await ready(f"http://127.0.0.1:{console}/healthz", process)
-        answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=signed(broadcast(app), SECRET))
+        push, forwarded = signed(broadcast(app), SECRET), {"X-Forwarded-For": "203.0.113.9"}
+        answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=push, headers=forwarded)
         assert answer.json()["result"] == 0
         assert "server" not in answer.headers
         legacy = signed({"appkey": app.appkey, "message": "m"}, SECRET)
@@ -104,6 +106,7 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
     records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
     await log.close()
     commands: list[PushCommand] = [decode(record) for record in records]
+    assert {command.meta.origin.address for command in commands} == {"127.0.0.1"}, "gunicorn's trust is not ours"
     assert [command.send.msgid for command in commands] == [answer.json()["id"], told[0]["msgid"]]
 
 
