@@ -11,6 +11,7 @@ COMMANDS = {
     "app": "carillon.commands.app",
     "audit": "carillon.commands.audit",
     "device": "carillon.commands.device",
+    "keys": "carillon.commands.keys",
     "replay": "carillon.replay",
     "send": "carillon.commands.send",
     "serve": "carillon.serve",

@@ -44,7 +44,7 @@ def serve(role: str) -> None:
 
 
 async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mapping[str, str]) -> None:
-    async with role_context(settings, connected_peers(env, settings.tls())) as context:
+    async with role_context(settings, connected_peers(env, settings.tls()), definition.keys) as context:
         built = definition.build(settings, context)
         operations = Operations(settings.host, settings.console_port)
         listeners = []

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from edge.interfaces import Interfaces
-from edge.settings import ROLE_NAME, EdgeSettings
+from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import api_limits
@@ -56,4 +56,4 @@ def serve(env: Mapping[str, str]) -> None:
     run(env)
 
 
-ROLE = RoleDefinition(ROLE_NAME, EdgeSettings, build, serve=serve)
+ROLE = RoleDefinition(ROLE_NAME, EdgeSettings, build, keys=KEYS, serve=serve)

@@ -14,7 +14,7 @@ from uvicorn_worker import UvicornWorker
 
 from edge.core.parsing.body import Application, refuse
 from edge.interfaces import Interfaces
-from edge.settings import EdgeSettings
+from edge.settings import KEYS, EdgeSettings
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
@@ -113,7 +113,7 @@ class EdgeProcess:
     async def _live(self) -> None:
         watching = asyncio.create_task(_end_with_parent(os.getppid()))
         try:
-            async with role_context(self.settings, connected_peers(self._env, self.settings.tls())) as context:
+            async with role_context(self.settings, connected_peers(self._env, self.settings.tls()), KEYS) as context:
                 with contextlib.closing(Interfaces(self.settings, context)) as interfaces:
                     self._applications |= interfaces.by_port(self.settings)
                     garbage_collection.freeze_startup_objects()

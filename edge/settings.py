@@ -4,9 +4,11 @@ from typing import Annotated
 
 import msgspec
 
+from services.domain.master_key import KeyPurpose
 from services.runtime.process.settings import Port, Positive, Settings
 
 ROLE_NAME = "edge"
+KEYS = frozenset({KeyPurpose.DEVICES, KeyPurpose.SECRETS})
 
 
 class EdgeSettings(Settings, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from protos.registry.v1.apps_pb2 import PLATFORM_UNSPECIFIED, Platform
 from services.domain.apps import AppDirectory
 from services.domain.ids import new_secret
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.runtime.errors import SignError
 from services.runtime.process.clock import Clock
 
@@ -50,7 +50,7 @@ class SignatureVerifier:
     secret.
     """
 
-    def __init__(self, apps: AppDirectory, keys: MasterKey, clock: Clock) -> None:
+    def __init__(self, apps: AppDirectory, keys: Keys, clock: Clock) -> None:
         self._apps = apps
         self._keys = keys
         self._clock = clock

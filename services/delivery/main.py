@@ -25,6 +25,7 @@ from services.delivery.starting.starter import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.command_writer import CommandWriter
+from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
@@ -112,4 +113,10 @@ def _simulator_credentials(simulator: ApnsSimulator) -> CredentialsSource:
     return lambda app: ApnsCredentials("SIMULATOR", "SIMULATOR", app.package, key)
 
 
-ROLE = RoleDefinition(ROLE_NAME, DeliverySettings, build, replay=state_replay(ROLE_NAME, open_state))
+ROLE = RoleDefinition(
+    ROLE_NAME,
+    DeliverySettings,
+    build,
+    keys=frozenset({KeyPurpose.SECRETS}),
+    replay=state_replay(ROLE_NAME, open_state),
+)

@@ -1,7 +1,7 @@
 """The installation's master key, and the keys derived from it for sealed secrets and device keys.
 
-The master key is 32 random bytes in a file of mode 600, created at the first start. Other keys are derived from it by
-HKDF-SHA256.
+The master key is 32 random bytes in a file of mode 600, created at the first start. The other keys are derived from it
+by HKDF-SHA256, and may be given to processes in files of their own, which do not reveal the master key.
 """
 
 import base64
@@ -10,6 +10,8 @@ import hashlib
 import hmac
 import os
 import tempfile
+from collections.abc import Collection, Mapping
+from enum import Enum
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -18,41 +20,38 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from services.runtime.errors import CarillonError
+from services.runtime.process.settings import Settings
 
-_MASTER = 32
+_KEY = 32
 _NONCE = 12
 _MAC = 16
 
 
-class MasterKey:
-    """Seals secrets, and issues and checks device keys. All roles of an installation have the same master key."""
+class KeyPurpose(Enum):
+    """A key derived from the master key; neither the other one nor the master key follow from it."""
 
-    def __init__(self, master: bytes) -> None:
-        if len(master) != _MASTER:
-            raise CarillonError(f"the master key must be {_MASTER} bytes")
-        self._sealing = AESGCM(_derive(master, b"carillon app secrets"))
-        self._device = _derive(master, b"carillon device keys")
+    DEVICES = "device keys"
+    SECRETS = "app secrets"
 
-    @classmethod
-    def load(cls, path: Path) -> "MasterKey":
-        """Read the master key, or create it if there is no file. CarillonError: the file has another size."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            _create(path)
-        master = path.read_bytes()
-        if len(master) != _MASTER:
-            raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_MASTER}")
-        return cls(master)
+
+class Keys:
+    """The derived keys of a process. Methods whose key the process does not have raise CarillonError.
+
+    With DEVICES it issues and checks device keys, with SECRETS it seals and opens secrets.
+    """
+
+    def __init__(self, by_purpose: Mapping[KeyPurpose, bytes]) -> None:
+        self._by_purpose = by_purpose
 
     def seal(self, secret: str, context: str) -> bytes:
         """Encrypt a secret; `context` (the appkey) must be given again to open it."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._sealing.encrypt(nonce, secret.encode(), context.encode())
+        return nonce + self._sealing().encrypt(nonce, secret.encode(), context.encode())
 
     def open(self, sealed: bytes, context: str) -> str:
         """Decrypt a secret; CarillonError when it was sealed with another master key or context."""
         try:
-            return self._sealing.decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
+            return self._sealing().decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
         except (InvalidTag, ValueError):
             raise CarillonError(f"a secret of {context} was sealed with another master key") from None
 
@@ -73,14 +72,101 @@ class MasterKey:
 
     def _device_mac(self, appkey: str, token: str, packed: bytes) -> bytes:
         text = packed + f"{appkey}/{token}".encode()
-        return hmac.digest(self._device, text, hashlib.sha256)[:_MAC]
+        return hmac.digest(self._derived(KeyPurpose.DEVICES), text, hashlib.sha256)[:_MAC]
+
+    def only(self, purposes: Collection[KeyPurpose]) -> "Keys":
+        """Return the keys of these purposes alone."""
+        return Keys({purpose: self._derived(purpose) for purpose in purposes})
+
+    def _sealing(self) -> AESGCM:
+        return AESGCM(self._derived(KeyPurpose.SECRETS))
+
+    def _derived(self, purpose: KeyPurpose) -> bytes:
+        key = self._by_purpose.get(purpose)
+        if key is None:
+            raise CarillonError(f"this process was not given the key of {purpose.value}")
+        return key
 
 
-def _create(path: Path) -> None:
+class MasterKey(Keys):
+    """All keys of an installation, derived from its master key."""
+
+    def __init__(self, master: bytes) -> None:
+        if len(master) != _KEY:
+            raise CarillonError(f"the master key must be {_KEY} bytes")
+        super().__init__({purpose: derive(master, purpose) for purpose in KeyPurpose})
+
+    @classmethod
+    def load(cls, path: Path) -> "MasterKey":
+        """Read the master key, or create it if there is no file. CarillonError: the file has another size."""
+        return cls(read_master(path))
+
+
+def load_keys(settings: Settings, purposes: Collection[KeyPurpose]) -> Keys:
+    """Return the keys of these purposes, each from its own file if the settings name one, else from the master key.
+
+    The master key is not read when it is not needed, and is created if there is no file. CarillonError: a file cannot
+    be used.
+    """
+    files = {KeyPurpose.DEVICES: settings.device_keys_file, KeyPurpose.SECRETS: settings.secrets_key_file}
+    by_purpose = {purpose: read_key(Path(file), purpose) for purpose in purposes if (file := files[purpose])}
+    if missing := set(purposes) - by_purpose.keys():
+        master = read_master(settings.key_file)
+        by_purpose |= {purpose: derive(master, purpose) for purpose in missing}
+    return Keys(by_purpose)
+
+
+def derive(master: bytes, purpose: KeyPurpose) -> bytes:
+    """Return the key of this purpose."""
+    return HKDF(algorithm=SHA256(), length=_KEY, salt=None, info=f"carillon {purpose.value}".encode()).derive(master)
+
+
+def read_master(path: Path) -> bytes:
+    """Read the master key, or create it if there is no file. CarillonError: it cannot be used."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        _create(path, os.urandom(_KEY))
+    master = _read(path)
+    if len(master) != _KEY:
+        raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_KEY}")
+    return master
+
+
+def read_key(path: Path, purpose: KeyPurpose) -> bytes:
+    """Read a derived key from the file that `write_key` made. CarillonError: it cannot be used."""
+    try:
+        title, encoded = _read(path).decode().strip().rsplit(": ", 1)
+        key = base64.b64decode(encoded, validate=True)
+    except ValueError:
+        title, key = "", b""
+    if title != _title(purpose) or len(key) != _KEY:
+        raise CarillonError(f"{path} holds no key of {purpose.value}; `carillon keys export` makes such a file")
+    return key
+
+
+def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
+    """Write a derived key to a file of mode 600, in place of an older one."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    _create(path, f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode())
+
+
+def _title(purpose: KeyPurpose) -> str:
+    return f"carillon key of {purpose.value}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CarillonError(f"the key file {path} cannot be read: {error.strerror}") from None
+
+
+def _create(path: Path, content: bytes) -> None:
     """Create the key file atomically unless another process has created it; the file is durable on return."""
     descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     with os.fdopen(descriptor, "wb") as file:
-        file.write(os.urandom(_MASTER))
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileExistsError):
@@ -91,7 +177,3 @@ def _create(path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _derive(master: bytes, purpose: bytes) -> bytes:
-    return HKDF(algorithm=SHA256(), length=_MASTER, salt=None, info=purpose).derive(master)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
+from services.domain.master_key import KeyPurpose, Keys
 from services.runtime.log.port import Log, Partition
 from services.runtime.process.clock import Clock
 from services.runtime.process.runner import Service
@@ -29,7 +29,7 @@ class RoleContext:
     log: Log
     clock: Clock
     peers: Peers
-    keys: MasterKey
+    keys: Keys
     apps: AppDirectory
 
 
@@ -68,6 +68,7 @@ class ReplaySupport(Generic[S]):
 class RoleDefinition(Generic[S]):
     """Everything that the `carillon` command knows of a role; `ROLE` in the role's main.py is one.
 
+    `keys`: the purposes of the keys that the role needs; a process of its own is given no others.
     `replay`: None for a role without a state of its own.
     `serve`: runs the role on `carillon serve` in place of the usual single process, for a role that needs several.
     `decide_device_commands`: decides every command of topic `device-commands` in a log once more and appends the
@@ -77,6 +78,7 @@ class RoleDefinition(Generic[S]):
     name: str
     settings: type[S]
     build: Callable[[S, RoleContext], BuiltRole]
+    keys: frozenset[KeyPurpose] = frozenset()
     replay: ReplaySupport[S] | None = None
     serve: Callable[[Mapping[str, str]], None] | None = None
     decide_device_commands: Callable[[Settings, Path, Log], Awaitable[None]] | None = None

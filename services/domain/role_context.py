@@ -1,11 +1,11 @@
 """Builds the RoleContext of a process from its settings, and closes it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
+from services.domain.master_key import KeyPurpose, load_keys
 from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.topics import TOPICS
@@ -51,9 +51,11 @@ async def _wait_for_log(settings: Settings) -> Log:
 
 
 @asynccontextmanager
-async def role_context(settings: Settings, peers: Peers) -> AsyncIterator[RoleContext]:
+async def role_context(
+    settings: Settings, peers: Peers, key_purposes: Collection[KeyPurpose] = frozenset(KeyPurpose)
+) -> AsyncIterator[RoleContext]:
     """Yield the context that roles are built with, once the app directory has caught up; close it on exit."""
-    keys = MasterKey.load(settings.key_file)
+    keys = load_keys(settings, key_purposes)
     log = await _wait_for_log(settings)
     apps = AppDirectory(log)
     following = asyncio.create_task(apps.run(caught_up := asyncio.Event()))

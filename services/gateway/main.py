@@ -6,6 +6,7 @@ from random import Random, SystemRandom
 
 import msgspec
 
+from services.domain.master_key import KeyPurpose
 from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.acceptor import Acceptor
@@ -97,4 +98,4 @@ def _capacity(settings: GatewaySettings) -> Capacity:
     return msgspec.structs.replace(capacity, per_address=settings.gateway_connections_per_address)
 
 
-ROLE = RoleDefinition(ROLE_NAME, GatewaySettings, build)
+ROLE = RoleDefinition(ROLE_NAME, GatewaySettings, build, keys=frozenset({KeyPurpose.DEVICES}))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.registry.apps.app_lookup import AppLookup
 from services.registry.pauses import count_paused
@@ -56,6 +57,7 @@ ROLE = RoleDefinition(
     ROLE_NAME,
     RegistrySettings,
     build,
+    keys=frozenset({KeyPurpose.SECRETS}),
     replay=state_replay(ROLE_NAME, open_state, reads_device_records=True),
     decide_device_commands=decide_device_commands,
 )

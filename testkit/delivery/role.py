@@ -13,7 +13,7 @@ from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, Pus
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact, Pause
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.event_writer import EventWriter
-from services.delivery.main import build, open_state
+from services.delivery.main import ROLE, build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.settings import DeliverySettings
 from services.delivery.starting.starter import PushStarter
@@ -118,7 +118,9 @@ class DeliveryHarness:
             "delivery": [self.server.channel()],
             "registry": [registry or LocalServer().channel()],
         }
-        return RoleContext(self.log, self.clock, Peers(channels, TOPICS), MasterKey(bytes(32)), AppDirectory(self.log))
+        return RoleContext(
+            self.log, self.clock, Peers(channels, TOPICS), MasterKey(bytes(32)).only(ROLE.keys), AppDirectory(self.log)
+        )
 
     @contextlib.asynccontextmanager
     async def gateway(self, channel: Channel | None = None) -> AsyncIterator[GatewayClient]:

@@ -16,6 +16,7 @@ import services.scheduling.main
 import services.scheduling.settings
 import services.targeting.main
 import services.targeting.settings
+from edge.settings import KEYS
 from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
@@ -146,7 +147,7 @@ async def edge_installation(
     servers = {name: LocalServer() for name in (*BACKENDS, "delivery", "analytics")}
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
-    context = RoleContext(log=log, clock=clock, peers=peers, keys=MasterKey(bytes(32)), apps=apps)
+    context = RoleContext(log=log, clock=clock, peers=peers, keys=MasterKey(bytes(32)).only(KEYS), apps=apps)
     common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)

@@ -17,7 +17,7 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
-from services.gateway.main import build
+from services.gateway.main import ROLE, build
 from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.registry.main import build as build_registry
@@ -84,7 +84,7 @@ class RunningGateway:
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
         peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
-        context = self.context = RoleContext(self.log, self.clock, peers, self.keys, self.apps)
+        context = self.context = RoleContext(self.log, self.clock, peers, self.keys.only(ROLE.keys), self.apps)
         settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
         registry = build_registry(settings, context)
         for add in registry.servicers:

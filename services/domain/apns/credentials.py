@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_SANDBOX,
     App,
 )
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.logs import logger
 
@@ -44,7 +44,7 @@ class ApnsCredentials:
     environment: Environment = Environment.PRODUCTION
 
 
-def open_credentials(app: App, keys: MasterKey) -> ApnsCredentials | None:
+def open_credentials(app: App, keys: Keys) -> ApnsCredentials | None:
     """Decrypt the app's credentials; None if it has none. CarillonError: they were sealed with another master key."""
     if not app.HasField("apns"):
         return None
@@ -64,7 +64,7 @@ class CredentialsCache:
     Credentials sealed with another master key are logged once and treated as missing.
     """
 
-    def __init__(self, keys: MasterKey) -> None:
+    def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._by_appkey: dict[str, tuple[App, ApnsCredentials | None]] = {}
 
@@ -82,7 +82,7 @@ class CredentialsCache:
             return None
 
 
-def seal_key(app: App, pem: str, keys: MasterKey) -> bytes:
+def seal_key(app: App, pem: str, keys: Keys) -> bytes:
     """Validate and encrypt a key for the app's record. InputError, whose text never quotes the key: it is invalid."""
     return keys.seal(_normalized(pem), _context(app))
 

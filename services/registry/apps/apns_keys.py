@@ -5,7 +5,7 @@ import re
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_PRODUCTION, PLATFORM_IOS, ApnsKey, App
 from protos.registry.v1.registry_pb2 import ApnsKeyChange
 from services.domain.apns.credentials import ENVIRONMENTS, seal_key
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.runtime.errors import InputError
 
 _ID = re.compile(r"[A-Z0-9]{10}")
@@ -13,7 +13,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 _TOPIC_LENGTH = 128
 
 
-def change_apns(app: App, change: ApnsKeyChange, keys: MasterKey) -> None:
+def change_apns(app: App, change: ApnsKeyChange, keys: Keys) -> None:
     """Apply the change to the app in place. Fields that the change does not name stay."""
     if app.platform != PLATFORM_IOS:
         raise InputError(f"app {app.appkey} is no iOS app: only iOS apps have APNs keys")

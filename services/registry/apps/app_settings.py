@@ -4,7 +4,7 @@ import re
 
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.registry.apps.apns_keys import change_apns
 from services.runtime.errors import InputError
 from services.runtime.http.client_address import Networks
@@ -19,7 +19,7 @@ _TEXT_LENGTH = 64
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-def change_settings(app: App, request: UpdateAppRequest, keys: MasterKey) -> None:
+def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
     """Apply the request to the app in place. Settings that the request does not name stay."""
     if request.HasField("ack_info_enabled"):
         app.ack_info_enabled = request.ack_info_enabled

@@ -67,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300
     master_key_file: str | None = None
+    device_keys_file: str | None = None
+    secrets_key_file: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_authority: str | None = None

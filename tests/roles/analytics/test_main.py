@@ -20,7 +20,7 @@ from carillon.commands.audit import audit
 from carillon.commands.role_calls import SOCKET_NAME
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.domain.role import RoleContext
 from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
@@ -39,7 +39,7 @@ def settings_in(directory: Path, **env: str) -> AnalyticsSettings:
 
 
 def context(log: Log) -> RoleContext:
-    return RoleContext(log, SystemClock(), Peers({}, TOPICS), MasterKey(bytes(32)), AppDirectory(log))
+    return RoleContext(log, SystemClock(), Peers({}, TOPICS), Keys({}), AppDirectory(log))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, decode, device_key
-from services.registry.main import build, open_state
+from services.registry.main import ROLE, build, open_state
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.sqlite import SqliteLog
@@ -66,7 +66,7 @@ class RunningRegistry:
         server = servers[settings.shard % len(servers)]
         self.channel: Channel = server.channel()
         self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []}, TOPICS)
-        self.context = RoleContext(log, clock, self.peers, self.keys, self.apps)
+        self.context = RoleContext(log, clock, self.peers, self.keys.only(ROLE.keys), self.apps)
         self.role: BuiltRole = build(settings, self.context)
         for add in self.role.servicers:
             add(server)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.domain.role import RoleContext
 from services.domain.topics import TASK_COMMANDS, TOPICS, decode
 from services.registry.main import build as build_registry
@@ -87,7 +87,7 @@ class Installation:
         channels = {"scheduling": [server.channel()], "registry": [one.channel() for one in registry_servers]}
         self.peers = Peers({**channels, "targeting": []}, TOPICS)
         apps = AppDirectory(self.log)
-        context = RoleContext(self.log, self.clock, self.peers, MasterKey(bytes(32)), apps)
+        context = RoleContext(self.log, self.clock, self.peers, Keys({}), apps)
         settings = RegistrySettings(data_dir=str(self.directory), partitions=PARTITIONS, shards=registries or 1)
         registry = [
             build_registry(msgspec.structs.replace(settings, shard=shard), context) for shard in range(registries)

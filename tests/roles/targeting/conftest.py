@@ -14,7 +14,7 @@ from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import TOPICS
 from services.runtime.log.port import NewRecord
@@ -40,7 +40,7 @@ class Installation:
         self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS, timezone=ZONE.key)
 
     def build(self, settings: TargetingSettings | None = None) -> BuiltRole:
-        context = RoleContext(self.log, self.clock, Peers({}, TOPICS), MasterKey(bytes(32)), AppDirectory(self.log))
+        context = RoleContext(self.log, self.clock, Peers({}, TOPICS), Keys({}), AppDirectory(self.log))
         return build(settings or self.settings, context)
 
     @asynccontextmanager

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from services.domain.master_key import MasterKey
+from carillon.commands.keys import keys
+from carillon.roles import role_definition
+from services.domain.master_key import KeyPurpose, MasterKey, load_keys
 from services.runtime.errors import CarillonError
+from services.runtime.process.settings import Settings
 
 KEYS = MasterKey(bytes(range(32)))
 OTHERS = MasterKey(bytes(32))
@@ -143,3 +147,92 @@ def test_keys_never_change_with_the_code() -> None:
         KEYS.open(bytes.fromhex("4c82807789f5f3aa5e663e71ba4a2ed2acab266ca2030a80e3e019fe3db49ec41b6a"), "1000000001")
         == "s3cret"
     )
+
+
+def test_secrets_sealed_by_the_first_version_open() -> None:
+    sealed = bytes.fromhex("8a4ede1bc558e954952b0e52982332480fc5501cacb45ae5d844e117eec80fca9af7cae2b09f1253c4")
+    assert KEYS.open(sealed, "1000000001") == "secret-canary"
+
+
+def test_the_key_of_devices_opens_and_seals_nothing_and_the_key_of_secrets_proves_no_device() -> None:
+    devices, secrets = KEYS.only([KeyPurpose.DEVICES]), KEYS.only([KeyPurpose.SECRETS])
+    key = KEYS.device_key("1000000001", "t", 7)
+    sealed = KEYS.seal("secret-canary", "1000000001")
+    assert devices.device_number("1000000001", "t", key) == 7
+    assert devices.device_key("1000000001", "t", 7) == key
+    assert secrets.open(sealed, "1000000001") == "secret-canary"
+    with pytest.raises(CarillonError, match="not given the key of app secrets"):
+        devices.open(sealed, "1000000001")
+    with pytest.raises(CarillonError, match="not given the key of app secrets"):
+        devices.seal("s", "1000000001")
+    with pytest.raises(CarillonError, match="not given the key of device keys"):
+        secrets.device_number("1000000001", "t", key)
+
+
+def exported(tmp_path: Path, *options: str) -> "dict[KeyPurpose, Path]":
+    """Run `carillon keys export` on a master key in `tmp_path`, and return the files it wrote."""
+    files = {KeyPurpose.DEVICES: tmp_path / "device.key", KeyPurpose.SECRETS: tmp_path / "secrets.key"}
+    arguments = ["export", "--device-keys", str(files[KeyPurpose.DEVICES]), "--secrets-key"]
+    env = {"CARILLON_MASTER_KEY_FILE": str(tmp_path / "master.key")}
+    result = CliRunner().invoke(keys, [*arguments, str(files[KeyPurpose.SECRETS]), *options], env=env)
+    if result.exit_code:
+        raise CarillonError(result.output)
+    return files
+
+
+def test_a_process_with_exported_keys_needs_no_master_key(tmp_path: Path) -> None:
+    master = MasterKey.load(tmp_path / "master.key")
+    sealed, key = master.seal("s", "1"), master.device_key("1", "t", 7)
+    for files in (exported(tmp_path), exported(tmp_path)):
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files.values()} == {0o600}
+    (tmp_path / "master.key").unlink()
+    settings = Settings(
+        data_dir=str(tmp_path / "data"),
+        device_keys_file=str(files[KeyPurpose.DEVICES]),
+        secrets_key_file=str(files[KeyPurpose.SECRETS]),
+    )
+    loaded = load_keys(settings, list(KeyPurpose))
+    assert (loaded.open(sealed, "1"), loaded.device_number("1", "t", key)) == ("s", 7)
+    assert not (tmp_path / "data").exists()
+    assert load_keys(settings, [KeyPurpose.DEVICES]).device_number("1", "t", key) == 7
+
+
+def test_a_process_that_needs_no_key_reads_and_makes_none(tmp_path: Path) -> None:
+    load_keys(Settings(data_dir=str(tmp_path / "data")), [])
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("role", "purposes"),
+    [
+        ("gateway", {KeyPurpose.DEVICES}),
+        ("edge", {KeyPurpose.DEVICES, KeyPurpose.SECRETS}),
+        ("registry", {KeyPurpose.SECRETS}),
+        ("delivery", {KeyPurpose.SECRETS}),
+        ("targeting", set()),
+        ("scheduling", set()),
+        ("analytics", set()),
+    ],
+)
+def test_each_role_is_given_the_keys_that_it_needs(role: str, purposes: set[KeyPurpose]) -> None:
+    assert role_definition(role).keys == purposes
+
+
+def test_a_file_that_is_not_the_named_key_is_refused(tmp_path: Path) -> None:
+    files = exported(tmp_path, "--create")
+    swapped = Settings(device_keys_file=str(files[KeyPurpose.SECRETS]))
+    master = Settings(device_keys_file=str(tmp_path / "master.key"))
+    missing = Settings(device_keys_file=str(tmp_path / "none"))
+    for settings in (swapped, master):
+        with pytest.raises(CarillonError, match="holds no key of device keys"):
+            load_keys(settings, [KeyPurpose.DEVICES])
+    with pytest.raises(CarillonError, match="cannot be read"):
+        load_keys(missing, [KeyPurpose.DEVICES])
+
+
+def test_an_export_without_a_master_key_makes_one_only_when_told_to(tmp_path: Path) -> None:
+    with pytest.raises(CarillonError, match="no master key is at"):
+        exported(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    exported(tmp_path, "--create")
+    assert len((tmp_path / "master.key").read_bytes()) == 32

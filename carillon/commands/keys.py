@@ -1,0 +1,43 @@
+"""`carillon keys`: the files with the keys that single roles need."""
+
+from pathlib import Path
+
+import click
+
+from carillon.startup import plain_errors
+from services.domain.master_key import KeyPurpose, derive, read_master, write_key
+from services.runtime.errors import CarillonError
+from services.runtime.process.settings import Settings, environment, load
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group()
+def keys() -> None:
+    """Write files with the keys that single roles need, so that the master key stays in one place."""
+
+
+@keys.command()
+@click.option("--device-keys", type=_FILE, help="Key that issues and checks device keys: for the gateway and the edge.")
+@click.option("--secrets-key", type=_FILE, help="Key that seals and opens secrets: for registry, edge and delivery.")
+@click.option("--create", is_flag=True, help="Create the master key if there is none.")
+def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> None:
+    """Derive keys from the master key (CARILLON_MASTER_KEY_FILE) and write each to a file of mode 600.
+
+    Neither key reveals the other or the master key. Roles read them from CARILLON_DEVICE_KEYS_FILE and
+    CARILLON_SECRETS_KEY_FILE. The keys of an installation never change, so repeating the command changes nothing.
+    """
+    files = {KeyPurpose.DEVICES: device_keys, KeyPurpose.SECRETS: secrets_key}
+    if not any(files.values()):
+        raise click.UsageError("name at least one file: --device-keys or --secrets-key")
+    with plain_errors():
+        settings = load(Settings, environment())
+        if not create and not settings.key_file.exists():
+            raise CarillonError(
+                f"no master key is at {settings.key_file}; set CARILLON_MASTER_KEY_FILE, or start the service first"
+            )
+        master = read_master(settings.key_file)
+        for purpose, file in files.items():
+            if file is not None:
+                write_key(file, derive(master, purpose), purpose)
+                click.echo(f"The key of {purpose.value} is in {file}.")
