@@ -22,6 +22,7 @@ HEADROOM = 14
 MAX_QUEUED_REQUESTS = 64
 """Requests of one device that may wait for the earlier ones to be answered."""
 
+_MAX_CLOSE_REASON_BYTES = 120
 _WATERMARK_BYTES = 128 * 1024
 _RETRY_AFTER_MS = 60_000
 
@@ -171,7 +172,8 @@ class DeviceConnection(WSListener):
         if retry_after_ms is None:
             retry_after_ms = 0 if reason == "idle" else _RETRY_AFTER_MS
         self.send(Goodbye(reason=reason, retry_after_ms=retry_after_ms))
-        self._transport.send_close(code or WSCloseCode(CLOSE_CODES[reason]), (desc or reason).encode()[:120])
+        cut = (desc or reason).encode()[:_MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
+        self._transport.send_close(code or WSCloseCode(CLOSE_CODES[reason]), cut.encode())
         self._start_closing(recorded_reason or reason)
         GOODBYES.labels(reason).inc()
 

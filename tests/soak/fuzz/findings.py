@@ -25,6 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
 def finding(problem: str, cases: list[Case], *, reproduced: bool) -> Finding:
     payload = cases[0].payload
     data = payload.data if isinstance(payload, Head | WireFrames) else payload.body
+    problem = problem.encode(errors="backslashreplace").decode()
     return Finding(problem, reproduced, data[:_TEXT].decode(errors="backslashreplace"), cases)
 
 

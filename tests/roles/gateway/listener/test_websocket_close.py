@@ -77,6 +77,17 @@ async def test_nothing_is_answered_after_a_goodbye(gateway: RunningGateway) -> N
     assert (await client.closed()).code == UNSUPPORTED
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+async def test_the_reason_of_a_close_frame_is_not_cut_inside_a_character(gateway: RunningGateway, padding: int) -> None:
+    client = await RawClient.connect(gateway.port)
+    client.send_json(type="x" * padding + "é" * 200)
+    assert (await client.next_json())["reason"] == "protocol"
+    closed = await client.closed()
+    assert closed.code == PROTOCOL_ERROR
+    assert 110 < len(closed.payload) <= 122
+    assert "é" in closed.payload[2:].decode()
+
+
 async def test_a_close_frame_inside_a_fragmented_message_closes(gateway: RunningGateway) -> None:
     client = await RawClient.welcomed(gateway.port, ANDROID)
     client.send(frame(TEXT, REQUEST, fin=False), close(OK))
