@@ -10,12 +10,14 @@ from protos.delivery.v1.delivery_pb2 import AttachResponse
 from protos.push.v1.push_pb2 import Message
 from services.delivery.state.pushes import StartedPush
 from services.runtime.errors import BusyError
+from services.runtime.fairness.queue import FairQueue
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Byte budget of one gateway's queue. Beyond it the stream fails; after a new Attach the gateway gets the rest."""
 
 _BATCH_BYTES = 1024 * 1024
-_MAX_CONNECTIONS = 20_000
+_BATCH_CONNECTIONS = 8_000
+_MAX_CONNECTIONS = 2_000
 _OVERHEAD_BYTES = 64
 
 
@@ -34,15 +36,18 @@ class _QueuedClose(NamedTuple):
 
 
 class GatewayStream:
-    """The response side of one Attach call: an ordered queue for the connections of one gateway process.
+    """The response side of one Attach call: a queue for the connections of one gateway process.
 
-    Messages of an app for which `is_paused` holds are kept until `release`.
+    Apps take turns, each with at most _MAX_CONNECTIONS at once, and the messages of one app stay in order. So a
+    broadcast to many connections delays another app's message by one batch. Messages of an app for which `is_paused`
+    holds are kept until `release`.
     """
 
     def __init__(self, is_paused: Callable[[str], bool]) -> None:
         self._is_paused = is_paused
         self._held: list[_QueuedSend] = []
-        self._queue: deque[_QueuedSend | _QueuedClose] = deque()
+        self._released: deque[_QueuedSend] = deque()
+        self._queue: FairQueue[str, _QueuedSend | _QueuedClose] = FairQueue()
         self._queued_bytes = 0
         self._recorded = 0
         self._is_ended = False
@@ -55,7 +60,7 @@ class GatewayStream:
             some = connections[at : at + _MAX_CONNECTIONS]
             ids = msgids if len(msgids) == 1 else msgids[at : at + _MAX_CONNECTIONS]
             size = _OVERHEAD_BYTES + push.send.message.ByteSize() + 8 * (len(some) + len(ids))
-            self._put(_QueuedSend(push, push.send.message, some, ids, size))
+            self._put(push.send.appkey, _QueuedSend(push, push.send.message, some, ids, size), 1 + len(some))
 
     def release(self, may_send: Callable[[StartedPush], bool]) -> None:
         """Queue the kept messages of apps that are not paused any more before all others, unless they are over."""
@@ -64,14 +69,14 @@ class GatewayStream:
             if self._is_paused(item.push.send.appkey):
                 self._held.insert(0, item)
             elif may_send(item.push):
-                self._queue.appendleft(item)
+                self._released.appendleft(item)
             else:
                 self._queued_bytes -= item.size
         self._has_new.set()
 
     def close(self, connection: int, reason: str) -> None:
         """Queue the close of a connection; `reason` is the goodbye's."""
-        self._put(_QueuedClose(connection, reason))
+        self._put("", _QueuedClose(connection, reason), 1)
 
     def confirm(self, sequence: int) -> None:
         """Confirm to the gateway that its reports up to this batch are in the log."""
@@ -85,7 +90,7 @@ class GatewayStream:
 
     async def next_response(self) -> AttachResponse | None:
         """Wait for the next batch; None at the end. BusyError: the queue has exceeded its budget."""
-        while not (self._queue or self._recorded or self._is_over_budget or self._is_ended):
+        while not (self._released or self._queue or self._recorded or self._is_over_budget or self._is_ended):
             self._has_new.clear()
             await self._has_new.wait()
         if self._is_ended:
@@ -94,27 +99,27 @@ class GatewayStream:
             raise BusyError("the gateway does not keep up; attach again")
         return self._batch()
 
-    def _put(self, item: _QueuedSend | _QueuedClose) -> None:
+    def _put(self, appkey: str, item: _QueuedSend | _QueuedClose, turn: int) -> None:
         self._queued_bytes += item.size
         if self._queued_bytes > MAX_QUEUED_BYTES and not self._is_over_budget:
             self._is_over_budget = True
-            self._queue.clear()
+            self._released, self._queue = deque(), FairQueue()
             self._held.clear()
         if not self._is_over_budget:
-            self._queue.append(item)
+            self._queue.put(appkey, item, turn)
         self._has_new.set()
 
     def _batch(self) -> AttachResponse:
         response = AttachResponse(recorded=self._recorded)
         self._recorded = 0
-        size = 0
-        while self._queue and size < _BATCH_BYTES:
-            item = self._queue.popleft()
+        size = connections = 0
+        while size < _BATCH_BYTES and connections < _BATCH_CONNECTIONS and (item := self._next()) is not None:
             if isinstance(item, _QueuedSend) and self._is_paused(item.push.send.appkey):
                 self._held.append(item)
                 continue
             size += item.size
             if isinstance(item, _QueuedSend):
+                connections += len(item.connections)
                 response.sends.add(
                     message=item.message,
                     expires_ms=item.push.expires_ms,
@@ -125,3 +130,9 @@ class GatewayStream:
                 response.closes.add(connection=item.connection, reason=item.reason)
         self._queued_bytes -= size
         return response
+
+    def _next(self) -> _QueuedSend | _QueuedClose | None:
+        if self._released:
+            return self._released.popleft()
+        taken = self._queue.take()
+        return taken[1] if taken else None

@@ -65,6 +65,23 @@ async def test_a_queue_over_its_byte_budget_is_cleared_and_fails_the_stream(
         await stream.next_response()
 
 
+async def test_another_apps_message_passes_a_broadcast_to_many_connections_within_a_batch() -> None:
+    stream = GatewayStream(is_paused)
+    for msgid in range(4):
+        stream.send(started(Message(content="noisy"), "noisy", msgid), array("Q", range(100_000)), array("Q", [msgid]))
+    await stream.next_response()
+    stream.send(started(Message(content="quiet"), "quiet"), array("Q", [1]), array("Q", [99]))
+    response = await stream.next_response()
+    assert response is not None
+    assert [send.message.content for send in response.sends].index("quiet") <= 1
+    msgids: list[int] = []
+    while len(msgids) < 190:
+        response = await stream.next_response()
+        assert response is not None
+        msgids += [array("Q", send.msgids)[0] for send in response.sends]
+    assert msgids == sorted(msgids)
+
+
 async def test_an_ended_stream_has_no_next_response() -> None:
     stream = GatewayStream(is_paused)
     stream.close(1, "replaced")
