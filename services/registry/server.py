@@ -154,11 +154,10 @@ class RegistryServicer(RegistryServiceServicer):
         return response
 
     async def TakeBroadcasts(self, request: TakeBroadcastsRequest, context: Context) -> TakeBroadcastsResponse:
-        async with self._changing:
-            apps = [self._app(appkey) for appkey in request.appkeys]
-            answer, facts = self._broadcasts.take(apps)
-            if facts:
-                await self._append(facts, Origin())
+        self._check_owner()
+        answer, facts = self._broadcasts.take([self._app(appkey) for appkey in request.appkeys])
+        if facts:
+            await self._writer.append(facts)
         return answer
 
     async def ReserveDevice(self, request: ReserveDeviceRequest, context: Context) -> ReserveDeviceResponse:
@@ -219,6 +218,10 @@ class RegistryServicer(RegistryServiceServicer):
         app.CopyFrom(known)
         return app
 
+    def _check_owner(self) -> None:
+        if not self._owns_apps:
+            raise ConflictError("only the registry's instance 0 changes apps; call that one")
+
     def _free_appkey(self) -> str:
         while self._context.apps.get(appkey := self._new_appkey()) is not None:
             pass
@@ -231,6 +234,7 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def _append_change(self, changed: AppChanged, key: bytes, fact: AppFact, origin: Origin) -> None:
         """Append a change and the fact that it makes; return once this process has applied them."""
+        self._check_owner()
         meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
         fact.meta.CopyFrom(meta)
         changed_key = f"{changed.appkey or 'installation'}/changed/{meta.event_id.hex()}"
@@ -238,13 +242,7 @@ class RegistryServicer(RegistryServiceServicer):
             Command(APPS, changed_key.encode(), AppFact(meta=meta, changed=changed)),
             Command(APPS, key, fact),
         ]
-        await self._append(commands, origin)
-
-    async def _append(self, facts: Sequence[Command], origin: Origin) -> None:
-        """Append records of topic `apps`; return once this process has applied them."""
-        if not self._owns_apps:
-            raise ConflictError("only the registry's instance 0 changes apps; call that one")
-        last = (await self._writer.append(facts, origin if origin != Origin() else None))[-1]
+        last = (await self._writer.append(commands, origin if origin != Origin() else None))[-1]
         try:
             async with asyncio.timeout(_APPLY_S):
                 await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])

@@ -17,6 +17,7 @@ from services.runtime.process.logs import logger
 MAX_COUNT = 10_000
 """Upper bound of the tokens of one request."""
 
+_LOCK_ATTEMPTS = 10_000
 _SECOND_NS = 10**9
 _TIME = struct.Struct("<q")
 
@@ -57,7 +58,7 @@ class SharedBuckets:
         now_ns = self._clock.now_ms() * 1_000_000
         descriptor = self._open(appkey)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor)
             stored = os.pread(descriptor, _TIME.size, rate * _TIME.size)
             full_ns = _TIME.unpack(stored)[0] if len(stored) == _TIME.size else 0
             if full_ns > now_ns + capacity_ns + MAX_COUNT * interval_ns:
@@ -78,3 +79,17 @@ class SharedBuckets:
         except FileNotFoundError:
             self._directory.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock the file against the other workers, which hold it for microseconds.
+
+    If one was stopped with the lock the request goes on without it: a count may then be lost, but no worker hangs.
+    """
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.sched_yield()
+        else:
+            return

@@ -1,5 +1,6 @@
 """Token buckets in files, shared by processes."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -90,6 +91,13 @@ def test_instances_have_equal_shares(tmp_path: Path, clock: ManualClock) -> None
 def test_a_file_that_cannot_be_written_stops_no_request(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "quotas").write_text("no directory")
     assert taken(SharedBuckets(tmp_path / "quotas", clock, 1), 1, 9) == 9
+
+
+def test_a_worker_that_was_stopped_with_the_lock_stops_no_other(tmp_path: Path, buckets: SharedBuckets) -> None:
+    assert taken(buckets, 5, 2) == 2
+    with (tmp_path / "edge" / "quotas" / APP).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert taken(buckets, 5, 4) == 3
 
 
 def test_processes_that_share_a_directory_share_the_buckets(tmp_path: Path, clock: ManualClock) -> None:
