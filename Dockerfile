@@ -17,7 +17,7 @@ RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 RUN groupadd --gid 10001 carillon \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin carillon \
- && install -d -o carillon -g carillon -m 0700 /data /keys
+ && install -d -o carillon -g carillon -m 0700 /data /keys /device-keys /secrets-key
 COPY --from=build /opt/carillon /opt/carillon
 ENV PATH=/opt/carillon/bin:$PATH \
     PYTHONUNBUFFERED=1 \

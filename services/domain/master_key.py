@@ -145,10 +145,13 @@ def read_key(path: Path, purpose: KeyPurpose) -> bytes:
 
 
 def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
-    """Write a derived key to a file of mode 600, in place of an older one."""
+    """Write a derived key to a file of mode 600, in place of another one."""
+    content = f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode()
     with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == content:
+            return
         path.unlink()
-    _create(path, f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode())
+    _create(path, content)
 
 
 def _title(purpose: KeyPurpose) -> str:

@@ -13,7 +13,7 @@ from testkit.repository import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+OURS = {name: service for name, service in SERVICES.items() if "build" in service and name != "keys"}
 THEIRS = {name: service for name, service in SERVICES.items() if "build" not in service}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

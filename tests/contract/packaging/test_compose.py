@@ -1,6 +1,5 @@
 """docker-compose.yml agrees with the settings, ports, commands and files that exist."""
 
-import ast
 import asyncio
 import os
 import re
@@ -16,9 +15,11 @@ import click
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from carillon.main import main
 from carillon.roles import ROLES, role_definition
+from services.domain.master_key import KeyPurpose, load_keys
 from services.domain.role_addresses import DEFAULT_ADDRESSES
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
@@ -128,7 +129,7 @@ async def exit_code(code: str) -> int:
 
 
 def test_every_service_has_a_health_check_a_restart_policy_a_grace_period_and_a_memory_limit() -> None:
-    for service in SERVICES.values():
+    for service in (service for name, service in SERVICES.items() if name != "keys"):
         assert re.fullmatch(r"[1-9]\d*g", service["mem_limit"])
         assert service["healthcheck"]["test"]
         assert service["restart"] == "unless-stopped"
@@ -142,7 +143,8 @@ def test_dependencies_exist_and_have_no_circles() -> None:
     for service in SERVICES.values():
         for other, wait in service.get("depends_on", {}).items():
             assert other in SERVICES
-            assert wait == {"condition": "service_healthy"}
+            condition = "service_completed_successfully" if other == "keys" else "service_healthy"
+            assert wait == {"condition": condition}
     assert all("kafka" in waits[name] for name in OURS)
     assert waits["proxy"] == {"edge"}
     started: set[str] = set()
@@ -164,27 +166,36 @@ def test_every_volume_is_declared_and_used() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_only_roles_that_use_the_master_key_mount_it(name: str) -> None:
-    needed = any(
-        uses_keys(path)
-        for path in (ROOT / ROLES[name].replace(".", "/")).parent.rglob("*.py")
-        if "cli" not in path.parts
-    )
-    assert ("keys" in mounts(name).values()) == needed
-    if needed:
-        key = Path(settings(name).key_file)
-        assert mounts(name)[str(key.parent)] == "keys"
+def test_each_role_gets_the_keys_that_it_needs_and_none_gets_the_master_key(name: str) -> None:
+    given = settings(name)
+    files = {KeyPurpose.DEVICES: given.device_keys_file, KeyPurpose.SECRETS: given.secrets_key_file}
+    assert {purpose for purpose, file in files.items() if file} == role_definition(name).keys
+    volumes = {KeyPurpose.DEVICES: "device-keys", KeyPurpose.SECRETS: "secrets-key"}
+    mounted = {volume: directory for directory, volume in mounts(name).items()}
+    assert mounted.keys() & {"keys", *volumes.values()} == {volumes[purpose] for purpose in role_definition(name).keys}
+    for purpose in role_definition(name).keys:
+        assert str(Path(files[purpose]).parent) == mounted[volumes[purpose]]
 
 
-def uses_keys(path: Path) -> bool:
-    """Return whether the module reads `keys` of its role context."""
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == "keys"
-        and isinstance(node.value, ast.Name | ast.Attribute)
-        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr).strip("_") == "context"
-        for node in ast.walk(ast.parse(path.read_text()))
-    )
+def test_the_keys_are_exported_before_the_roles_start(tmp_path: Path) -> None:
+    """Run the command of the service `keys` with its directories under another root."""
+    service = SERVICES["keys"]
+    command, *arguments = [f"{tmp_path}{word}" if word.startswith("/") else word for word in service["command"]]
+    for directory in mounts("keys"):
+        (tmp_path / directory.removeprefix("/")).mkdir()
+    env = {"CARILLON_MASTER_KEY_FILE": f"{tmp_path}{service['environment']['CARILLON_MASTER_KEY_FILE']}"}
+    for _ in range(2):
+        result = CliRunner().invoke(main, [command, *arguments], env=env)
+        assert result.exit_code == 0, result.output
+    for name in OURS:
+        given, needed = settings(name), role_definition(name).keys
+        moved = {
+            field: f"{tmp_path}{file}"
+            for field in ("device_keys_file", "secrets_key_file")
+            if (file := getattr(given, field))
+        }
+        load_keys(msgspec.structs.replace(given, data_dir="/none", **moved), needed)
+        assert ("keys" in SERVICES[name]["depends_on"]) == bool(needed)
 
 
 def test_kafka_advertises_the_roles_address_and_keeps_its_data() -> None:
