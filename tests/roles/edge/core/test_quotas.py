@@ -1,16 +1,21 @@
 """Quotas of an app: over one, HTTP 429 with Retry-After, and nothing is done."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import edge.main
+from edge.settings import EdgeSettings
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from testkit.edge.role import EdgeInstallation
+from services.runtime.http.listener import HttpListener
+from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
+from testkit.services import running_services
 from testkit.signing import signed
 
 IN_AN_HOUR = {"timed": 2, "send_time_interval": 3600}
@@ -121,7 +126,7 @@ async def test_broadcasts_a_day(installation: EdgeInstallation) -> None:
     assert (await send(installation, body, app)).json()["result"] == 0
 
 
-async def test_concurrent_broadcasts_of_several_edges_do_not_exceed_the_quota(installation: EdgeInstallation) -> None:
+async def test_concurrent_broadcasts_do_not_exceed_the_quota(installation: EdgeInstallation) -> None:
     app = await limited(installation, await installation.app(), broadcasts_per_day=5)
     answers = await asyncio.gather(*(send(installation, broadcast(app), app) for _ in range(15)))
     assert sorted(answer.json()["result"] for answer in answers) == [0] * 5 + [429] * 10
@@ -176,3 +181,25 @@ async def test_ios_devices_over_the_quota_are_refused(installation: EdgeInstalla
     known = await register(tokens[0])
     assert (known.status_code, known.json().get("result", 0)) == (200, 0), "existing devices go on"
     assert (await register(tokens[2])).status_code == 429
+
+
+async def test_edges_count_broadcasts_and_stored_bytes_together(installation: EdgeInstallation, tmp_path: Path) -> None:
+    app = await installation.app()
+    body = broadcast(app)
+    later = signed({**body, "option": IN_AN_HOUR}, installation.secrets[app.appkey])
+    assert (await installation.post(later))["result"] == 0
+    size = (await installation.tasks())[0].create.pushes[0].ByteSize()
+    await limited(installation, app, broadcasts_per_day=7, stored_task_bytes=3 * size)
+    settings = EdgeSettings(
+        data_dir=str(tmp_path / "second"), partitions=PARTITIONS, v2_port=0, android_port=0, ios_port=0, timezone=ZONE
+    )
+    services = edge.main.build(settings, installation.context).services
+    async with running_services(services, stop_at_once=True):
+        (port,) = [each.port for each in services if isinstance(each, HttpListener) and each.name == "v2 interface"]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as second:
+            edges = [installation.http, second] * 4
+            stored = [(await each.post("/v2/push", content=later)).json()["result"] for each in edges]
+            now = signed(body, installation.secrets[app.appkey])
+            sent = [(await each.post("/v2/push", content=now)).json()["result"] for each in edges]
+    assert stored == [0, 0, *[429] * 6]
+    assert sent == [0, 0, 0, 0, 0, 429, 429, 429]
