@@ -103,15 +103,15 @@ def senders(options: dict[str, Any]) -> list[tuple[str, list[Body]]]:
     }
     to_tags = push_body(appkey, {"userScope": 6, **filters}, "a filter")
     days = {"timeScope": 2}
-    questions = [
-        {"type": 2, "dur": days, "usertype": 0},
-        {"type": 3, "dur": days},
-        {"type": 0, "dur": days},
-        {"type": 1, "msgid": -1},
+    questions: list[tuple[int, dict[str, Any]]] = [
+        (2, {"dur": days, "usertype": 0}),
+        (3, {"dur": days}),
+        (0, {"dur": days}),
+        (1, {"msgid": -1}),
     ]
     statistics = [
-        ("/v2/statistics", signed({"appkey": appkey, "type": each.pop("type"), "param": each}, secret))
-        for each in questions
+        ("/v2/statistics", signed({"appkey": appkey, "type": kind, "param": param}, secret))
+        for kind, param in questions
     ]
     return [
         *[("broadcasts", [("/v2/push", signed(broadcast, secret))])] * options["broadcasters"],

@@ -25,6 +25,7 @@ class FairQueue(Generic[Key, Item]):
 
     def __init__(self) -> None:
         self._by_key: dict[Key, deque[tuple[float, float, Item]]] = {}
+        self._sizes: dict[Key, float] = {}
         self._heads: list[tuple[float, int, Key]] = []
         self._ends: dict[Key, float] = {}
         self._max_ends = _MIN_ENDS
@@ -39,10 +40,15 @@ class FairQueue(Generic[Key, Item]):
         """Return how many items of the key wait."""
         return len(self._by_key.get(key, ()))
 
+    def waiting_size(self, key: Key) -> float:
+        """Return the sum of the sizes of the key's waiting items."""
+        return self._sizes.get(key, 0)
+
     def put(self, key: Key, item: Item, size: float = 1) -> None:
         """Add an item behind the key's others."""
         start = max(self._now, self._ends.get(key, 0.0))
         self._set_end(key, start + size)
+        self._sizes[key] = self._sizes.get(key, 0) + size
         items = self._by_key.get(key)
         if items is None:
             items = self._by_key[key] = deque()
@@ -70,15 +76,14 @@ class FairQueue(Generic[Key, Item]):
 
     def discard(self, key: Key, item: Item) -> None:
         """Remove an item that is not wanted any more, if it still waits."""
-        items = self._by_key.get(key)
-        if items is None:
-            return
+        items = self._by_key.get(key, ())
         kept = deque(each for each in items if each[2] is not item)
         if kept:
             self._by_key[key] = kept
-        else:
-            del self._by_key[key]
+            self._sizes[key] = sum(size for _, size, _ in kept)
+        elif items:
             self._heads = sorted(head for head in self._heads if head[2] != key)
+            self._drop(key)
 
     def _take_first(self, key: Key) -> Item:
         items = self._by_key[key]
@@ -86,11 +91,15 @@ class FairQueue(Generic[Key, Item]):
         self._now = max(self._now, start)
         if items:
             self._push_head(items[0][0], key)
+            self._sizes[key] -= size
         else:
-            del self._by_key[key]
+            self._drop(key)
             if not self._by_key:
                 self._now = max(self._now, start + size)
         return item
+
+    def _drop(self, key: Key) -> None:
+        del self._by_key[key], self._sizes[key]
 
     def _push_head(self, start: float, key: Key) -> None:
         self._added += 1

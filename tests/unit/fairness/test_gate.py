@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from services.runtime.errors import BusyError
+from services.runtime.errors import TooManyRequestsError
+from services.runtime.fairness.activity import WINDOW_MS, Activity
 from services.runtime.fairness.gate import FairGate
+from services.runtime.process.clock import ManualClock
 
 
 async def steps() -> None:
@@ -14,93 +16,151 @@ async def steps() -> None:
 
 
 class Callers:
-    """Callers that note their entering and hold their slot until they are released."""
+    """Callers that note their entering and hold their slot until they are released. A name's first letter is its key.
 
-    def __init__(self, gate: FairGate) -> None:
+    Each call and each release leaves time for what follows from it.
+    """
+
+    def __init__(
+        self, slots: int, beside_others: int | None = None, max_waiting: float = 10, rest: float = 0, active: str = "xy"
+    ) -> None:
+        self.clock = ManualClock(0)
+        self.activity = Activity(self.clock.now_ms)
+        for key in active:
+            self.activity.seen(key)
+        self.gate = FairGate(
+            *("requests", self.clock, self.activity),
+            slots=slots,
+            slots_beside_others=beside_others or slots,
+            max_waiting=max_waiting,
+            rest=rest,
+        )
         self.entered: list[str] = []
-        self._gate = gate
-        self._held: list[tuple[str, asyncio.Event]] = []
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self._released: dict[str, asyncio.Event] = {}
 
-    async def call(self, *names: str) -> None:
-        """Start a caller for each name; the key is its first letter."""
+    async def call(self, *names: str, size: float = 1) -> None:
         for name in names:
-            self.tasks.append(asyncio.create_task(self._run(name)))
+            self.tasks[name] = asyncio.create_task(self._run(name, size))
             await steps()
 
-    async def release(self) -> None:
-        """Let the caller that entered first go."""
-        self._held.pop(0)[1].set()
-        await steps()
+    async def release(self, *names: str) -> None:
+        for name in names:
+            self._released[name].set()
+            await steps()
 
-    async def _run(self, name: str) -> None:
-        async with self._gate.turn(name[0]):
+    async def release_in_turn(self) -> None:
+        for at in range(len(self.tasks)):
+            await self.release(self.entered[at])
+        await asyncio.gather(*self.tasks.values())
+
+    async def _run(self, name: str, size: float) -> None:
+        async with self.gate.turn(name[0], size):
             self.entered.append(name)
-            released = asyncio.Event()
-            self._held.append((name, released))
-            await released.wait()
+            self._released[name] = asyncio.Event()
+            await self._released[name].wait()
 
 
 async def test_waiting_keys_enter_in_turn() -> None:
-    callers = Callers(FairGate("requests", 1, max_waiting=10))
+    callers = Callers(slots=1)
     await callers.call("a1", "a2", "a3", "a4", "b1", "b2", "c1")
-    for _ in range(7):
-        await callers.release()
+    await callers.release_in_turn()
     assert callers.entered == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
-    await asyncio.gather(*callers.tasks)
 
 
-async def test_a_key_holds_no_more_than_its_slots() -> None:
-    callers = Callers(FairGate("requests", 3, slots_per_key=2, max_waiting=10))
+async def test_beside_others_a_key_holds_no_more_than_its_slots() -> None:
+    callers = Callers(slots=3, beside_others=2)
     await callers.call("a1", "a2", "a3", "a4")
     assert callers.entered == ["a1", "a2"]
     await callers.call("b1")
     assert callers.entered == ["a1", "a2", "b1"]
-    for _ in range(5):
-        await callers.release()
+    await callers.release_in_turn()
     assert callers.entered == ["a1", "a2", "b1", "a3", "a4"]
-    await asyncio.gather(*callers.tasks)
 
 
-async def test_too_many_of_one_key_are_refused_and_another_key_is_not() -> None:
-    callers = Callers(FairGate("requests", 1, max_waiting=2))
+async def test_alone_a_key_may_hold_all_slots_until_another_is_active() -> None:
+    callers = Callers(slots=3, beside_others=1, active="a")
+    await callers.call("a1", "a2", "a3", "a4")
+    assert callers.entered == ["a1", "a2", "a3"]
+    callers.activity.seen("b")
+    await callers.release("a1", "a2")
+    assert callers.entered == ["a1", "a2", "a3"]
+    callers.clock.move(WINDOW_MS / 1000)
+    await callers.call("a5")
+    assert sorted(callers.entered) == ["a1", "a2", "a3", "a4", "a5"]
+
+
+async def test_beside_others_a_key_rests_as_long_as_it_worked() -> None:
+    callers = Callers(slots=2, beside_others=1, rest=1)
+    await callers.call("a1", "a2")
+    callers.clock.move(0.3)
+    await callers.release("a1")
+    callers.clock.move(0.299)
+    await callers.call("b1")
+    assert callers.entered == ["a1", "b1"]
+    callers.clock.move(0.001)
+    await steps()
+    assert callers.entered == ["a1", "b1", "a2"]
+
+
+async def test_alone_a_key_does_not_rest() -> None:
+    callers = Callers(slots=1, rest=1, active="a")
+    await callers.call("a1", "a2")
+    callers.clock.move(0.3)
+    await callers.release("a1")
+    assert callers.entered == ["a1", "a2"]
+
+
+async def test_a_rest_is_bounded() -> None:
+    callers = Callers(slots=1, rest=1)
+    await callers.call("a1", "a2")
+    callers.clock.move(9)
+    await callers.release("a1")
+    callers.clock.move(2)
+    await steps()
+    assert callers.entered == ["a1", "a2"]
+
+
+async def test_too_much_of_one_key_is_refused_and_another_key_is_not() -> None:
+    callers = Callers(slots=1, max_waiting=2)
     await callers.call("a1", "a2", "a3", "a4", "b1")
-    with pytest.raises(BusyError, match="2 requests of app a wait already"):
-        await callers.tasks[3]
-    for _ in range(4):
-        await callers.release()
-    assert sorted(callers.entered) == ["a1", "a2", "a3", "b1"]
+    with pytest.raises(TooManyRequestsError, match="too many requests of this app wait already") as refused:
+        await callers.tasks.pop("a4")
+    assert refused.value.retry_after_s == 1
+    await callers.call("c1", size=50)
+    await callers.release_in_turn()
+    assert sorted(callers.entered) == ["a1", "a2", "a3", "b1", "c1"]
 
 
 async def test_a_caller_that_leaves_while_it_waits_takes_no_slot() -> None:
-    callers = Callers(FairGate("requests", 1, max_waiting=5))
+    callers = Callers(slots=1)
     await callers.call("a1", "a2", "b1")
-    callers.tasks[1].cancel()
+    callers.tasks.pop("a2").cancel()
     await steps()
-    await callers.release()
-    await callers.release()
+    await callers.release_in_turn()
     assert callers.entered == ["a1", "b1"]
     await callers.call("c1")
     assert callers.entered[-1] == "c1"
 
 
 async def test_a_caller_cancelled_just_when_admitted_gives_its_slot_back() -> None:
-    gate = FairGate("requests", 1, max_waiting=5)
-    await gate.enter("a")
-    waiting = asyncio.create_task(gate.enter("b"))
+    callers = Callers(slots=1)
+    slot = await callers.gate.enter("a")
+    waiting = asyncio.create_task(callers.gate.enter("b"))
     await steps()
-    gate.leave("a")
+    slot.leave()
+    slot.leave()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with asyncio.timeout(60):
-        await gate.enter("c")
+    await callers.call("c1", "c2")
+    assert callers.entered == ["c1"]
 
 
 async def test_an_error_gives_the_slot_back() -> None:
-    gate = FairGate("requests", 1, max_waiting=5)
+    callers = Callers(slots=1)
     with pytest.raises(ZeroDivisionError):
-        async with gate.turn("a"):
+        async with callers.gate.turn("a"):
             raise ZeroDivisionError
-    async with asyncio.timeout(60), gate.turn("b"):
-        pass
+    await callers.call("b1")
+    assert callers.entered == ["b1"]

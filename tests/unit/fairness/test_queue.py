@@ -76,9 +76,9 @@ def test_discarded_items_are_not_taken() -> None:
     queue: FairQueue[str, object] = FairQueue()
     first, second = object(), object()
     queue.put("a", first)
-    queue.put("a", second)
+    queue.put("a", second, size=2)
     queue.discard("a", first)
-    assert queue.waiting("a") == 1
+    assert (queue.waiting("a"), queue.waiting_size("a")) == (1, 2)
     assert queue.take() == ("a", second)
     queue.put("a", first)
     queue.discard("a", first)
