@@ -13,6 +13,7 @@ from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
+from edge.core.turns import RequestTurns
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
@@ -23,20 +24,22 @@ from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
-def android_app(settings: Settings, min_lead_s: int, context: RoleContext, ids: MessageIds) -> JsonApi:
+def android_app(
+    settings: Settings, min_lead_s: int, context: RoleContext, ids: MessageIds, turns: RequestTurns
+) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, context.peers)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
-    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
+    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
     broadcasts = Broadcasts(context.log, writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
     origins = Origins("android", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
-    authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, signatures, admission, origins)
+    authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, signatures, admission, origins, turns)
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))
     times = SendTimes(context.clock, settings.zone(), min_lead_s)

@@ -9,6 +9,7 @@ from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
 from edge.core.signature import AppRef, SignatureVerifier
+from edge.core.turns import RequestTurns
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
@@ -38,20 +39,24 @@ class AppAuthenticator:
         signatures: SignatureVerifier,
         admission: Admission,
         origins: Origins,
+        turns: RequestTurns,
     ) -> None:
         self._platform = platform
         self._apps = apps
         self._signatures = signatures
         self._admission = admission
         self._origins = origins
+        self._turns = turns
 
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
-        """Read and verify a request.
+        """Read and verify a request, and wait for its turn.
 
         InputError: the body is no signed request, or has a text with NUL. SignError: wrong sign, or no such app of this
         platform. Other errors as for Admission.admit.
         """
-        signed = canonical.read(await read_body(request))
+        raw = await read_body(request)
+        origin = self._origins.of(request)
+        signed = await self._turns.parse(origin.address, raw)
         given = signed.fields.get("appkey")
         if given is None:
             raise InputError("appkey is missing")
@@ -63,6 +68,6 @@ class AppAuthenticator:
         app = self._apps.get(appkey)
         if app is None:
             raise SignError("sign not correct")
-        origin = self._origins.of(request)
         self._admission.admit([appkey], origin, signed_by_old)
+        await self._turns.enter(request, appkey, len(raw))
         return AuthenticatedRequest(signed.raw, signed.text, app, origin)

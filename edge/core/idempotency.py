@@ -29,6 +29,7 @@ from falcon.asgi import Request
 
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
+from edge.core.turns import RequestTurns
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
@@ -39,6 +40,7 @@ from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
+_WIDE = ("everyone", "filter")
 
 
 class RequestedPushes(NamedTuple):
@@ -51,12 +53,18 @@ class RequestedPushes(NamedTuple):
     reply: Callable[[Sequence[PushResult], str], Reply | Content]
     due_ms: int | None = None
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether a broadcast or multicast is sent at once."""
+        return self.due_ms is None and any(push.audience.WhichOneof("audience") in _WIDE for push in self.pushes)
+
 
 class Idempotency:
     """Executes push requests, at most once for each idempotency key."""
 
-    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int) -> None:
+    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, turns: RequestTurns) -> None:
         self._pushes = pushes
+        self._turns = turns
         self._instances = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._clock = clock
         self._partitions = partitions
@@ -71,14 +79,22 @@ class Idempotency:
         """
         key = request.get_header(HEADER)
         if key is None:
-            prepared, reply = await self._prepare(read(), origin, text, new_task_key())
+            requested = read()
+            if requested.is_wide:
+                await self._turns.enter_wide(request, appkey)
+            prepared, reply = await self._prepare(requested, origin, text, new_task_key())
             await self._pushes.commit(prepared)
+            if requested.is_wide:
+                self._turns.started_by(request, appkey, prepared.commands[-1].msgid)
             return reply
         _check_key(key)
         claim = Claim(key=_hash(appkey, key), request_digest=_hash(request.path, text))
         holding = await self._find(claim.key)
         if holding is None or holding.expires_ms <= self._clock.now_ms():
-            return await self._claim(claim, read(), origin, text)
+            requested = read()
+            if requested.is_wide:
+                await self._turns.enter_wide(request, appkey)
+            return await self._claim(claim, requested, origin, text)
         return _answer(holding, claim)
 
     async def _claim(self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str) -> Reply | Content:

@@ -9,6 +9,7 @@ from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
+from edge.core.turns import RequestTurns
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
@@ -22,7 +23,7 @@ from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
-def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi:
+def ios_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
@@ -31,9 +32,9 @@ def ios_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonAp
     origins = Origins("ios", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
-    authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, signatures, admission, origins)
+    authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, signatures, admission, origins, turns)
     app = json_api("ios")
-    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions)
+    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
     registrations = Registrations(writer, DeviceQuota(context.apps, context.peers, settings.partitions))
     app.add_route("/register", RegisterEndpoint(authenticator, registrations))

@@ -9,6 +9,7 @@ from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
+from edge.core.turns import RequestTurns
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from edge.v2.authentication import Authenticator
@@ -28,18 +29,19 @@ from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
-def v2_app(settings: Settings, context: RoleContext, ids: MessageIds) -> JsonApi:
+def v2_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns) -> JsonApi:
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
     targets = AudienceResolver(peers, partitions)
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, peers)
-    idempotency = Idempotency(Pushes(context.apps, quotas, writer, targets, ids, clock), peers, clock, partitions)
+    pushes = Pushes(context.apps, quotas, writer, targets, ids, clock)
+    idempotency = Idempotency(pushes, peers, clock, partitions, turns)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
     origins = Origins("v2", settings.client_addresses())
     authenticator = Authenticator(
-        SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, rates, clock), origins
+        SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, rates, clock), origins, turns
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
     frames = FrameHandler(context, writer, targets, partitions, registrations)

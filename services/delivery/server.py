@@ -64,7 +64,7 @@ class DeliveryServicer(DeliveryServiceServicer):
         found = self._state.broadcasts.unexpired(request.msgid, request.appkey, self._clock.now_ms())
         if found is None:
             raise NotFoundError("the app has no such broadcast that has not expired")
-        return GetBroadcastResponse(cancelled=found.is_cancelled)
+        return GetBroadcastResponse(cancelled=found.is_cancelled, is_starting=request.msgid in self._state.requested)
 
     async def _receive(
         self, stream: GatewayStream, batches: ReportBatches, requests: AsyncIterator[AttachRequest]

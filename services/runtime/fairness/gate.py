@@ -88,7 +88,7 @@ class FairGate:
     async def _wait(self, key: str, size: float) -> None:
         waiting = self._queue.waiting_size(key)
         if waiting and waiting + size > self._max_waiting:
-            text = f"too many {self._what} of this app wait already, while other apps have their turns; try again"
+            text = f"too many {self._what} wait already, while others have their turns; try again"
             raise TooManyRequestsError(text, _RETRY_AFTER_S)
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.put(key, admitted, size)

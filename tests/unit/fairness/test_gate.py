@@ -124,7 +124,7 @@ async def test_a_rest_is_bounded() -> None:
 async def test_too_much_of_one_key_is_refused_and_another_key_is_not() -> None:
     callers = Callers(slots=1, max_waiting=2)
     await callers.call("a1", "a2", "a3", "a4", "b1")
-    with pytest.raises(TooManyRequestsError, match="too many requests of this app wait already") as refused:
+    with pytest.raises(TooManyRequestsError, match="too many requests wait already") as refused:
         await callers.tasks.pop("a4")
     assert refused.value.retry_after_s == 1
     await callers.call("c1", size=50)

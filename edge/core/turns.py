@@ -1,0 +1,139 @@
+"""Requests of the apps are served in turn, so that one app's many or heavy requests delay another's by little.
+
+Three gates (`services.runtime.fairness.gate`) hold back work that is cheap to ask for. An app that is alone passes them
+without waiting; beside other apps of the last 10 s:
+
+- a large body is parsed when its address has its turn, one at a time, at most half of the time for each address. Which
+  app sent it is known only afterwards;
+- of an app's authenticated requests a bounded number is worked on at once;
+- of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after as
+  long a rest. Delivery, targeting, the gateway and the log are then free for others about half of the time.
+
+What waits is bounded, and refused with HTTP 429 beyond. Each edge process has gates of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from falcon.asgi import Request
+
+from edge.core.parsing import canonical
+from edge.core.parsing.body import Application
+from edge.core.parsing.canonical import SignedRequest
+from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
+from services.runtime.errors import NotFoundError
+from services.runtime.fairness.activity import Activity
+from services.runtime.fairness.gate import FairGate, Slot
+from services.runtime.process.clock import Clock
+from services.runtime.rpc.peers import Peers
+
+LARGE_BODY_BYTES = 64 * 1024
+REQUESTS_BESIDE_OTHERS = 16
+_ALONE = 4096
+_UNIT_BYTES = 16 * 1024
+_MAX_WAITING_REQUESTS = 4096
+_MAX_WAITING_BODIES = 1024
+MAX_WAITING_PUSHES = 100
+_LOOK_MS = 20
+_MAX_HELD_MS = 2_000
+_CALL_S = 2.0
+_SLOT = "carillon.slot"
+
+
+class RequestTurns:
+    """The turns of all requests of this process. A request holds one slot, which `application` gives back."""
+
+    def __init__(self, clock: Clock, peers: Peers) -> None:
+        self._clock = clock
+        self._activity = activity = Activity(clock.now_ms)
+        self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
+        self._bodies = FairGate(
+            *("large requests", clock, activity),
+            slots=1,
+            slots_beside_others=1,
+            max_waiting=_MAX_WAITING_BODIES,
+            rest=1,
+        )
+        self._requests = FairGate(
+            *("requests", clock, activity),
+            slots=_ALONE,
+            slots_beside_others=REQUESTS_BESIDE_OTHERS,
+            max_waiting=_MAX_WAITING_REQUESTS,
+        )
+        self._wide_pushes = FairGate(
+            *("broadcasts and multicasts", clock, activity),
+            slots=_ALONE,
+            slots_beside_others=1,
+            max_waiting=MAX_WAITING_PUSHES,
+            rest=1,
+        )
+        self._starting: set[asyncio.Task[None]] = set()
+
+    def application(self, application: Application) -> Application:
+        """Return the ASGI application with a slot for each request given back at its end."""
+
+        async def in_turn(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+            try:
+                await application(scope, receive, send)
+            finally:
+                _leave(scope)
+
+        return in_turn
+
+    async def parse(self, address: str, raw: bytes) -> SignedRequest:
+        """Parse a signed body from this address. Errors as canonical.read; TooManyRequestsError."""
+        if len(raw) < LARGE_BODY_BYTES:
+            return canonical.read(raw)
+        async with self._bodies.turn(address, len(raw) // LARGE_BODY_BYTES):
+            return canonical.read(raw)
+
+    async def enter(self, request: Request, appkey: str, size: int) -> None:
+        """Wait for the turn of an authenticated request of `size` bytes. TooManyRequestsError: too many wait."""
+        self._activity.seen(appkey)
+        request.scope[_SLOT] = await self._requests.enter(appkey, 1 + size // _UNIT_BYTES)
+
+    async def enter_wide(self, request: Request, appkey: str) -> None:
+        """Wait for the turn of a request that is a broadcast or multicast, in place of its turn as a request."""
+        _leave(request.scope)
+        request.scope[_SLOT] = await self._wide_pushes.enter(appkey)
+
+    def started_by(self, request: Request, appkey: str, msgid: int) -> None:
+        """Keep the slot of a broadcast or multicast that is in the log until delivery has started it."""
+        slot: Slot | None = request.scope.pop(_SLOT, None)
+        if slot is None:
+            return
+        if self._activity.is_alone(appkey):
+            slot.leave()
+            return
+        task = asyncio.create_task(self._leave_when_started(slot, appkey, msgid))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _leave_when_started(self, slot: Slot, appkey: str, msgid: int) -> None:
+        end_ms = self._clock.now_ms() + _MAX_HELD_MS
+        request = GetBroadcastRequest(appkey=appkey, msgid=msgid)
+        try:
+            while self._clock.now_ms() < end_ms:
+                if not await self._is_starting(request):
+                    return
+                await self._clock.sleep_until(self._clock.now_ms() + _LOOK_MS)
+        finally:
+            slot.leave()
+
+    async def _is_starting(self, request: GetBroadcastRequest) -> bool:
+        """Return whether an instance of delivery has still to start the push; False while delivery does not answer."""
+        calls = (delivery.GetBroadcast(request, timeout=_CALL_S) for delivery in self._deliveries)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        # NotFoundError: the instance has not read the push yet.
+        return any(
+            isinstance(answer, NotFoundError) or (not isinstance(answer, BaseException) and answer.is_starting)
+            for answer in answers
+        )
+
+
+def _leave(scope: Any) -> None:
+    slot: Slot | None = scope.pop(_SLOT, None)
+    if slot is not None:
+        slot.leave()

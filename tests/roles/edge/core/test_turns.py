@@ -1,0 +1,184 @@
+"""RequestTurns: which requests wait for others, beside which apps, and until when."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from falcon.asgi import Request
+
+from edge.core.turns import LARGE_BODY_BYTES, MAX_WAITING_PUSHES, REQUESTS_BESIDE_OTHERS, RequestTurns
+from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, GetBroadcastRequest, GetBroadcastResponse
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
+from services.domain.topics import TOPICS
+from services.runtime.errors import NotFoundError, TooManyRequestsError
+from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import Context, Server
+
+MSGID = 7
+
+
+async def steps() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+class Delivery(DeliveryServiceServicer):
+    """A delivery that has not read any push yet, and then starts it."""
+
+    def __init__(self) -> None:
+        self.read = self.started = False
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        if not self.read:
+            raise NotFoundError("not read yet")
+        return GetBroadcastResponse(is_starting=not self.started)
+
+    async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
+        raise AssertionError
+        yield
+
+
+class Edge:
+    """Turns beside a delivery. `calls` are the requests that have entered."""
+
+    def __init__(self, *active: str) -> None:
+        self.clock = ManualClock(0)
+        self.delivery = Delivery()
+        server = LocalServer()
+        add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, server))
+        self.turns = RequestTurns(self.clock, Peers({"delivery": [server.channel()]}, TOPICS))
+        self.active = active
+        self.entered: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._answered: dict[str, asyncio.Event] = {}
+
+    async def begin(self) -> None:
+        for appkey in self.active:
+            await self.call(appkey)
+            await self.answer(appkey)
+        self.entered.clear()
+
+    async def call(self, name: str, *, wide: bool = False, size: int = 100) -> None:
+        """Start a request; the app is the name up to a digit."""
+        self._answered[name] = asyncio.Event()
+        task = asyncio.create_task(self._call(name, wide, size))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await steps()
+
+    async def answer(self, *names: str) -> None:
+        for name in names:
+            self._answered[name].set()
+            await steps()
+
+    async def move(self, seconds: float) -> None:
+        for _ in range(round(seconds * 100)):
+            self.clock.move(0.01)
+            await steps()
+
+    async def _call(self, name: str, wide: bool, size: int) -> None:
+        appkey = name.rstrip("0123456789")
+
+        async def handle(scope: Any, receive: Any, send: Any) -> None:
+            request = cast(Request, type("", (), {"scope": scope}))
+            await self.turns.enter(request, appkey, size)
+            if wide:
+                await self.turns.enter_wide(request, appkey)
+            self.entered.append(name)
+            await self._answered[name].wait()
+            if wide:
+                self.turns.started_by(request, appkey, MSGID)
+
+        async def unused(*_: Any) -> Any:
+            raise AssertionError
+
+        await self.turns.application(handle)({}, unused, unused)
+
+
+async def test_an_app_has_a_bounded_number_of_requests_in_work_and_another_enters_at_once() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    for number in range(REQUESTS_BESIDE_OTHERS + 3):
+        await edge.call(f"noisy{number}")
+    assert len(edge.entered) == REQUESTS_BESIDE_OTHERS
+    await edge.call("quiet")
+    assert edge.entered[-1] == "quiet"
+    await edge.answer("noisy0")
+    assert edge.entered[-1] == f"noisy{REQUESTS_BESIDE_OTHERS}"
+
+
+async def test_an_app_alone_waits_for_nothing() -> None:
+    edge = Edge("only")
+    await edge.begin()
+    for number in range(200):
+        await edge.call(f"only{number}", wide=number % 2 == 0)
+    assert len(edge.entered) == 200
+
+
+async def test_beside_others_a_broadcast_waits_until_the_last_has_started_and_for_a_rest() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    await edge.call("noisy1", wide=True)
+    await edge.call("noisy2", wide=True)
+    await edge.answer("noisy1")
+    await edge.move(0.1)
+    edge.delivery.read = True
+    await edge.move(0.1)
+    assert edge.entered == ["noisy1"]
+    edge.delivery.started = True
+    await edge.move(0.1)
+    assert edge.entered == ["noisy1"]
+    await edge.call("noisy3")
+    await edge.call("quiet1", wide=True)
+    assert edge.entered == ["noisy1", "noisy3", "quiet1"]
+    await edge.move(0.15)
+    assert edge.entered[-1] == "noisy2"
+
+
+async def test_a_delivery_that_starts_nothing_delays_an_app_by_a_bounded_time() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    edge.delivery.read = True
+    await edge.call("noisy1", wide=True)
+    await edge.answer("noisy1")
+    await edge.call("noisy2", wide=True)
+    await edge.move(4.1)
+    assert edge.entered == ["noisy1", "noisy2"]
+
+
+async def test_waiting_broadcasts_are_bounded() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    gate = edge.turns._wide_pushes
+    slot = await gate.enter("noisy")
+    waiting = [asyncio.create_task(gate.enter("noisy")) for _ in range(MAX_WAITING_PUSHES)]
+    await steps()
+    with pytest.raises(TooManyRequestsError, match="too many broadcasts and multicasts wait already"):
+        await gate.enter("noisy")
+    await gate.enter("quiet")
+    for task in waiting:
+        task.cancel()
+    slot.leave()
+
+
+async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    large = b'{"sign":"x","fill":"' + b"x" * LARGE_BODY_BYTES + b'"}'
+    parsed: list[str] = []
+
+    async def parse(address: str, raw: bytes) -> None:
+        await edge.turns.parse(address, raw)
+        parsed.append(address)
+
+    slot = await edge.turns._bodies.enter("elsewhere")
+    tasks = [asyncio.create_task(parse(address, large)) for address in ("a", "a", "a", "b")]
+    await steps()
+    await parse("c", b'{"sign":"x"}')
+    assert parsed == ["c"]
+    slot.leave()
+    await asyncio.gather(*tasks)
+    assert parsed == ["c", "a", "b", "a", "a"]
