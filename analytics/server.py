@@ -13,6 +13,7 @@ from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import find_push, no_such_push
 from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import Ingestion
+from analytics.query_turns import OPERATORS, QueryTurns
 from analytics.statistics.answers import answer
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
@@ -72,13 +73,15 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._partitions = partitions
         self._ack_delay_ms = ack_delay_ms
         self._others = others
+        self._turns = QueryTurns(clock)
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         check_texts(request)
         _check_msgid(request.msgid)
         behind = await self._catch_up()
         try:
-            audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
+            async with self._turns.turn(OPERATORS):
+                audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
         except NotFoundError as error:
             raise _not_found(error, behind) from None
         audit.records_behind = behind
@@ -90,7 +93,8 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError("appkey and token are needed")
         behind = await self._catch_up()
         try:
-            audit = await audit_device(self._clickhouse, request.appkey, request.token)
+            async with self._turns.turn(OPERATORS):
+                audit = await audit_device(self._clickhouse, request.appkey, request.token)
         except NotFoundError as error:
             raise _not_found(error, behind) from None
         audit.records_behind = behind
@@ -106,7 +110,8 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
         behind = await self._catch_up()
         time_range = TimeRange(request.from_ms, request.to_ms)
-        audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
+        async with self._turns.turn(OPERATORS):
+            audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
         audit.records_behind = behind
         return audit
 
@@ -142,14 +147,16 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             now_ms=now_ms,
             visible_ms=visible_ms,
         )
-        page = await reader.page(start, request.limit)
+        async with self._turns.turn(request.appkey):
+            page = await reader.page(start, request.limit)
         return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.positions), has_more=page.has_more)
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
         check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
-        await self._catch_up()
-        return await answer(self._clickhouse, query)
+        async with self._turns.turn(request.appkey):
+            await self._catch_up()
+            return await answer(self._clickhouse, query)
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         return CatchUpResponse(records_behind=await self._ingestion.catch_up())

@@ -1,5 +1,6 @@
 """Acknowledgements of Android unicast messages, read page by page."""
 
+from edge.core.turns import busy_as_too_many
 from protos.analytics.v1.analytics_pb2 import ListAcksRequest, ListAcksResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.registry.v1.apps_pb2 import App
@@ -20,7 +21,8 @@ class Acks:
     async def read(self, app: App, pos: str, limit: int) -> ListAcksResponse:
         """Return at most `limit` records after `pos`; "0" is the start. InputError: no such position."""
         request = ListAcksRequest(appkey=app.appkey, pos=pos, limit=limit)
-        page: ListAcksResponse = await self._analytics.ListAcks(request, timeout=_READ_S)
+        with busy_as_too_many():
+            page: ListAcksResponse = await self._analytics.ListAcks(request, timeout=_READ_S)
         return page
 
     async def check_enabled(self, app: App) -> None:

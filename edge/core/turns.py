@@ -13,7 +13,8 @@ What waits is bounded, and refused with HTTP 429 beyond. Each edge process has g
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from falcon.asgi import Request
@@ -23,7 +24,7 @@ from edge.core.parsing.body import Application
 from edge.core.parsing.canonical import SignedRequest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
-from services.runtime.errors import NotFoundError
+from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate, Slot
 from services.runtime.process.clock import Clock
@@ -39,6 +40,7 @@ MAX_WAITING_PUSHES = 100
 _LOOK_MS = 20
 _MAX_HELD_MS = 2_000
 _CALL_S = 2.0
+_RETRY_AFTER_S = 1
 _SLOT = "carillon.slot"
 
 
@@ -131,6 +133,15 @@ class RequestTurns:
             isinstance(answer, NotFoundError) or (not isinstance(answer, BaseException) and answer.is_starting)
             for answer in answers
         )
+
+
+@contextmanager
+def busy_as_too_many() -> Iterator[None]:
+    """Turn another role's BusyError, of a call that has changed nothing, into HTTP 429."""
+    try:
+        yield
+    except BusyError as error:
+        raise TooManyRequestsError(str(error), _RETRY_AFTER_S) from None
 
 
 def _leave(scope: Any) -> None:

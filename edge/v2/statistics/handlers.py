@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
+from edge.core.turns import busy_as_too_many
 from edge.v2.apps import one_app
 from edge.v2.authentication import Authenticator
 from edge.v2.statistics.replies import statistics_reply
@@ -26,5 +27,6 @@ class StatisticsEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed, apps, _ = await self._authenticator.authenticate(request, one_app)
         query = statistics_request(signed.raw, apps.appkeys[0])
-        found = await self._analytics.Statistics(query, timeout=_ANALYTICS_S)
+        with busy_as_too_many():
+            found = await self._analytics.Statistics(query, timeout=_ANALYTICS_S)
         answer(response, statistics_reply(found, self._zone))

@@ -1,0 +1,40 @@
+"""Queries of the apps take turns at the store, so that one app's readers delay another's by one query."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from services.runtime.errors import BusyError, TooManyRequestsError
+from services.runtime.fairness.activity import Activity
+from services.runtime.fairness.gate import FairGate
+from services.runtime.process.clock import Clock
+
+OPERATORS = ""
+"""The key of audits, which operators ask for."""
+
+QUERIES = 3
+"""Calls that query at once: one less than the store has threads, so that ingestion never waits for readers."""
+
+MAX_WAITING = 200
+
+
+class QueryTurns:
+    """Admits at most QUERIES calls at once, of one app beside others a single one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._activity = Activity(clock.now_ms)
+        self._gate = FairGate(
+            "queries", clock, self._activity, slots=QUERIES, slots_beside_others=1, max_waiting=MAX_WAITING
+        )
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Hold a turn for one call; a caller that leaves while it waits takes none. BusyError: too many wait."""
+        self._activity.seen(key)
+        try:
+            slot = await self._gate.enter(key)
+        except TooManyRequestsError as error:
+            raise BusyError(str(error)) from None
+        try:
+            yield
+        finally:
+            slot.leave()
