@@ -1,23 +1,30 @@
 """Push frames: the JSON of a message, encoded once for all connections that get it, and sent to them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 import numpy
 from msgspec import UNSET, Raw, UnsetType
 
-from protos.delivery.v1.delivery_pb2 import AttachResponse, Send
+from protos.delivery.v1.delivery_pb2 import AttachResponse, Close, Send
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.domain.device_protocol.answers import GoodbyeReason
 from services.gateway.connection import HEADROOM, DeviceConnection
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import refused_retry_ms
+from services.runtime.fairness.queue import FairQueue
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import FRAMES_SENT
 
-_CHUNK = 256
+SLICE = 100
+"""Frames that are written in one step of the event loop."""
+
+MAX_WAITING = 100_000
+"""Frames that wait for their apps' turns, beyond which no more are taken from delivery."""
+
 _REASONS: dict[str, GoodbyeReason] = {"replaced": "replaced", "unauthorized": "unauthorized", "draining": "draining"}
 _START = bytes(HEADROOM) + b'{"type":"push","msgid":'
 
@@ -56,8 +63,25 @@ class PushFrames:
         return bytearray(_START + str(msgid).encode() + self._end)
 
 
+class _Slice(NamedTuple):
+    """A message for some connections. `msgids` holds one id for each, and `shared` their frame if that is the same."""
+
+    frames: PushFrames
+    shared: bytearray | None
+    connections: Sequence[int]
+    msgids: Sequence[int]
+
+
+def _size(item: _Slice | Close) -> int:
+    return len(item.connections) if isinstance(item, _Slice) else 1
+
+
 class PushSender:
-    """Sends delivery's pushes to the connections they name, and ends the connections that delivery wants closed."""
+    """Sends delivery's pushes to the connections they name, and ends the connections that delivery wants closed.
+
+    A message for many connections is written in slices, between which other tasks run and other apps have their turns:
+    an app's single message waits for one slice of another app's broadcast. Each app's own messages keep their order.
+    """
 
     def __init__(
         self, connections: ConnectionTable[DeviceConnection], now_ms: Callable[[], int], random: Random
@@ -65,38 +89,91 @@ class PushSender:
         self._connections = connections
         self._now_ms = now_ms
         self._random = random
+        self._queue: FairQueue[str, _Slice | Close] = FairQueue()
+        self._waiting = self._at_once = 0
+        self._writing: asyncio.Task[None] | None = None
+        self._has_room = asyncio.Event()
 
     async def handle(self, response: AttachResponse) -> None:
-        sent = 0
+        """Write the messages, or queue them for their apps' turns; return while fewer than MAX_WAITING wait."""
+        self._at_once = SLICE
         for send in response.sends:
-            sent += await self._send(send)
-        FRAMES_SENT.inc(sent)
+            self._add(send)
         for close in response.closes:
-            connection = self._connections.find(close.connection)
-            if connection is not None:
-                reason = _REASONS.get(close.reason, "draining")
-                retry_after_ms = refused_retry_ms(self._random) if reason == "draining" else None
-                connection.goodbye(reason, close.reason, retry_after_ms=retry_after_ms)
+            self._add_close(close)
+        while self._waiting > MAX_WAITING:
+            self._has_room.clear()
+            await self._has_room.wait()
 
-    async def _send(self, send: Send) -> int:
-        """Write the message to its connections that are still open, in chunks between which other tasks run."""
-        frames = PushFrames(send.message, send.expires_ms)
+    def _add(self, send: Send) -> None:
         connections = numpy.frombuffer(send.connections, "<u8").tolist()
         msgids = numpy.frombuffer(send.msgids, "<u8").tolist()
+        appkey = next((found for connection in connections if (found := self._app_of(connection))), None)
+        if appkey is None:
+            return
+        frames = PushFrames(send.message, send.expires_ms)
         shared = frames.frame(msgids[0]) if len(msgids) == 1 else None
         if shared is not None:
             msgids *= len(connections)
-        sent = 0
-        for start in range(0, len(connections), _CHUNK):
-            if start:
+        for start in range(0, len(connections), SLICE):
+            end = start + SLICE
+            self._put(appkey, _Slice(frames, shared, connections[start:end], msgids[start:end]))
+
+    def _add_close(self, close: Close) -> None:
+        if appkey := self._app_of(close.connection):
+            self._put(appkey, close)
+
+    def _app_of(self, connection: int) -> str | None:
+        found = self._connections.find(connection)
+        return found.session.appkey if found is not None and found.session is not None else None
+
+    def _put(self, appkey: str, item: _Slice | Close) -> None:
+        """Do at once what nothing of its app waits before, while this step of the loop has written little."""
+        size = _size(item)
+        if size <= self._at_once and not self._queue.waiting(appkey):
+            self._at_once -= size
+            self._do(item)
+            return
+        self._queue.put(appkey, item, size)
+        self._waiting += size
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        """Write what waits, about a slice in each step of the loop."""
+        written = 0
+        while (turn := self._queue.take()) is not None:
+            self._do(turn[1])
+            size = _size(turn[1])
+            self._waiting -= size
+            written += size
+            if self._waiting <= MAX_WAITING:
+                self._has_room.set()
+            if written >= SLICE:
+                written = 0
                 await asyncio.sleep(0)
-            now_ms = self._now_ms()
-            for index in range(start, min(start + _CHUNK, len(connections))):
-                connection = self._connections.find(connections[index])
-                if connection is not None:
-                    connection.send_push(shared or frames.frame(msgids[index]), msgids[index], now_ms)
-                    sent += 1
-        return sent
+
+    def _do(self, item: _Slice | Close) -> None:
+        if isinstance(item, _Slice):
+            self._write_slice(item)
+        else:
+            self._close(item)
+
+    def _write_slice(self, part: _Slice) -> None:
+        now_ms, sent = self._now_ms(), 0
+        for number, msgid in zip(part.connections, part.msgids, strict=True):
+            connection = self._connections.find(number)
+            if connection is not None:
+                connection.send_push(part.shared or part.frames.frame(msgid), msgid, now_ms)
+                sent += 1
+        FRAMES_SENT.inc(sent)
+
+    def _close(self, close: Close) -> None:
+        connection = self._connections.find(close.connection)
+        if connection is not None:
+            reason = _REASONS.get(close.reason, "draining")
+            retry_after_ms = refused_retry_ms(self._random) if reason == "draining" else None
+            connection.goodbye(reason, close.reason, retry_after_ms=retry_after_ms)
 
 
 def _push_frame(message: Message, expires_ms: int) -> PushFrame:

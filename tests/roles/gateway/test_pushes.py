@@ -1,15 +1,23 @@
 """Pushes from delivery to devices: shared frames, their fields, and their message ids."""
 
+import asyncio
 import json
-from typing import Any
+from array import array
+from itertools import groupby
+from random import Random
+from struct import pack
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protos.delivery.v1.delivery_pb2 import AttachResponse, Close, Send
 from protos.push.v1.push_pb2 import AndroidStyle, Message
-from services.gateway.connection import HEADROOM
-from services.gateway.push_frames import PushFrames
+from services.gateway.connection import HEADROOM, DeviceConnection
+from services.gateway.connections import ConnectionTable, Session
+from services.gateway.push_frames import SLICE, PushFrames, PushSender
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import DeviceClient
 
@@ -143,3 +151,66 @@ def test_a_click_param_that_is_no_json_is_left_out(broken: str) -> None:
     style = AndroidStyle(click_action=1, click_param_json=broken)
     frame = json.loads(PushFrames(Message(is_notif=True, android=style), 1).frame(1)[HEADROOM:])
     assert frame["click"] == {"action": 1}
+
+
+class Written(list[tuple[str, int]]):
+    """The app and the message id of each frame, in the order of writing."""
+
+    def connection(self, appkey: str) -> DeviceConnection:
+        """Return a connection of the app that notes what it is sent."""
+        session = SimpleNamespace(appkey=appkey)
+        write = SimpleNamespace(
+            session=session,
+            send_push=lambda frame, msgid, now_ms: self.append((appkey, msgid)),
+            goodbye=lambda reason, *_, **__: self.append((appkey, 0)),
+        )
+        return cast(DeviceConnection, write)
+
+
+def to(connections: range, msgid: int) -> Send:
+    return Send(message=Message(content="c"), connections=array("Q", connections).tobytes(), msgids=pack("<Q", msgid))
+
+
+def sender(written: Written, broadcast: int) -> PushSender:
+    """Return a sender with connections 1 to `broadcast` of app `noisy`, and connection 0 of app `quiet`."""
+    table: ConnectionTable[DeviceConnection] = ConnectionTable()
+    for number in range(broadcast + 1):
+        appkey = "noisy" if number else "quiet"
+        table.add(Session(number, appkey, f"token {number}", 0, number), written.connection(appkey))
+    return PushSender(table, lambda: 0, Random(0))
+
+
+async def test_a_message_does_not_wait_for_another_apps_broadcast() -> None:
+    written = Written()
+    pushes = sender(written, 50 * SLICE)
+    await pushes.handle(AttachResponse(sends=[to(range(1, 50 * SLICE + 1), 1)]))
+    await asyncio.sleep(0)
+    await pushes.handle(AttachResponse(sends=[to(range(1), 2)]))
+    assert written.index(("quiet", 2)) <= 2 * SLICE
+    while len(written) < 50 * SLICE + 1:
+        await asyncio.sleep(0)
+    assert written.count(("noisy", 1)) == 50 * SLICE
+
+
+async def test_an_app_keeps_the_order_of_its_messages_and_closes() -> None:
+    written = Written()
+    pushes = sender(written, 10 * SLICE)
+    many = range(1, 10 * SLICE + 1)
+    close = Close(connection=1, reason="unauthorized")
+    await pushes.handle(AttachResponse(sends=[to(many, 1), to(many, 2)], closes=[close]))
+    await pushes.handle(AttachResponse(sends=[to(many, 3)]))
+    while len(written) < 30 * SLICE + 1:
+        await asyncio.sleep(0)
+    assert [msgid for msgid, _ in groupby(msgid for _, msgid in written)] == [1, 2, 0, 3]
+
+
+async def test_one_step_of_the_loop_writes_a_bounded_number_of_frames() -> None:
+    written = Written()
+    pushes = sender(written, 1)
+    await pushes.handle(AttachResponse(sends=[to(range(1, 2), msgid) for msgid in range(1, 5 * SLICE)]))
+    before = 0
+    while len(written) < 5 * SLICE - 1:
+        assert len(written) - before <= SLICE
+        before = len(written)
+        await asyncio.sleep(0)
+    assert [msgid for _, msgid in written] == list(range(1, 5 * SLICE))
