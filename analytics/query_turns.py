@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.runtime.errors import BusyError, TooManyRequestsError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate
+from services.runtime.fairness.pace import Pace
 from services.runtime.process.clock import Clock
 
 OPERATORS = ""
@@ -22,19 +22,11 @@ class QueryTurns:
 
     def __init__(self, clock: Clock) -> None:
         self._activity = Activity(clock.now_ms)
-        self._gate = FairGate(
-            "queries", clock, self._activity, slots=QUERIES, slots_beside_others=1, max_waiting=MAX_WAITING
-        )
+        self._gate = FairGate("queries", QUERIES, max_waiting=MAX_WAITING, pace=Pace(clock, self._activity, 1))
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
         """Hold a turn for one call; a caller that leaves while it waits takes none. BusyError: too many wait."""
         self._activity.seen(key)
-        try:
-            slot = await self._gate.enter(key)
-        except TooManyRequestsError as error:
-            raise BusyError(str(error)) from None
-        try:
+        async with self._gate.turn(key):
             yield
-        finally:
-            slot.leave()

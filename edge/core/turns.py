@@ -27,6 +27,7 @@ from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate, Slot
+from services.runtime.fairness.pace import Pace
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
 
@@ -52,24 +53,19 @@ class RequestTurns:
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairGate(
-            *("large requests", clock, activity),
-            slots=1,
-            slots_beside_others=1,
-            max_waiting=_MAX_WAITING_BODIES,
-            rest=1,
+            "large requests", 1, max_waiting=_MAX_WAITING_BODIES, pace=Pace(clock, activity, 1, rest=1)
         )
         self._requests = FairGate(
-            *("requests", clock, activity),
-            slots=_ALONE,
-            slots_beside_others=REQUESTS_BESIDE_OTHERS,
+            "requests",
+            _ALONE,
             max_waiting=_MAX_WAITING_REQUESTS,
+            pace=Pace(clock, activity, REQUESTS_BESIDE_OTHERS),
         )
         self._wide_pushes = FairGate(
-            *("broadcasts and multicasts", clock, activity),
-            slots=_ALONE,
-            slots_beside_others=1,
+            "broadcasts and multicasts",
+            _ALONE,
             max_waiting=MAX_WAITING_PUSHES,
-            rest=1,
+            pace=Pace(clock, activity, 1, rest=1),
         )
         self._starting: set[asyncio.Task[None]] = set()
 
@@ -88,18 +84,24 @@ class RequestTurns:
         """Parse a signed body from this address. Errors as canonical.read; TooManyRequestsError."""
         if len(raw) < LARGE_BODY_BYTES:
             return canonical.read(raw)
-        async with self._bodies.turn(address, len(raw) // LARGE_BODY_BYTES):
+        with busy_as_too_many():
+            slot = await self._bodies.enter(address, len(raw) // LARGE_BODY_BYTES)
+        try:
             return canonical.read(raw)
+        finally:
+            slot.leave()
 
     async def enter(self, request: Request, appkey: str, size: int) -> None:
         """Wait for the turn of an authenticated request of `size` bytes. TooManyRequestsError: too many wait."""
         self._activity.seen(appkey)
-        request.scope[_SLOT] = await self._requests.enter(appkey, 1 + size // _UNIT_BYTES)
+        with busy_as_too_many():
+            request.scope[_SLOT] = await self._requests.enter(appkey, 1 + size // _UNIT_BYTES)
 
     async def enter_wide(self, request: Request, appkey: str) -> None:
         """Wait for the turn of a request that is a broadcast or multicast, in place of its turn as a request."""
         _leave(request.scope)
-        request.scope[_SLOT] = await self._wide_pushes.enter(appkey)
+        with busy_as_too_many():
+            request.scope[_SLOT] = await self._wide_pushes.enter(appkey)
 
     def started_by(self, request: Request, appkey: str, msgid: int) -> None:
         """Keep the slot of a broadcast or multicast that is in the log until delivery has started it."""
@@ -137,7 +139,7 @@ class RequestTurns:
 
 @contextmanager
 def busy_as_too_many() -> Iterator[None]:
-    """Turn another role's BusyError, of a call that has changed nothing, into HTTP 429."""
+    """Turn the BusyError of a gate, here or in another role, into HTTP 429: nothing was done."""
     try:
         yield
     except BusyError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -83,7 +84,7 @@ class Edge:
         appkey = name.rstrip("0123456789")
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
-            request = cast(Request, type("", (), {"scope": scope}))
+            request = cast(Request, SimpleNamespace(scope=scope))
             await self.turns.enter(request, appkey, size)
             if wide:
                 await self.turns.enter_wide(request, appkey)
@@ -152,16 +153,14 @@ async def test_a_delivery_that_starts_nothing_delays_an_app_by_a_bounded_time() 
 async def test_waiting_broadcasts_are_bounded() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
-    gate = edge.turns._wide_pushes
-    slot = await gate.enter("noisy")
-    waiting = [asyncio.create_task(gate.enter("noisy")) for _ in range(MAX_WAITING_PUSHES)]
-    await steps()
-    with pytest.raises(TooManyRequestsError, match="too many broadcasts and multicasts wait already"):
-        await gate.enter("noisy")
-    await gate.enter("quiet")
-    for task in waiting:
-        task.cancel()
-    slot.leave()
+    for number in range(MAX_WAITING_PUSHES + 1):
+        await edge.call(f"noisy{number}", wide=True)
+    refused = cast(Request, SimpleNamespace(scope={}))
+    with pytest.raises(TooManyRequestsError, match="too many broadcasts and multicasts wait already") as error:
+        await edge.turns.enter_wide(refused, "noisy")
+    assert error.value.retry_after_s == 1
+    await edge.call("quiet", wide=True)
+    assert edge.entered == ["noisy0", "quiet"]
 
 
 async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once() -> None:
