@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap
 
-from analytics.audit.device_states import LATEST, DeviceState, device_states, state_entries
+from analytics.audit.device_states import LATEST, DeviceState, find_device, state_entries
 from analytics.audit.timeline import by_time, comma_joined, entry, origin_text
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
@@ -66,7 +66,7 @@ class CommandRecord(NamedTuple):
 
 async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> AuditDeviceResponse:
     """Return the device's timeline. NotFoundError: the store has neither the device nor a command to it."""
-    states = await device_states(clickhouse, appkey, token)
+    token, states = await find_device(clickhouse, appkey, token)
     commands = await _commands(clickhouse, appkey, token, states)
     if not states and not commands:
         raise NotFoundError("the event log knows no device with this token in this app")

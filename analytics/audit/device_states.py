@@ -8,6 +8,7 @@ from analytics.audit.command_text import DESCRIPTION, stags, tags
 from analytics.audit.timeline import comma_joined, entry
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
+from services.domain.ios_tokens import spellings
 
 LATEST = 1000
 """Audits read at most this many states, commands, session events, pushes and outcomes: the latest ones."""
@@ -37,6 +38,14 @@ class DeviceState(NamedTuple):
 
     def attribute(self, name: str) -> str:
         return self.description[DESCRIPTION.index(name)]
+
+
+async def find_device(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[DeviceState]]:
+    """Return a token as it is registered and the device's states; the token as given and no states if it is unknown."""
+    for token in spellings(given):
+        if states := await device_states(clickhouse, appkey, token):
+            return token, states
+    return given, []
 
 
 async def device_states(clickhouse: ClickHouse, appkey: str, token: str) -> list[DeviceState]:

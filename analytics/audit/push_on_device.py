@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from pyroaring import BitMap
 
 from analytics.audit.clauses import clauses
-from analytics.audit.device_states import DeviceState, device_states
+from analytics.audit.device_states import DeviceState, find_device
 from analytics.audit.find_push import PushRecord
 from analytics.audit.timeline import by_time, comma_joined, entry, time_text
 from analytics.store.clickhouse import ClickHouse
@@ -59,7 +59,7 @@ class PartitionStart(NamedTuple):
 
 
 async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, zone: ZoneInfo) -> PushOnDevice:
-    states = await device_states(clickhouse, push.appkey, token)
+    token, states = await find_device(clickhouse, push.appkey, token)
     if not states:
         return PushOnDevice(token=token, verdict="not registered: the event log knows no device with this token")
     parameters = {"appkey": push.appkey, "msgid": push.msgid, "last": push.last_msgid, "partition": states[0].partition}

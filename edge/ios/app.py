@@ -36,7 +36,7 @@ def ios_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: Re
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
-    registrations = Registrations(writer, DeviceQuota(context.apps, context.peers, settings.partitions))
+    registrations = Registrations(writer, targets, DeviceQuota(context.apps, context.peers, settings.partitions))
     app.add_route("/register", RegisterEndpoint(authenticator, registrations))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 
 from edge.core.parsing.digits import Digits, Flag, Period
-from edge.core.parsing.fields import APNS_LIMIT, Badge, IosAppkey, NotEmpty, Sign, described, sign_of
+from edge.core.parsing.fields import APNS_LIMIT, Badge, IosAppkey, IosToken, NotEmpty, Sign, described, sign_of
 
-Names = Annotated[list[NotEmpty], msgspec.Meta(min_length=1)]
+Tokens = Annotated[list[IosToken], msgspec.Meta(min_length=1)]
 Dictionary = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
 
 
@@ -33,7 +33,7 @@ class PushBody(msgspec.Struct, frozen=True):
         ),
     ]
     token: Annotated[
-        NotEmpty | Names | None,
+        IosToken | Tokens | None,
         described("A token, which must be registered, or a list of tokens. Default: all devices."),
     ] = None
     period: Annotated[
@@ -54,4 +54,7 @@ class PushBody(msgspec.Struct, frozen=True):
 class RegistrationBody(msgspec.Struct, frozen=True):
     """POST and DELETE /register."""
 
-    token: Annotated[str, msgspec.Meta(min_length=1, max_length=200), described("The device token that APNs gave.")]
+    token: Annotated[
+        IosToken,
+        described("The device token that APNs gave: 64 to 200 hexadecimal digits; spaces, < and > are left out."),
+    ]

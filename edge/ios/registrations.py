@@ -3,6 +3,7 @@
 from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.runtime.v1.log_pb2 import Origin
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter, device_command
 from services.domain.device_quota import DeviceQuota
 
@@ -10,17 +11,20 @@ from services.domain.device_quota import DeviceQuota
 class Registrations:
     """Registers and removes device tokens. A call returns once later calls see the change; repeating it is harmless."""
 
-    def __init__(self, writer: CommandWriter, quota: DeviceQuota) -> None:
+    def __init__(self, writer: CommandWriter, targets: AudienceResolver, quota: DeviceQuota) -> None:
         self._writer = writer
+        self._targets = targets
         self._quota = quota
 
-    async def register(self, app: AppRef, token: str, origin: Origin) -> None:
+    async def register(self, app: AppRef, given: str, origin: Origin) -> None:
         """Register the token; a registered one stays as it is. TooManyRequestsError: the app has too many devices."""
+        token = await self._targets.registered_name(app.appkey, given)
         await self._quota.reserve(app.appkey, token)
         command = DeviceCommand(appkey=app.appkey, token=token, register=RegisterDevice(platform=app.platform))
         await self._writer.append_and_wait([device_command(command)], origin)
 
-    async def remove(self, app: AppRef, token: str, origin: Origin) -> None:
+    async def remove(self, app: AppRef, given: str, origin: Origin) -> None:
         """Remove the token; an unknown one stays unknown."""
+        token = await self._targets.registered_name(app.appkey, given)
         command = DeviceCommand(appkey=app.appkey, token=token, remove=RemoveDevice(reason="unregistered"))
         await self._writer.append_and_wait([device_command(command)], origin)

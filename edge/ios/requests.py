@@ -13,6 +13,7 @@ from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from edge.ios.bodies import PushBody, RegistrationBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
+from services.domain.ios_tokens import ios_token, ios_tokens
 
 TARGETS = ("token",)
 _KEYS = frozenset(PushBody.__struct_fields__)
@@ -36,15 +37,18 @@ def push_order(raw: bytes, app: AppRef, default_period_s: int) -> AppPush:
 
 
 def named_token(raw: bytes) -> str:
-    """Parse POST and DELETE /register into the token."""
+    """Parse POST and DELETE /register into the token as it is given."""
     body: RegistrationBody = decode(RegistrationBody, raw)
+    ios_token(body.token, "token")
     return body.token
 
 
 def _audience(token: str | list[str] | None) -> Audience:
     if token is None:
         return Audience(everyone=Everyone())
-    return Audience(tokens=Tokens(tokens=[token] if isinstance(token, str) else token))
+    return Audience(
+        tokens=Tokens(tokens=[ios_token(token, "token")] if isinstance(token, str) else ios_tokens(token, "token"))
+    )
 
 
 def _message(body: PushBody) -> Message:

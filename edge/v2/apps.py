@@ -9,6 +9,7 @@ from edge.core.parsing.canonical import number_or_text
 from edge.core.parsing.fields import AndroidAppkey, Appkey, IosAppkey, described, sign_of
 from edge.core.signature import AppRef, Signers
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
+from services.domain.apps import AppDirectory
 from services.runtime.errors import InputError
 
 MAX_APPS = 100
@@ -100,6 +101,14 @@ def task_apps(fields: Mapping[str, Any]) -> NamedApps:
 def listed_apps(fields: Mapping[str, Any]) -> NamedApps:
     """Find apps of either platform, one or a list."""
     return _named(fields, PLATFORM_UNSPECIFIED)
+
+
+def with_platforms(named: NamedApps, directory: AppDirectory) -> NamedApps:
+    """Return the apps of an authenticated request with the platforms that they have."""
+    known = [(ref.appkey, directory.get(ref.appkey)) for ref in named.apps]
+    return NamedApps(
+        tuple(AppRef(appkey, app.platform if app else PLATFORM_UNSPECIFIED) for appkey, app in known), named.listed
+    )
 
 
 def listed_ios_apps(fields: Mapping[str, Any]) -> NamedApps:

@@ -11,6 +11,7 @@ import numpy as np
 from protos.push.v1.push_pb2 import Aliases, Audience, Devices
 from protos.registry.v1.registry_pb2 import AliasDevices, FindAliasesRequest, FindDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.ios_tokens import spellings
 from services.domain.topics import device_key
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.rpc.peers import Peers
@@ -60,9 +61,17 @@ class AudienceResolver:
         """Return the number plus one of each token's device, 0 for unknown and removed devices."""
         return await self._numbers(appkey, tokens, self._hashes(appkey, tokens, self._partitions))
 
+    async def registered_name(self, appkey: str, given: str) -> str:
+        """Return a token in the spelling in which it is registered, or shall be."""
+        names = spellings(given)
+        found = await self.numbers(appkey, names)
+        return next((name for name, plus_one in zip(names, found, strict=True) if plus_one), names[0])
+
     async def _of_tokens(self, appkey: str, tokens: list[str]) -> ResolvedAudience:
+        numbers = await self.numbers(appkey, tokens)
+        if 0 in numbers:
+            await self._find_older(appkey, tokens, numbers)
         partitions = self._hashes(appkey, tokens, self._partitions)
-        numbers = await self._numbers(appkey, tokens, partitions)
         known = [
             (partition, plus_one - 1, place)
             for place, (partition, plus_one) in enumerate(zip(partitions, numbers, strict=True))
@@ -70,6 +79,15 @@ class AudienceResolver:
         ]
         unknown = [place for place, plus_one in enumerate(numbers) if not plus_one]
         return ResolvedAudience(_columns(known), len(tokens), unknown)
+
+    async def _find_older(self, appkey: str, tokens: list[str], numbers: list[int]) -> None:
+        """Look up unknown iOS tokens in their older spellings, and put what is found in place of them."""
+        places = [place for place, plus_one in enumerate(numbers) if not plus_one]
+        older = [(place, name) for place in places for name in spellings(tokens[place]) if name != tokens[place]]
+        found = await self.numbers(appkey, [name for _, name in older]) if older else []
+        for (place, name), plus_one in zip(older, found, strict=True):
+            if plus_one:
+                tokens[place], numbers[place] = name, plus_one
 
     async def _of_aliases(self, appkey: str, aliases: Aliases) -> ResolvedAudience:
         names = list(dict.fromkeys(aliases.aliases))

@@ -43,6 +43,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, Regist
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
 from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.ios_tokens import spellings
 from services.domain.role import RoleContext
 from services.domain.text import check_texts
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
@@ -187,13 +188,8 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def RevokeDeviceKey(self, request: RevokeDeviceKeyRequest, context: Context) -> RevokeDeviceKeyResponse:
         check_texts(request)
-        key = device_key(self._app(request.appkey).appkey, request.token)
-        partition = partition_of(key, self._partitions)
-        owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
-        find = FindDevicesRequest(appkey=request.appkey, tokens=[request.token], removed_too=True)
-        if not (await owner.FindDevices(find)).numbers_plus_one[0]:
-            raise NotFoundError(f"app {request.appkey} has no device with this token")
-        command = DeviceCommand(appkey=request.appkey, token=request.token, revoke_key=RevokeKey())
+        token = await self._registered(self._app(request.appkey).appkey, request.token)
+        command = DeviceCommand(appkey=request.appkey, token=token, revoke_key=RevokeKey())
         await self._writer.append_and_wait([device_command(command)], request.origin)
         return RevokeDeviceKeyResponse()
 
@@ -208,6 +204,16 @@ class RegistryServicer(RegistryServiceServicer):
         ]
         await self._writer.append_and_wait(commands, request.origin)
         return RevokeAppKeysResponse()
+
+    async def _registered(self, appkey: str, given: str) -> str:
+        """Return a token as it is or was registered. NotFoundError: the app never had such a device."""
+        for token in spellings(given):
+            partition = partition_of(device_key(appkey, token), self._partitions)
+            owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
+            find = FindDevicesRequest(appkey=appkey, tokens=[token], removed_too=True)
+            if (await owner.FindDevices(find)).numbers_plus_one[0]:
+                return token
+        raise NotFoundError(f"app {appkey} has no device with this token")
 
     def _app(self, appkey: str) -> App:
         """Return a copy of the app. NotFoundError: there is none."""

@@ -8,6 +8,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from testkit.edge.role import EdgeInstallation
+from testkit.ios_tokens import ios_token
 
 
 class Valid(NamedTuple):
@@ -48,8 +49,9 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
     )
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.UpdateApp(UpdateAppRequest(appkey=android.appkey, ack_info_enabled=True))
-    for app in (android, ios):
-        for token in ("t1", "t2"):
+    one, two, three, four = (ios_token(name) for name in ("1", "2", "3", "4"))
+    for app, tokens in ((android, ("t1", "t2")), (ios, (one, two))):
+        for token in tokens:
             await installation.device(app, token, "alice")
     a, i, o = android.appkey, ios.appkey, other.appkey
     secret = installation.secrets
@@ -73,7 +75,7 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
         return Valid(interface, method, path, {"appkey": appkey, **fields}, (secret[appkey],))
 
     both = {"android": a, "ios": [i, o]}
-    tags = {a: {"t1": ["x", "é"]}, i: {"t2": ["y"], "t3": ["z"]}}
+    tags = {a: {"t1": ["x", "é"]}, i: {two: ["y"], three: ["z"]}}
     dur = {"timeScope": 3, "from": "2026-01-01", "to": "2026-01-31"}
     notification = {"title": "t", "sound": True, "click_action": "open_url", "open_url": "http://u", "extra": "e"}
     return [
@@ -82,7 +84,7 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
         push(2),
         push(3, alias=["alice", "bob"]),
         push(4, alias="alice"),
-        push(5, token={"android": ["t1", "t2", "t1"], "ios": {i: ["t1"], o: "t2"}}),
+        push(5, token={"android": ["t1", "t2", "t1"], "ios": {i: [one], o: two}}),
         push(6, tag=[[1, 2], [3]], not_tag=[4]),
         push(6, stag=[["a", "b"]], not_stag=[["c"]]),
         push(7, optfilter={"android": OPTFILTER}),
@@ -96,7 +98,7 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
         v2("/v2/device", {"appkey": [a, i], "action": "stag", "params": tags}, a, i),
         v2("/v2/device", {"appkey": [a, i], "action": "stag", "param": tags}, a, i, method="DELETE"),
         v2("/v2/deviceinfo", {"appkey": a, "action": "stag", "params": ["t1", "t9"]}, a),
-        v2("/v2/deviceinfo", {"appkey": [a, i], "action": "stag", "params": {a: ["t1"], i: ["t2"]}}, a, i),
+        v2("/v2/deviceinfo", {"appkey": [a, i], "action": "stag", "params": {a: ["t1"], i: [two]}}, a, i),
         v2("/v2/errortoken", {"appkey": [i, o]}, i, o),
         v2("/v2/statistics", {"appkey": a, "type": 0, "param": {"dur": dur}}, a),
         v2("/v2/statistics", {"appkey": a, "type": 1, "param": {"msgid": msgid, "category": 2, "Info": "all"}}, a),
@@ -110,8 +112,8 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
         legacy("android", "DELETE", "/timed_msg", task_key=task_key),
         legacy("android", "DELETE", "/push", msgid=msgid),
         legacy("android", "POST", "/getAckInfo", pos="0", reqno=10),
-        legacy("ios", "POST", "/push", message={"alert": "m"}, token=["t1", "t9"], badge=1, category="c"),
+        legacy("ios", "POST", "/push", message={"alert": "m"}, token=[one, four], badge=1, category="c"),
         legacy("ios", "POST", "/push", **{"message": "m", "content-available": 1, "transparent": 1, "extra": "e"}),
-        legacy("ios", "POST", "/register", token="t4"),
-        legacy("ios", "DELETE", "/register", token="t4"),
+        legacy("ios", "POST", "/register", token=four),
+        legacy("ios", "DELETE", "/register", token=four),
     ]

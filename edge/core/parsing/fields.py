@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from services.domain.apns.payload import MAX_PAYLOAD_BYTES
+from services.domain.ios_tokens import PATTERN
 
 NAME_BYTES = 40
 """Limit of an alias and of a string tag, UTF-8 bytes."""
@@ -51,6 +52,9 @@ Sign = Annotated[str, name_of("sign")]
 Token = Annotated[str, name_of("token")]
 AnyToken = Annotated[str, msgspec.Meta(extra_json_schema={"format": "token"})]
 """An entry of a list that may be empty: an empty token is answered as an unknown one."""
+
+IosToken = Annotated[str, msgspec.Meta(min_length=1, extra_json_schema={"format": "token-ios", "pattern": PATTERN})]
+"""A token of an iOS app in any form that `ios_token` accepts."""
 
 Tokens = Annotated[list[Token], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 AnyTokens = Annotated[list[AnyToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]

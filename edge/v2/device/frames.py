@@ -12,6 +12,7 @@ from services.domain.command_writer import Command, CommandWriter, device_comman
 from services.domain.device_protocol import answers, commands, frames
 from services.domain.device_quota import DeviceQuota
 from services.domain.ids import new_token
+from services.domain.ios_tokens import ios_token, spellings
 from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
@@ -91,11 +92,15 @@ class FrameHandler:
         return app
 
     def _caller(self, app: App, credentials: frames.Credentials, origin: Origin) -> Caller:
-        token, key = credentials.token, credentials.key
-        number = self._context.keys.device_number(app.appkey, token, key) if token and key else None
-        if number is None or not token or self._is_revoked(app.appkey, token, number):
-            raise SignError("unauthorized")
-        return Caller(app.appkey, token, number, origin)
+        """Authenticate the sender. A key belongs to the token as it is registered, which may be an older spelling."""
+        token, key = credentials.token or "", credentials.key or ""
+        if token and app.platform == Platform.PLATFORM_IOS:
+            ios_token(token, "input error: token")
+        for name in spellings(token):
+            number = self._context.keys.device_number(app.appkey, name, key)
+            if number is not None and not self._is_revoked(app.appkey, name, number):
+                return Caller(app.appkey, name, number, origin)
+        raise SignError("unauthorized")
 
     def _is_revoked(self, appkey: str, token: str, number: int) -> bool:
         partition = partition_of(device_key(appkey, token), self._partitions)
@@ -107,8 +112,9 @@ class FrameHandler:
         if is_ios and not hello.token:
             raise InputError("input error: token is missing: it is the one that APNs gave")
         if hello.key or (hello.token and not is_ios):
-            self._caller(app, hello, origin)
-        token = hello.token or new_token()
+            token = self._caller(app, hello, origin).token
+        else:
+            token = await self._registered(app.appkey, hello.token) if hello.token else new_token()
         number = await self._number(app.appkey, token) if hello.token else None
         is_new = number is None
         if is_new:
@@ -152,6 +158,11 @@ class FrameHandler:
         if not found.devices:
             raise NotFoundError("input error: no such device")
         return answers.device_answer(request, found.devices[0])
+
+    async def _registered(self, appkey: str, given: str) -> str:
+        """Return an iOS token as it is registered, or as it shall be."""
+        ios_token(given, "input error: token")
+        return await self._targets.registered_name(appkey, given)
 
     async def _number(self, appkey: str, token: str) -> int | None:
         (plus_one,) = await self._targets.numbers(appkey, [token])

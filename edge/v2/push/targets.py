@@ -13,6 +13,7 @@ from edge.core.parsing.fields import (
     Aliases,
     AnyTokens,
     IosAppkey,
+    IosToken,
     Name,
     NotEmpty,
     Token,
@@ -26,6 +27,7 @@ from edge.v2.apps import Appkeys, PushApps
 from protos.push.v1 import push_pb2
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
 from services.domain.filter_limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_size
+from services.domain.ios_tokens import ios_token, ios_tokens
 from services.runtime.errors import InputError
 
 TAG_LIMIT = 32727
@@ -41,7 +43,8 @@ StagLists = Annotated[list[NotEmpty | Annotated[list[NotEmpty], _GROUP]], _GROUP
 # Unions of two kinds of lists, which msgspec cannot decode: `_groups` tells them apart.
 _TAGS = Shown(Annotated[list[Annotated[list[Tag], _GROUP]], _GROUPS], Annotated[list[Tag], _FLAT], None)
 _STAGS = Shown(Annotated[list[Annotated[list[Name], _GROUP]], _GROUPS], Annotated[list[Name], _FLAT], None)
-_TokensByApp = Annotated[dict[IosAppkey, Token | AnyTokens], msgspec.Meta(min_length=1)]
+_IosTokens = Annotated[list[IosToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
+_TokensByApp = Annotated[dict[IosAppkey, IosToken | _IosTokens], msgspec.Meta(min_length=1)]
 
 
 class TokenTargets(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ class TokenTargets(msgspec.Struct, frozen=True):
     ] = None
     ios: Annotated[
         msgspec.Raw,
-        Shown(Token | AnyTokens | _TokensByApp | None),
+        Shown(IosToken | _IosTokens | _TokensByApp | None),
         described("As android; when the iOS apps are a list, an object from appkey to a token or a list."),
     ] = ABSENT
 
@@ -246,7 +249,7 @@ def _by_token(given: TokenTargets | None, apps: PushApps) -> list[AppAudience]:
 def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[AppAudience]:
     path = "sendTo.token.ios"
     if not apps.ios_listed:
-        return [_token_audience(apps.ios[0], decode(_SomeNames, raw, path))]
+        return [_ios_audience(apps.ios[0], decode(_SomeNames, raw, path), path)]
     by_app: dict[str, Any] = decode(dict[str, Any], raw, path)
     of_request = {app.appkey: app for app in apps.ios}
     if not by_app:
@@ -255,10 +258,14 @@ def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[AppAudience]:
         if appkey not in of_request:
             raise InputError(f"{path}.{appkey} is not one of sendTo.appkey.ios")
     return [
-        _token_audience(app, convert(_SomeNames, by_app[app.appkey], f"{path}.{app.appkey}"))
+        _ios_audience(app, convert(_SomeNames, by_app[app.appkey], f"{path}.{app.appkey}"), f"{path}.{app.appkey}")
         for app in apps.ios
         if app.appkey in by_app
     ]
+
+
+def _ios_audience(app: AppRef, given: str | list[str], path: str) -> AppAudience:
+    return _token_audience(app, ios_token(given, path) if isinstance(given, str) else ios_tokens(given, path))
 
 
 def _token_audience(app: AppRef, given: str | list[str]) -> AppAudience:

@@ -11,6 +11,7 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.ios_tokens import spellings
 from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
@@ -69,14 +70,14 @@ class StringTags:
                 outcome = _outcome(devices.get(token), stags, adding=adding)
                 outcomes[-1].append(outcome)
                 if outcome is Outcome.DONE:
-                    commands.append(_command(app.appkey, token, stags, adding=adding))
+                    commands.append(_command(app.appkey, devices[token].token, stags, adding=adding))
         await self._writer.append_and_wait(commands, origin)
         return outcomes
 
     async def _devices(self, appkey: str, tokens: Sequence[str]) -> dict[str, Device]:
-        """Look up the devices that exist, by token."""
+        """Look up the devices that exist, by token as it is given."""
         by_instance: dict[int, list[str]] = {}
-        for token in dict.fromkeys(tokens):
+        for token in dict.fromkeys(name for given in tokens for name in spellings(given)):
             partition = partition_of(device_key(appkey, token), self._partitions)
             by_instance.setdefault(partition % len(self._registries), []).append(token)
         requests = [
@@ -84,7 +85,9 @@ class StringTags:
             for instance, own in by_instance.items()
             for at in range(0, len(own), _AT_ONCE)
         ]
-        return {device.token: device for answer in await asyncio.gather(*requests) for device in answer.devices}
+        found = {device.token: device for answer in await asyncio.gather(*requests) for device in answer.devices}
+        registered = {given: next((name for name in spellings(given) if name in found), None) for given in tokens}
+        return {given: found[name] for given, name in registered.items() if name is not None}
 
 
 def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> Outcome:

@@ -36,6 +36,9 @@ Name = Annotated[str, msgspec.Meta(extra_json_schema=_NAME)]
 
 Stags = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=100), described("String tags.")]
 AttributeText = Annotated[str, msgspec.Meta(max_length=100, extra_json_schema=_WITHOUT_NUL)]
+DeviceToken = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+"""Long enough for an iOS token with the spaces and brackets of Apple's old printed form."""
+
 Secret = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 ReportEvent = Literal["shown", "clicked", "dismissed"]
 ActivityEvent = Literal["open", "login", "logout"]
@@ -69,7 +72,7 @@ class Credentials(msgspec.Struct, frozen=True):
         msgspec.Meta(description="The app; a number is accepted too.", extra_json_schema={"format": "appkey"}),
     ]
     token: Annotated[
-        Secret | None,
+        DeviceToken | None,
         described("The device's token, on iOS the token from APNs. Without one a new Android device is registered."),
     ] = None
     key: Annotated[Secret | None, described("Proves that the token is the device's own.")] = None

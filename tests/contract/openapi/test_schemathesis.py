@@ -60,6 +60,7 @@ def formats(service: Service) -> None:
         "appkey-ios": ios,
         "appkey": [service.android.appkey, *ios],
         "token": [service.device["token"], service.ios_devices[0]["token"], "unknown"],
+        "token-ios": [service.ios_devices[0]["token"], "0" * 64],
         "task-key": ["0" * 32],
         "sign": ["0" * 32],
         "minute": ["2026-01-01 10:00", "2027-01-31 18:05", "2027-02-30 00:00"],

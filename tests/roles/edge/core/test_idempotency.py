@@ -19,6 +19,7 @@ from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
 from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
+from testkit.ios_tokens import ios_token
 from testkit.services import running_services
 from testkit.signing import signed
 
@@ -102,21 +103,21 @@ async def test_each_key_and_each_app_is_its_own(installation: EdgeInstallation) 
 async def test_the_first_answer_is_repeated_even_after_devices_changed(installation: EdgeInstallation) -> None:
     app, ios = await installation.app(), await installation.app(PLATFORM_IOS)
     await installation.device(app, "known")
-    body = push_to(app, 5, ios=ios.appkey, token={"android": ["known", "later", "known"], "ios": "later"})
+    body = push_to(app, 5, ios=ios.appkey, token={"android": ["known", "later", "known"], "ios": ios_token("later")})
     first = await push(installation, body, app.appkey, ios.appkey)
     assert [entry["token"] for entry in first["android"]["details"]] == ["later"]
     assert first["ios"] == {"result": 401, "desc": "token not found"}
     await installation.device(app, "later")
-    await installation.device(ios, "later")
+    await installation.device(ios, ios_token("later"))
     assert await push(installation, body, app.appkey, ios.appkey) == first
     assert len(await installation.sent()) == 1
 
 
 async def test_a_request_without_an_audience_takes_no_key(installation: EdgeInstallation) -> None:
     ios = await installation.app(PLATFORM_IOS)
-    body = push_to(None, 5, ios=ios.appkey, token={"ios": "later"})
+    body = push_to(None, 5, ios=ios.appkey, token={"ios": ios_token("later")})
     assert await push(installation, body, ios.appkey) == {"result": 401, "desc": "token not found"}
-    await installation.device(ios, "later")
+    await installation.device(ios, ios_token("later"))
     assert (await push(installation, body, ios.appkey))["result"] == 0
 
 

@@ -17,6 +17,7 @@ from testkit.edge.role import PARTITIONS, EdgeInstallation
 from testkit.edge.sent_pushes import device_places, only_push, targets
 
 TOKEN = "ab" * 32
+UNKNOWN = "cd" * 32
 ROWS: list[Row] = [
     ({}, None),
     ({"message": GONE}, "message is missing"),
@@ -57,10 +58,12 @@ ROWS: list[Row] = [
     *(({key: TOKEN}, f"{key} is not known; the field is token") for key in ("tokens", "Token", "TOKENS", "tokn")),
     ({"token": ""}, "token must not be empty"),
     ({"token": []}, "token must not be empty"),
-    ({"token": ["t", 5]}, "token[1] must be a string"),
+    ({"token": [TOKEN, 5]}, "token[1] must be a string"),
     ({"token": 5}, "token must be a string or a list"),
     ({"token": {"a": 1}}, "token must be a string or a list"),
-    ({"token": ["unknown"] * 1001}, None),
+    ({"token": [UNKNOWN] * 1001}, None),
+    ({"token": [TOKEN, "unknown"]}, "token[1] must have 64 to 200 hexadecimal digits"),
+    ({"token": TOKEN[1:]}, "token must have 64 to 200 hexadecimal digits"),
     # unknown fields, among them those of Android
     ({"title": "t", "sound": False, "click_action": "open_app", "is_notif": [], "alias": 5, "filter": "x"}, None),
 ]
@@ -78,8 +81,11 @@ async def test_every_rule_of_push(legacy: LegacyClient, installation: EdgeInstal
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 async def test_every_rule_of_register(legacy: LegacyClient, ios_app: App, method: str) -> None:
     rows: list[Row] = [
-        ({"token": "t" * 200}, None),
-        ({"token": "t" * 201}, "token must have at most 200 characters"),
+        ({"token": "a" * 200}, None),
+        ({"token": f"<{' '.join(['740f4707'] * 8)}>"}, None),
+        ({"token": "a" * 201}, "token must have 64 to 200 hexadecimal digits"),
+        ({"token": "a" * 63}, "token must have 64 to 200 hexadecimal digits"),
+        ({"token": "g" * 64}, "token must have 64 to 200 hexadecimal digits"),
         ({}, "token is missing"),
         ({"token": None}, "token must be a string"),
         ({"token": ""}, "token must not be empty"),
@@ -192,7 +198,7 @@ async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstalla
     """Unknown tokens are skipped; a repeated token gets the message again."""
     await installation.device(ios_app, TOKEN)
     answer = await legacy.ios(
-        ios_app, message="m", token=["unknown", TOKEN, TOKEN], extra="e", transparent="1", **{"content-available": "1"}
+        ios_app, message="m", token=[UNKNOWN, TOKEN, TOKEN], extra="e", transparent="1", **{"content-available": "1"}
     )
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
     push = await only_push(installation)
@@ -207,7 +213,7 @@ async def test_a_single_unknown_token_leaves_nothing_in_the_log(
     legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     for fields in ({}, {"message": {"body": "b"}}):
-        body: dict[str, Any] = {"message": "m", "token": "unknown", **fields}
+        body: dict[str, Any] = {"message": "m", "token": UNKNOWN, **fields}
         assert await legacy.ios(ios_app, **body) == {"result": 401, "desc": "token not found"}
     assert not await installation.sent()
-    assert (await legacy.ios(ios_app, message="m", token=["unknown"]))["result"] == 0
+    assert (await legacy.ios(ios_app, message="m", token=[UNKNOWN]))["result"] == 0

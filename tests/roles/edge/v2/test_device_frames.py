@@ -19,8 +19,12 @@ from services.runtime.log.topics import partition_of
 from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
+from testkit.ios_tokens import ios_token
 
 UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
+
+
+TOKEN = "abcd" * 16
 
 
 class Phone:
@@ -64,7 +68,7 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Ed
 
 async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    first, second = Phone(installation, app, "t"), Phone(installation, app, "t")
+    first, second = Phone(installation, app, TOKEN), Phone(installation, app, TOKEN)
     await first.hello(device={"model": "m1"})
     again = await second.hello(device={"model": "m2"})
     assert again["new"] is False
@@ -90,7 +94,7 @@ async def test_an_android_device_gets_a_token_and_needs_its_key(installation: Ed
 
 async def test_the_key_of_another_device_or_app_is_refused(installation: EdgeInstallation) -> None:
     app, other = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
-    one, two = Phone(installation, app, "one"), Phone(installation, app, "two")
+    one, two = Phone(installation, app, ios_token("one")), Phone(installation, app, ios_token("two"))
     await one.hello()
     await two.hello()
     assert await one.send("get_device", key=two.who["key"]) == UNAUTHORIZED
@@ -101,22 +105,22 @@ async def test_the_key_of_another_device_or_app_is_refused(installation: EdgeIns
 
 async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, "t")
+    phone = Phone(installation, app, TOKEN)
     await phone.hello()
     assert await phone.send("activity", event="open") == {"type": "ok"}
     assert await phone.send("activity", event="logout") == {"type": "ok"}
-    partition = partition_of(device_key(app.appkey, "t"), PARTITIONS)
+    partition = partition_of(device_key(app.appkey, TOKEN), PARTITIONS)
     page = await installation.log.select({Partition(SESSIONS.name, partition): 0}, 100)
     facts: list[SessionFact] = [decode(record) for record in page.records]
     events = [event for fact in facts for event in fact.batch.events]
     assert [event.kind for event in events] == [SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT]
-    assert {(event.appkey, event.token, event.connection) for event in events} == {(app.appkey, "t", 0)}
+    assert {(event.appkey, event.token, event.connection) for event in events} == {(app.appkey, TOKEN, 0)}
     assert {event.time_ms for event in events} == {NOW_MS}
 
 
 async def test_frames_that_need_a_connection_are_refused(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, "t")
+    phone = Phone(installation, app, TOKEN)
     await phone.hello()
     for answer in (await phone.send("ack", msgids=[1]), await phone.send("report", event="shown", msgid=1)):
         assert (answer["type"], answer["code"]) == ("error", 400)
@@ -170,19 +174,19 @@ async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: EdgeInst
 
 async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, "t")
+    phone = Phone(installation, app, TOKEN)
     old = await phone.hello()
     await phone.send("set_alias", alias="alice")
-    await revoke(installation, app, "t")
-    unknown = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey)
+    await revoke(installation, app, TOKEN)
+    unknown = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": TOKEN}), app.appkey)
     assert (unknown["result"], await installation.sent()) == (401, [])
     del phone.who["key"]
     new = await phone.hello()
-    assert (new["new"], new["token"]) == (True, "t")
+    assert (new["new"], new["token"]) == (True, TOKEN)
     assert new["key"] != old["key"]
     assert (await phone.send("get_device")).get("alias") is None
     assert await phone.send("get_device", key=old["key"]) == UNAUTHORIZED
-    assert (await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "t"}), app.appkey))[
+    assert (await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": TOKEN}), app.appkey))[
         "desc"
     ] == "send ok"
 
@@ -192,7 +196,7 @@ async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_regis
 ) -> None:
     monkeypatch.setattr(RevocationWorker, "wake", lambda self: None)
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, "t")
+    phone = Phone(installation, app, TOKEN)
     old = await phone.hello()
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey))

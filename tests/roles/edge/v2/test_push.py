@@ -23,6 +23,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.sent_pushes import device_places, only_push, targets
 from testkit.edge.v2_bodies import broadcast, push_to
+from testkit.ios_tokens import ios_token
 from testkit.signing import reference_text
 
 
@@ -175,11 +176,14 @@ async def test_an_unknown_android_token_is_accepted_and_reported(installation: E
 
 async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_skipped(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    await installation.device(app, "known")
-    alone = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": "nobody"}), app.appkey)
+    await installation.device(app, ios_token("known"))
+    nobody = ios_token("nobody")
+    alone = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": nobody}), app.appkey)
     assert alone == {"result": 401, "desc": "token not found"}
     assert not await installation.sent()
-    listed = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": ["nobody", "known"]}), app.appkey)
+    listed = await installation.push(
+        push_to(None, 5, ios=app.appkey, token={"ios": [nobody, ios_token("known")]}), app.appkey
+    )
     assert listed == {"result": 0, "desc": "send ok", "id": listed["id"]}
     push = await only_push(installation)
     assert [offset for *_, offset in targets(push.audience.devices)] == [1]
@@ -192,9 +196,9 @@ async def test_tokens_of_both_platforms(installation: EdgeInstallation) -> None:
         await installation.app(PLATFORM_IOS),
     )
     await installation.device(android, "a")
-    await installation.device(second, "s")
+    await installation.device(second, ios_token("s"))
     keys = [first.appkey, second.appkey]
-    tokens = {"android": "a", "ios": {second.appkey: ["s"], first.appkey: "nobody"}}
+    tokens = {"android": "a", "ios": {second.appkey: [ios_token("s")], first.appkey: ios_token("nobody")}}
     answer = await installation.push(push_to(android, 5, ios=keys, token=tokens), android.appkey, *keys)
     sent = await installation.sent()
     assert [push.appkey for push in sent] == [android.appkey, second.appkey]

@@ -79,22 +79,25 @@ async def test_added_deleted_and_listed_in_the_order_of_the_request(installation
     assert await reached(installation, app, "sport") == 1
 
 
+IOS_TOKEN = "ab" * 32
+
+
 async def test_several_apps_of_both_platforms(installation: EdgeInstallation) -> None:
     first, second, third = await installation.app(PLATFORM_IOS), await installation.app(), await installation.app()
     for app in (first, second, third):
-        await installation.device(app, "t")
+        await installation.device(app, IOS_TOKEN if app is first else "t")
     keys = [first.appkey, second.appkey, third.appkey]
-    params: Mapping[str, Any] = {second.appkey: {"t": ["a"], "x": ["a"]}, first.appkey: {"t": ["b"]}}
+    params: Mapping[str, Any] = {second.appkey: {"t": ["a"], "x": ["a"]}, first.appkey: {IOS_TOKEN: ["b"]}}
     body = {"appkey": keys, "action": "stag", "params": params}
     for method, done in (("POST", ADDED), ("DELETE", DELETED)):
         answer = await installation.call(method, "/v2/device", body, *keys)
         assert answer == {
             **done,
-            first.appkey: {**done, "detailsinfo": [{"token": "t", **done}]},
+            first.appkey: {**done, "detailsinfo": [{"token": IOS_TOKEN, **done}]},
             second.appkey: {**done, "detailsinfo": [{"token": "t", **done}, {"token": "x", **UNKNOWN}]},
             third.appkey: {**done, "detailsinfo": []},
         }
-        asked = {"appkey": keys, "action": "stag", "params": {first.appkey: ["t"], second.appkey: ["t"]}}
+        asked = {"appkey": keys, "action": "stag", "params": {first.appkey: [IOS_TOKEN], second.appkey: ["t"]}}
         found = await installation.call("POST", "/v2/deviceinfo", asked, *keys)
         wanted = [["b"], ["a"]] if method == "POST" else [[], []]
         assert [found[key]["detailsinfo"][0]["infolist"] for key in keys[:2]] == wanted

@@ -23,6 +23,22 @@ from testkit.edge.role import EdgeInstallation
 
 FILTER = "sendTo.optfilter.android"
 
+TOKEN = "ab" * 32
+IN_ORDER = [TOKEN, TOKEN.upper(), "Ab" * 100, f"<{' '.join(['740f4707'] * 8)}>", f" {TOKEN}<", "0" * 64]
+OUT_OF_ORDER = [
+    "ab" * 31,
+    "a" * 63,
+    "a" * 201,
+    "g" * 64,
+    "t",
+    f"{TOKEN}-",
+    f"{TOKEN}\n",
+    "＠" * 64,
+    "a" * 63 + "١",
+    "<>",
+    " ",
+]
+
 ROWS: list[Row] = [
     # the parts of a body
     (request(), None),
@@ -87,25 +103,35 @@ ROWS: list[Row] = [
     (scope(5, token="t"), "sendTo.token must be an object"),
     (scope(5), "sendTo.token is missing"),
     (scope(5, token={}), "sendTo.token must name tokens of android or ios"),
-    (scope(5, token={"ios": "t"}), "sendTo.appkey.ios is missing: sendTo.token.ios needs it"),
+    (scope(5, token={"ios": TOKEN}), "sendTo.appkey.ios is missing: sendTo.token.ios needs it"),
     (scope(5, appkey={"ios": IOS}, token={"android": "t"}), "sendTo.appkey.android is missing: sendTo.token.android"),
-    (scope(5, appkey={"ios": IOS}, token={"ios": "t"}), None),
-    (scope(5, appkey={"ios": IOS}, token={"ios": ["t"]}), None),
-    (scope(5, appkey={"ios": IOS}, token={"ios": {IOS: "t"}}), "sendTo.token.ios must be a string or a list"),
-    (scope(5, appkey={"android": ANDROID, "ios": IOS}, token={"ios": "t"}), None),
-    (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": {IOS: "t", IOS_2: ["u", "v"]}}), None),
-    (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": {IOS: "t"}}), None),
-    (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": "t"}), "sendTo.token.ios must be an object"),
+    (scope(5, appkey={"ios": IOS}, token={"ios": TOKEN}), None),
+    (scope(5, appkey={"ios": IOS}, token={"ios": [TOKEN]}), None),
+    (scope(5, appkey={"ios": IOS}, token={"ios": {IOS: TOKEN}}), "sendTo.token.ios must be a string or a list"),
+    (scope(5, appkey={"android": ANDROID, "ios": IOS}, token={"ios": TOKEN}), None),
+    (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": {IOS: TOKEN, IOS_2: [TOKEN, "cd" * 100]}}), None),
+    (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": {IOS: TOKEN}}), None),
+    (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": TOKEN}), "sendTo.token.ios must be an object"),
     (scope(5, appkey={"ios": [IOS, IOS_2]}, token={"ios": {}}), "sendTo.token.ios must not be empty"),
     (
-        scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS_2: "t"}}),
+        scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS_2: TOKEN}}),
         f"sendTo.token.ios.{IOS_2} is not one of sendTo.appkey.ios",
     ),
     (scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: 7}}), f"sendTo.token.ios.{IOS} must be a string or a list"),
-    (scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: ["t", 7]}}), f"sendTo.token.ios.{IOS}[1] must be a string"),
+    (scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: [TOKEN, 7]}}), f"sendTo.token.ios.{IOS}[1] must be a string"),
     (
-        scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: ["t"] * 1001}}),
+        scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: [TOKEN] * 1001}}),
         f"sendTo.token.ios.{IOS} must have at most 1000",
+    ),
+    *((scope(5, appkey={"ios": IOS}, token={"ios": token}), None) for token in IN_ORDER),
+    *((scope(5, appkey={"ios": IOS}, token={"ios": token}), "sendTo.token.ios must ") for token in OUT_OF_ORDER),
+    (
+        scope(5, appkey={"ios": IOS}, token={"ios": [TOKEN, "ab" * 31]}),
+        "sendTo.token.ios[1] must have 64 to 200 hexadecimal digits",
+    ),
+    (
+        scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: [TOKEN, TOKEN, ""]}}),
+        f"sendTo.token.ios.{IOS}[2] must have 64 to 200 hexadecimal digits",
     ),
     # tag and stag
     (scope(6, tag=[[1, 2], [3]]), None),
