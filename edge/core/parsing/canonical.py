@@ -63,9 +63,9 @@ def canonical_text(raw: bytes) -> str:
 def parse(raw: bytes) -> dict[str, Any]:
     """Parse the object in the body. Its numbers are marked strings that `text_of` and `number_or_text` read."""
     try:
+        _refuse_depth(raw)
         if _SURROGATE_ESCAPE.search(raw):
             _refuse_lone_surrogates(raw)
-        _refuse_depth(raw)
         value = _decoder.decode(raw.decode())
     except UnicodeDecodeError:
         raise InputError("the body is not UTF-8") from None

@@ -119,6 +119,7 @@ def test_nesting_as_deep_as_allowed() -> None:
         (b'{"a":"\xed\xa0\x80"}', "the body is not UTF-8"),
         (b'{"a":"\\ud800"}', "the body contains half of a surrogate pair"),
         (b'{"a":"\\uDC801"}', "the body contains half of a surrogate pair"),
+        (b'{"a":["\\ud800",' + b"[" * 100_000, "the body is nested deeper than 32 levels"),
         (b'{"\\udfff":1}', "the body contains half of a surrogate pair"),
         (b'{"a":"\\ude00\\ud83d"}', "the body contains half of a surrogate pair"),
         (nested(MAX_DEPTH + 1), "the body is nested deeper than 32 levels"),
