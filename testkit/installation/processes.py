@@ -21,7 +21,7 @@ from testkit.waiting import blocking_until
 CARILLON = str(Path(sys.executable).parent / "carillon")
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
-_START_S = 90
+_START_S = 240
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Installation:
         *arguments: str,
         stdin: str | None = None,
         check: bool = True,
-        seconds: float = 60,
+        seconds: float = 120,
         of: str | None = None,
     ) -> str:
         """Run an operator's command with the settings of the process `of`; return its standard output."""
