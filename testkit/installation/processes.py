@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,9 @@ from pathlib import Path
 import httpx
 import psutil
 
+from services.runtime.rpc.caller import OPERATOR
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.certificates import Authority
 from testkit.installation.app_server import AppCredentials
 from testkit.ports import free_ports
 from testkit.waiting import blocking_until
@@ -36,11 +40,14 @@ class _Instance:
 class Installation:
     """The processes of one installation: `carillon up`, or with Kafka `carillon serve` for each role.
 
+    The processes of roles call each other with mutual TLS, each with a certificate of its role.
+
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`...
     """
 
     def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1) -> None:
         self.data = data
+        self._certificates = Path(tempfile.mkdtemp(prefix="carillon-certificates-"))
         self.embedded = kafka_bootstrap is None
         v2, android, ios, gateway, *rest = free_ports(4 + 2 * shards * len(BACKENDS) + len(FRONTENDS))
         ports = iter(rest)
@@ -65,7 +72,11 @@ class Installation:
             self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
             for role in BACKENDS:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
-        self._instances = _served(shards, ports) if kafka_bootstrap else {"up": _Instance(("up",), next(ports), {})}
+            authority = Authority(self._certificates / "authority")
+            self.env |= _tls(authority, OPERATOR)
+            self._instances = _served(shards, ports, authority)
+        else:
+            self._instances = {"up": _Instance(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -128,6 +139,7 @@ class Installation:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.signal(name, signal.SIGKILL)
             self._processes.pop(name).wait(timeout=20)
+        shutil.rmtree(self._certificates, ignore_errors=True)
 
     def carillon(
         self,
@@ -186,15 +198,27 @@ class Installation:
         return self.output(name).read_text(errors="replace")[-4000:]
 
 
-def _served(shards: int, console_ports: Iterator[int]) -> dict[str, _Instance]:
+def _served(shards: int, console_ports: Iterator[int], authority: Authority) -> dict[str, _Instance]:
     """Return one process for each role, or for each shard of it, by name and in the order of starting."""
     instances = {
         role if shards == 1 else f"{role}-{shard}": _Instance(
             ("serve", role),
             next(console_ports),
-            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards)},
+            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards), **_tls(authority, role)},
         )
         for role in BACKENDS
         for shard in range(shards)
     }
-    return instances | {role: _Instance(("serve", role), next(console_ports), {}) for role in FRONTENDS}
+    return instances | {
+        role: _Instance(("serve", role), next(console_ports), _tls(authority, role)) for role in FRONTENDS
+    }
+
+
+def _tls(authority: Authority, role: str) -> dict[str, str]:
+    """Return the settings of a process with a certificate of this role."""
+    tls = authority.issue(role)
+    return {
+        "CARILLON_TLS_CERT": str(tls.certificate),
+        "CARILLON_TLS_KEY": str(tls.key),
+        "CARILLON_TLS_AUTHORITY": str(tls.authority),
+    }
