@@ -137,12 +137,10 @@ def app_audiences(send_to: SendTo, apps: PushApps) -> list[AppAudience]:
 
     InputError: a field that would narrow the audience does not belong to the userScope.
     """
-    if _is_given(send_to.token, send_to.alias) and _is_given(
-        send_to.tag, send_to.not_tag, send_to.stag, send_to.not_stag, send_to.optfilter
-    ):
+    if _is_given(send_to, "token", "alias") and _is_given(send_to, *_TAG_FIELDS, "optfilter"):
         raise InputError("sendTo: token or alias cannot be combined with a filter")
     for name in _ALL_TARGETS:
-        if name not in _TARGETS.get(send_to.user_scope, ()) and _is_given(getattr(send_to, name)):
+        if name not in _TARGETS.get(send_to.user_scope, ()) and _is_given(send_to, name):
             raise InputError(f"sendTo.{name} does not belong to userScope {send_to.user_scope}: leave it out or empty")
     if send_to.user_scope == 5:
         return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
@@ -167,8 +165,9 @@ def _audience(send_to: SendTo) -> Audience:
             return Audience(filter=wanted)
 
 
-def _is_given(*fields: msgspec.Raw) -> bool:
-    return any(field != ABSENT and decode(Any, field) not in _EMPTY for field in fields)
+def _is_given(send_to: SendTo, *names: str) -> bool:
+    fields = ((name, getattr(send_to, name)) for name in names)
+    return any(raw != ABSENT and decode(Any, raw, f"sendTo.{name}") not in _EMPTY for name, raw in fields)
 
 
 def _aliases(raw: msgspec.Raw) -> list[str]:
