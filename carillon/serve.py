@@ -17,9 +17,11 @@ from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
+from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
+from services.runtime.projection.health import Health
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve as serve_rpc
 
@@ -44,9 +46,11 @@ def serve(role: str) -> None:
 
 
 async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mapping[str, str]) -> None:
-    async with role_context(settings, connected_peers(env, settings.tls()), definition.keys) as context:
+    health = Health(SystemClock())
+    async with role_context(settings, connected_peers(env, settings.tls()), definition.keys, health) as context:
         built = definition.build(settings, context)
-        operations = Operations(settings.host, settings.console_port)
+        health.watch(built.followers)
+        operations = Operations(settings.host, settings.console_port, health.problems)
         listeners = []
         if definition.name in DEFAULT_ADDRESSES:
             address = own_address(definition.name, settings, env)
@@ -54,7 +58,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             for add_to in built.servicers:
                 add_to(server)
             listeners = [RpcListener(f"{definition.name} calls", server)]
-        await run([operations, *built.services], on_ready=lambda: set_ready(operations), listeners=listeners)
+        await run([operations, *built.services, health], on_ready=lambda: set_ready(operations), listeners=listeners)
 
 
 def own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:

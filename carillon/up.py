@@ -16,9 +16,11 @@ from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
+from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
+from services.runtime.projection.health import Health
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
@@ -42,7 +44,8 @@ def up() -> None:
 async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
     servers = {role: LocalServer() for role in ROLES}
     peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
-    async with role_context(settings, peers) as context:
+    health = Health(SystemClock())
+    async with role_context(settings, peers, health=health) as context:
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
         socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
@@ -52,14 +55,16 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             # Only the role's own service: several roles offer PositionsService, but a server can have it once.
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
-        operations = Operations(settings.host, settings.console_port)
+        operations = Operations(settings.host, settings.console_port, health.problems)
         services = [
             operations,
             *(service for built in built_roles for service in built.services),
             RpcListener("the commands' calls", socket_server),
             user_socket,
             WelcomePrinter(context, _endpoints(settings, role_settings)),
+            health,
         ]
+        health.watch([followed for built in built_roles for followed in built.followers])
         with contextlib.closing(user_socket):
             await run(services, on_ready=lambda: set_ready(operations))
 

@@ -83,6 +83,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             lambda server: _add_own(servicer, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
         ],
+        followers=[pushes.followed],
     )
 
 

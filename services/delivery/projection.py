@@ -15,6 +15,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
@@ -49,6 +50,11 @@ class PushProjection:
         self._starter = starter
         self._clock = clock
         self._dead_letters = dead_letters
+
+    @property
+    def followed(self) -> Followed:
+        """What the process's health checks of this follower."""
+        return Followed(self.name, self.applied, [_COMMANDS])
 
     async def run(self, ready: asyncio.Event) -> None:
         start = self._events.offsets.get(_COMMANDS, 0)

@@ -13,6 +13,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 
 INSTALLATION_PAUSE_KEY = b"installation/pause"
@@ -41,6 +42,11 @@ class AppDirectory:
         self.applied = AppliedPositions()
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Task[None] | None = None
+
+    @property
+    def followed(self) -> Followed:
+        """What the process's health checks of the directory."""
+        return Followed(self.name, self.applied, [_PARTITION])
 
     def get(self, appkey: str) -> App | None:
         return self._apps.get(appkey)

@@ -13,6 +13,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings
 from services.runtime.projection import replay
+from services.runtime.projection.health import Followed
 from services.runtime.projection.replay import ReplayComparison, State
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
@@ -35,11 +36,15 @@ class RoleContext:
 
 @dataclass(frozen=True, slots=True)
 class BuiltRole:
-    """A wired role: its services in starting order, and its servicers, each of which adds itself to a gRPC server."""
+    """A wired role: its services in starting order, and its servicers, each of which adds itself to a gRPC server.
+
+    The process is ready only while the `followers` move.
+    """
 
     name: str
     services: Sequence[Service]
     servicers: Sequence[Callable[[Server], None]] = field(default=())
+    followers: Sequence[Followed] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import Settings
+from services.runtime.projection.health import Health
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.tls import Tls
@@ -52,11 +53,18 @@ async def _wait_for_log(settings: Settings) -> Log:
 
 @asynccontextmanager
 async def role_context(
-    settings: Settings, peers: Peers, key_purposes: Collection[KeyPurpose] = frozenset(KeyPurpose)
+    settings: Settings,
+    peers: Peers,
+    key_purposes: Collection[KeyPurpose] = frozenset(KeyPurpose),
+    health: Health | None = None,
 ) -> AsyncIterator[RoleContext]:
-    """Yield the context that roles are built with, once the app directory has caught up; close it on exit."""
+    """Yield the context that roles are built with, once the app directory has caught up; close it on exit.
+
+    `health` checks the log and the app directory from then on.
+    """
+    health = health or Health(SystemClock())
     keys = load_keys(settings, key_purposes)
-    log = await _wait_for_log(settings)
+    log = health.monitored(await _wait_for_log(settings))
     apps = AppDirectory(log)
     following = asyncio.create_task(apps.run(caught_up := asyncio.Event()))
     try:
@@ -65,6 +73,8 @@ async def role_context(
         waiting.cancel()
         if following.done():
             following.result()
+        health.watch([apps.followed])
+        health.watch_task(apps.name, following)
         yield RoleContext(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
     finally:
         following.cancel()

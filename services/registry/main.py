@@ -50,6 +50,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             lambda server: add_RegistryServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
         ],
+        followers=[follower.followed for follower in projection.followers],
     )
 
 

@@ -36,6 +36,7 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
             lambda server: add_SchedulingServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
         ],
+        followers=[projection.follower.followed],
     )
 
 

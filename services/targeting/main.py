@@ -32,6 +32,7 @@ def build(settings: TargetingSettings, context: RoleContext) -> BuiltRole:
             lambda server: add_TargetingServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
         ],
+        followers=[projection.follower.followed],
     )
 
 

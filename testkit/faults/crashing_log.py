@@ -30,6 +30,9 @@ class CrashingLog:
     async def last(self, partition: Partition) -> Record | None:
         return await self._log.last(partition)
 
+    async def check_writable(self) -> None:
+        await self._log.check_writable()
+
     async def close(self) -> None:
         await self._log.close()
 

@@ -1,6 +1,8 @@
-"""The operations endpoint of every process: readiness and metrics."""
+"""The operations endpoint of every process: readiness, liveness and metrics."""
 
 import asyncio
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -10,14 +12,21 @@ from services.runtime.http.limits import CONSOLE_LIMITS
 from services.runtime.http.listener import HttpListener
 from services.runtime.process.clock import SystemClock
 
+_JSON = "application/json"
+PATHS = ("/healthz", "/livez", "/metrics")
+
 
 class Operations:
-    """Service that answers GET /healthz and GET /metrics while the process starts and runs; see `set_ready`."""
+    """Service that answers GET /healthz, /livez and /metrics while the process starts and runs; see `set_ready`.
+
+    `problems` returns what keeps the process from being ready, in words, by the name of the part.
+    """
 
     name = "operations"
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, problems: Callable[[], Mapping[str, str]] = dict) -> None:
         self._ready = False
+        self._problems = problems
         connections = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
         self._listener = HttpListener("the console", self.application, host, port, connections)
 
@@ -32,23 +41,41 @@ class Operations:
         await self._listener.run(ready)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application: 200 {"status":"ready"} or 503 {"status":"starting"}, metrics, 404 for all else."""
-        if scope["type"] != "http":
-            return
-        status, content_type, body = self._answer(scope["method"], scope["path"])
-        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
-        if status == 405:
-            headers.append((b"allow", b"GET, HEAD"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        """The ASGI application of the console."""
+        if scope["type"] == "http":
+            await answer(scope, send, self.answer)
 
-    def _answer(self, method: str, path: str) -> tuple[int, str, bytes]:
-        if path not in ("/healthz", "/metrics"):
-            return 404, "application/json", b'{"status":"not found"}'
-        if method not in ("GET", "HEAD"):
-            return 405, "application/json", b'{"status":"only GET"}'
-        if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest()
-        if not self._ready:
-            return 503, "application/json", b'{"status":"starting"}'
-        return 200, "application/json", b'{"status":"ready"}'
+    async def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Return the status, media type and body for one of PATHS."""
+        match path:
+            case "/metrics":
+                return 200, CONTENT_TYPE_LATEST, generate_latest()
+            case "/livez":
+                return 200, _JSON, b'{"status":"alive"}'
+            case _:
+                return readiness(self._ready, self._problems())
+
+
+def readiness(is_ready: bool, problems: Mapping[str, str]) -> tuple[int, str, bytes]:
+    """Return the answer of /healthz: 200, or 503 with what is wrong."""
+    if not is_ready:
+        return 503, _JSON, b'{"status":"starting"}'
+    if problems:
+        body = {"status": "not ready", "problems": dict(problems)}
+        return 503, _JSON, json.dumps(body, separators=(",", ":")).encode()
+    return 200, _JSON, b'{"status":"ready"}'
+
+
+async def answer(scope: Any, send: Any, answer_of: Any) -> None:
+    """Answer a request to the console; 404 for other paths than PATHS, 405 for other methods than GET and HEAD."""
+    status, content_type, body = 404, _JSON, b'{"status":"not found"}'
+    if scope["path"] in PATHS:
+        if scope["method"] in ("GET", "HEAD"):
+            status, content_type, body = await answer_of(scope["path"])
+        else:
+            status, body = 405, b'{"status":"only GET"}'
+    headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    if status == 405:
+        headers.append((b"allow", b"GET, HEAD"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

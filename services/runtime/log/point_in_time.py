@@ -85,6 +85,9 @@ class PointInTimeLog:
             raise ConflictError("nothing can be appended to the past")
         return await self._other.append(new_records)
 
+    async def check_writable(self) -> None:
+        await self._log.check_writable()
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = list(partitions)
         there = await self._other.ends(partition for partition in wanted if partition.topic in self._apart)

@@ -112,6 +112,10 @@ class Log(Protocol):
         """Return the last record of the partition, or None when it is empty."""
         ...
 
+    async def check_writable(self) -> None:
+        """Find out, without appending a record, whether records can be appended. UnavailableError: they cannot."""
+        ...
+
     async def close(self) -> None:
         """Append the records that wait, close the readers and release the log, within a bounded time."""
         ...

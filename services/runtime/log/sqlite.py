@@ -15,7 +15,7 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite_file import Page, connect, insert, lock, select, stored_ends
+from services.runtime.log.sqlite_file import Page, connect, insert, lock, rewrite_version, select, stored_ends
 from services.runtime.log.sqlite_reader import SqliteReader
 from services.runtime.log.topics import Topics
 
@@ -88,6 +88,19 @@ class SqliteLog:
     async def select(self, starts: Mapping[Partition, int], limit: int) -> Page:
         """Return the records from the starts on, partition by partition: at most `limit`, about 16 MiB."""
         return await self._on_read_thread(lambda: select(self._reads, starts, limit))
+
+    async def check_writable(self) -> None:
+        """Write a page of the file: the number of partitions, which stays the same."""
+        self._check_open()
+        await asyncio.get_running_loop().run_in_executor(self._write_thread, self._rewrite_partitions)
+
+    def _rewrite_partitions(self) -> None:
+        if self._writer is None:
+            raise UnavailableError(f"{self._path} was opened for reading only")
+        try:
+            rewrite_version(self._writer)
+        except sqlite3.Error as error:
+            raise UnavailableError(f"the event log {self._path} cannot be written: {error}") from error
 
     async def close(self) -> None:
         if self._closed:

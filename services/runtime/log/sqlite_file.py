@@ -88,6 +88,14 @@ def insert(
                 _compact(connection, topic, partition, offset, key)
 
 
+def rewrite_version(connection: sqlite3.Connection) -> None:
+    """Write the user version, which is the number of partitions, once more: a write that changes nothing."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
 def select(connection: sqlite3.Connection, starts: Mapping[Partition, int], limit: int) -> Page:
     """Return the records from the starts on, partition by partition: at most `limit`, and about 16 MiB."""
     page = Page([], [])

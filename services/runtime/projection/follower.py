@@ -23,6 +23,7 @@ from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.catch_up import CatchUp, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
+from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.processor import RecordProcessor
 from services.runtime.projection.store import TransactionalStore, transaction
@@ -93,6 +94,11 @@ class Follower:
             if self._writes:
                 await asyncio.wait(self._writes, timeout=_LAST_WRITES_S)
             self._thread.shutdown(wait=True)
+
+    @property
+    def followed(self) -> Followed:
+        """What the process's health checks of this follower."""
+        return Followed(self.role, self.applied, sorted(self._applies | self._decides))
 
     async def offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition that the state has applied."""

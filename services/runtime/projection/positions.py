@@ -28,6 +28,10 @@ class AppliedPositions:
         """Return whether the record was applied; True also for partitions that the role does not read."""
         return self._next.get(partition, offset + 1) > offset
 
+    def next_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the next offset of each of these partitions that the role reads."""
+        return {partition: self._next[partition] for partition in partitions if partition in self._next}
+
     @property
     def change(self) -> asyncio.Event:
         """An event that the next advance sets. Get it before reading the state, then wait for it."""

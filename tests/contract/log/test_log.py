@@ -240,3 +240,13 @@ async def test_close_appends_waiting_records(open_log: OpenLog) -> None:
     with pytest.raises(UnavailableError):
         await log.append([new_record("late")])
     assert await (await open_log()).ends([P0, P1]) == {P0: 250, P1: 250}
+
+
+async def test_the_check_for_writing_appends_nothing(log: Log) -> None:
+    await log.append([new_record("a")])
+    await log.check_writable()
+    assert (await log.ends([P0]))[P0] == 1
+    assert await log.append([new_record("b")]) == [1]
+    await log.close()
+    with pytest.raises(UnavailableError):
+        await log.check_writable()

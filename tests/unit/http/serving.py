@@ -1,7 +1,7 @@
 """A listener with small limits, a clock that tests move, and a bare client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ from services.runtime.http.limits import HttpLimits
 from services.runtime.http.listener import HttpListener
 from services.runtime.process.clock import ManualClock
 from services.runtime.sockets.peers import IsShared
+from testkit.waiting import until_holds
 
 BOUND_S = 10.0
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -42,7 +43,7 @@ class Serving:
 
     async def accepted(self, count: int) -> None:
         """Wait until so many connections are open."""
-        await until(lambda: len(self.connections) == count)
+        await until_holds(lambda: len(self.connections) == count)
 
     async def move(self, seconds: float) -> None:
         """Advance the clock and let the deadlines be checked."""
@@ -95,9 +96,3 @@ async def serving(
         for connection in list(served.connections.open):
             connection.abort()
         await asyncio.wait([running])
-
-
-async def until(holds: Callable[[], bool], step: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0.001)) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while not holds():
-            await step()

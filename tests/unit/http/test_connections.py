@@ -7,7 +7,8 @@ from services.runtime.http.operations import Operations
 from services.runtime.process.settings import Settings
 from services.runtime.sockets.peers import is_loopback
 from testkit.services import running_services
-from tests.unit.http.serving import GET, serving, until
+from testkit.waiting import until_holds
+from tests.unit.http.serving import GET, serving
 
 FOUR = HttpLimits(connections=4, per_address=2)
 
@@ -34,7 +35,7 @@ async def test_exempt_addresses_have_no_share_and_the_whole_is_bounded() -> None
         clients = [await served.client() for _ in range(4)]
         for client in clients:
             client.send(GET)
-        await until(lambda: served.requests == 4)
+        await until_holds(lambda: served.requests == 4)
         refused = await served.client()
         assert await refused.answer() == (503, b'{"result":503,"desc":"too many connections"}')
         served.answering.set()
@@ -77,7 +78,7 @@ async def test_the_console_answers_while_all_other_connections_are_taken() -> No
         clients = [await served.client() for _ in range(4)]
         for client in clients:
             client.send(GET)
-        await until(lambda: served.requests == 4)
+        await until_holds(lambda: served.requests == 4)
         async with httpx.AsyncClient(timeout=10) as http:
             assert (await http.get(f"http://127.0.0.1:{console.port}/healthz")).status_code == 200
 

@@ -6,7 +6,8 @@ import socket
 import pytest
 
 from services.runtime.http.limits import HttpLimits
-from tests.unit.http.serving import BOUND_S, GET, serving, until
+from testkit.waiting import until_holds
+from tests.unit.http.serving import BOUND_S, GET, serving
 
 
 async def test_silent_connections_end_at_the_deadline_of_the_head() -> None:
@@ -59,7 +60,7 @@ async def test_a_request_in_progress_has_no_deadline_of_the_head() -> None:
         served.answering.clear()
         client = await served.client()
         client.send(GET)
-        await until(lambda: served.requests == 1)
+        await until_holds(lambda: served.requests == 1)
         await served.move(1000)
         served.answering.set()
         assert await client.answer() == (200, b"done")
@@ -96,7 +97,7 @@ async def test_an_answer_that_nobody_reads_ends_the_connection(head: bytes) -> N
         client = await served.client()
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         client.send(head)
-        await until(lambda: served.requests == 1)
+        await until_holds(lambda: served.requests == 1)
         await served.move(1)
         await served.move(19)
         assert len(served.connections) == 1
@@ -110,7 +111,7 @@ async def test_a_slow_reader_gets_the_whole_answer() -> None:
         client = socket.create_connection(("127.0.0.1", served.listener.port))
         client.settimeout(BOUND_S)
         client.sendall(GET)
-        await until(lambda: served.requests == 1)
+        await until_holds(lambda: served.requests == 1)
         received = 0
         while received < 3_000_000:
             received += len(await asyncio.to_thread(client.recv, 300_000))

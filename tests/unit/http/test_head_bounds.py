@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from services.runtime.http.limits import HttpLimits
-from tests.unit.http.serving import BOUND_S, GET, Client, serving, until
+from testkit.waiting import until_holds
+from tests.unit.http.serving import BOUND_S, GET, Client, serving
 
 START = b"GET / HTTP/1.1\r\nHost: x\r\n"
 HEAD_BYTES = HttpLimits().head_bytes
@@ -113,7 +114,7 @@ async def test_an_answer_in_progress_is_not_mixed_with_a_refusal() -> None:
         served.answering.clear()
         client = await served.client()
         client.send(GET)
-        await until(lambda: served.requests == 1)
+        await until_holds(lambda: served.requests == 1)
         client.send(START + b"X: " + b"x" * HEAD_BYTES)
         await served.move(0)
         assert b"431" not in await client.ended()
@@ -142,7 +143,7 @@ async def test_nothing_is_read_while_a_pipelined_request_waits() -> None:
         served.answering.clear()
         client = await served.client()
         client.send(GET)
-        await until(lambda: served.requests == 1)
+        await until_holds(lambda: served.requests == 1)
         client.send(request * 30)
         for _ in range(100):
             await asyncio.sleep(0.001)

@@ -58,6 +58,11 @@ async def test_health_is_503_before_and_200_once_the_process_is_ready(
     assert after.headers["content-type"] == "application/json"
 
 
+async def test_a_starting_process_is_alive(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/livez")
+    assert (answer.status_code, answer.content) == (200, b'{"status":"alive"}')
+
+
 async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
     RPC_SECONDS.labels("a-method-of-this-test").observe(0.5)
     answer = await client.get("/metrics")
@@ -74,6 +79,7 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
         ("POST", "/nothing", 404),
         ("POST", "/healthz", 405),
         ("DELETE", "/metrics", 405),
+        ("POST", "/livez", 405),
         ("OPTIONS", "/healthz", 405),
     ],
 )

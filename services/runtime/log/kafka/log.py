@@ -22,7 +22,7 @@ from services.runtime.log.kafka.lookup import find_batch, last_record
 from services.runtime.log.kafka.producer import ReplaceableProducer
 from services.runtime.log.kafka.reader import KafkaReader
 from services.runtime.log.kafka.security import PLAINTEXT, KafkaSecurity
-from services.runtime.log.kafka.topics import prepare_topics
+from services.runtime.log.kafka.topics import check_replicas, prepare_topics
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
 from services.runtime.log.topics import Topics
 
@@ -119,6 +119,10 @@ class KafkaLog:
         self._check_open()
         first, ends = await self._bounds([partition])
         return await self._bounded(last_record(self._settings, partition, first[partition], ends[partition]))
+
+    async def check_writable(self) -> None:
+        self._check_open()
+        await self._bounded(check_replicas(self._settings, self.topics))
 
     async def close(self) -> None:
         if self._closed:

@@ -10,7 +10,9 @@ from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    LeaderNotAvailableError,
     NoError,
+    NotEnoughReplicasError,
     TopicAlreadyExistsError,
     for_code,
 )
@@ -49,6 +51,38 @@ async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: i
     finally:
         await admin.close()
     return not missing
+
+
+async def check_replicas(settings: ClientSettings, topics: Topics) -> None:
+    """Check that every partition has a leader and as many replicas in sync as an append needs.
+
+    KafkaError: a partition has not, or the cluster cannot be reached.
+    """
+    admin = AIOKafkaAdminClient(**settings)
+    try:
+        await admin.start()
+        least = await _min_in_sync(admin, topics)
+        for topic in await admin.describe_topics(list(topics)):
+            for partition in topic["partitions"]:
+                name = f"{topic['topic']}/{partition['partition']}"
+                if partition["leader"] < 0:
+                    raise LeaderNotAvailableError(f"{name} has no leader")
+                if len(partition["isr"]) < least[topic["topic"]]:
+                    raise NotEnoughReplicasError(f"{name} has {len(partition['isr'])} replicas in sync")
+    finally:
+        await admin.close()
+
+
+async def _min_in_sync(admin: AIOKafkaAdminClient, topics: Topics) -> dict[str, int]:
+    setting = "min.insync.replicas"
+    requests = [ConfigResource(ConfigResourceType.TOPIC, name, {setting: ""}) for name in topics]
+    return {
+        name: int(value)
+        for response in await admin.describe_configs(requests)
+        for _, _, _, name, found in response.resources
+        for found_setting, value, *_ in found
+        if found_setting == setting
+    }
 
 
 async def _check_connection(settings: ClientSettings) -> None:

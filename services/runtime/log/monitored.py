@@ -1,0 +1,72 @@
+"""A log that remembers whether appends succeed, for the readiness of the process."""
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+
+PROBE_S = 10.0
+_LATE_CHECKS = 3
+
+
+class MonitoredLog:
+    """Passes a log on. `problem` says in words why records cannot be appended, or None.
+
+    An append that fails because the log is unavailable is a problem, and so is one that is not answered between four
+    calls of `check`. The next append that succeeds ends it. While there is a problem, `check` also asks the log whether
+    it accepts records again, without appending one: a process that is not ready may get no requests.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.topics = log.topics
+        self.problem: str | None = None
+        self._numbers = itertools.count()
+        self._pending: dict[int, int] = {}
+        self._checks = 0
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        number = next(self._numbers)
+        self._pending[number] = self._checks
+        try:
+            offsets = await self._log.append(new_records)
+        except UnavailableError as error:
+            self.problem = str(error)
+            raise
+        finally:
+            del self._pending[number]
+        self.problem = None
+        return offsets
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        return await self._log.open(starts)
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.ends(partitions)
+
+    async def last(self, partition: Partition) -> Record | None:
+        return await self._log.last(partition)
+
+    async def check_writable(self) -> None:
+        await self._log.check_writable()
+
+    async def close(self) -> None:
+        await self._log.close()
+
+    async def check(self) -> None:
+        """Look for appends that are not answered; end a problem that is over. Call it at regular intervals."""
+        self._checks += 1
+        oldest = next(iter(self._pending.values()), self._checks)
+        if self._checks - oldest > _LATE_CHECKS:
+            self.problem = self.problem or "the event log does not answer an append"
+        if self.problem is None:
+            return
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._log.check_writable()
+        except (TimeoutError, UnavailableError) as error:
+            self.problem = str(error) or self.problem
+        else:
+            self.problem = None

@@ -1,0 +1,106 @@
+"""Whether a process is ready: its log accepts records, its followers move, and its background tasks run."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.monitored import PROBE_S, MonitoredLog
+from services.runtime.log.port import Log, Partition
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+from services.runtime.projection.positions import AppliedPositions
+
+CHECK_S = 5
+STALLED_CHECKS = 6
+"""A follower is stalled when records wait and so many checks in a row find it where it was: after 30 s."""
+
+
+class Followed(NamedTuple):
+    """What is known of a follower: the positions that it has applied, and the partitions that it reads."""
+
+    name: str
+    applied: AppliedPositions
+    partitions: Sequence[Partition]
+
+
+class Health:
+    """Service that checks the parts of a process every few seconds. `problems` is what keeps it from being ready.
+
+    Checks are counted, not timed: a process that was suspended has not stalled. An idle log has nothing to apply, so
+    an idle follower never stalls.
+    """
+
+    name = "health"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._log: MonitoredLog | None = None
+        self._followers: list[_Watched] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._read_problem: str | None = None
+
+    def monitored(self, log: Log) -> Log:
+        """Return the log that the process shall use, so that its appends are checked."""
+        self._log = MonitoredLog(log)
+        return self._log
+
+    def watch(self, followers: Sequence[Followed]) -> None:
+        """Check these followers from now on; they must be ready."""
+        self._followers += map(_Watched, followers)
+
+    def watch_task(self, name: str, task: "asyncio.Task[None]") -> None:
+        """Check that this background task has not ended."""
+        self._tasks[name] = task
+
+    def problems(self) -> Mapping[str, str]:
+        """Return what is wrong, in words, by the name of the part."""
+        found = {name: "has ended" for name, task in self._tasks.items() if task.done()}
+        found |= {f"follower {each.name}": each.problem for each in self._followers if each.problem}
+        log = (self._log and self._log.problem) or self._read_problem
+        return found | {"log": log} if log else found
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        known: Mapping[str, str] = {}
+        while True:
+            await self._clock.sleep_until(self._clock.now_ms() + CHECK_S * 1000)
+            await self.check()
+            if (found := self.problems()) != known:
+                logger.warning("the process is not ready" if found else "the process is ready again", **found)
+                known = found
+
+    async def check(self) -> None:
+        if self._log is None:
+            return
+        await self._log.check()
+        partitions = {partition for each in self._followers for partition in each.partitions}
+        try:
+            async with asyncio.timeout(PROBE_S):
+                ends = await self._log.ends(partitions)
+        except (TimeoutError, UnavailableError) as error:
+            self._read_problem = str(error) or "the event log does not answer"
+            return
+        self._read_problem = None
+        for each in self._followers:
+            each.check(ends)
+
+
+class _Watched:
+    """A follower, and where the latest checks found it."""
+
+    def __init__(self, followed: Followed) -> None:
+        self.name = followed.name
+        self._applied = followed.applied
+        self.partitions = tuple(followed.partitions)
+        self._found: Mapping[Partition, int] = {}
+        self._checks = 0
+        self.problem: str | None = None
+
+    def check(self, ends: Mapping[Partition, int]) -> None:
+        found = self._applied.next_offsets(self.partitions)
+        behind = sum(max(0, ends[partition] - offset) for partition, offset in found.items())
+        self._checks = self._checks + 1 if behind and found == self._found else 0
+        self._found = found if behind else {}
+        stalled = self._checks >= STALLED_CHECKS
+        self.problem = f"stands still with {behind} records waiting" if stalled else None
