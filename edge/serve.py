@@ -5,7 +5,9 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
@@ -15,6 +17,7 @@ from uvicorn_worker import UvicornWorker
 from edge.core.parsing.body import Application, refuse
 from edge.interfaces import Interfaces
 from edge.settings import KEYS, EdgeSettings
+from edge.workers import WorkersConsole, WorkerSockets
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
@@ -26,6 +29,7 @@ from services.runtime.process import garbage_collection
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure, logger
 from services.runtime.process.settings import SettingsError, load
+from services.runtime.projection.health import Health
 from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
 
@@ -43,7 +47,8 @@ def run(env: Mapping[str, str]) -> None:
             "different ports, and not 0"
         )
     raise_file_limit()
-    _Gunicorn(settings, env).run()
+    with tempfile.TemporaryDirectory(prefix="carillon-edge-") as directory:
+        _Gunicorn(settings, env, WorkerSockets(Path(directory), settings.edge_workers)).run()
 
 
 class EdgeWorker(UvicornWorker):  # type: ignore[misc]
@@ -60,15 +65,19 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
     }
 
     async def _serve(self) -> None:
-        """Serve as UvicornWorker does, within the limits of HTTP connections: the console is the last listener."""
+        """Serve as UvicornWorker does, within the limits of HTTP connections.
+
+        The last listeners are the console, and the socket on which the other workers ask this one for the console.
+        """
         self.config.app = self.wsgi
         settings = self.wsgi.settings
         shared = shared_addresses(settings.client_addresses())
         api = HttpConnections("api", api_limits(settings), SystemClock(), shared)
         console = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
-        server = HttpServer(self.config, [*[api] * (len(self.sockets) - 1), console])
+        workers = HttpConnections("workers", CONSOLE_LIMITS, SystemClock())
+        server = HttpServer(self.config, [*[api] * len(settings.interface_ports), console, workers])
         self._install_sigquit_handler()
-        await server.serve(sockets=self.sockets)
+        await server.serve(sockets=[*self.sockets, self.wsgi.sockets.of(self)])
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
@@ -79,11 +88,14 @@ class EdgeProcess:
     It opens the log and the channels after the fork; until then /healthz answers 503 and requests wait.
     """
 
-    def __init__(self, settings: EdgeSettings, env: Mapping[str, str]) -> None:
+    def __init__(self, settings: EdgeSettings, env: Mapping[str, str], sockets: WorkerSockets) -> None:
         self.settings = settings
+        self.sockets = sockets
         self._env = env
-        self._operations = Operations(settings.host, settings.console_port)
-        self._applications: dict[int, Application] = {settings.console_port: self._operations.application}
+        self._health = Health(SystemClock())
+        self._operations = Operations(settings.host, settings.console_port, self._health.problems)
+        console = self._operations if settings.edge_workers == 1 else WorkersConsole(self._operations, sockets)
+        self._applications: dict[int, Application] = {settings.console_port: console.application}
         self._stop = asyncio.Event()
         self._started: asyncio.Future[None]
         self._living: asyncio.Task[None]
@@ -93,6 +105,9 @@ class EdgeProcess:
             await self._lifespan(receive, send)
             return
         port = scope["server"][1]
+        if port is None:  # another worker asks, over this one's Unix socket
+            await self._operations.application(scope, receive, send)
+            return
         if port != self.settings.console_port:
             await asyncio.wait([self._started], timeout=_START_S)
         if port in self._applications:
@@ -112,8 +127,11 @@ class EdgeProcess:
 
     async def _live(self) -> None:
         watching = asyncio.create_task(_end_with_parent(os.getppid()))
+        checking = asyncio.create_task(self._health.run(asyncio.Event()))
+        self._health.watch_task("health", checking)
         try:
-            async with role_context(self.settings, connected_peers(self._env, self.settings.tls()), KEYS) as context:
+            peers = connected_peers(self._env, self.settings.tls())
+            async with role_context(self.settings, peers, KEYS, self._health) as context:
                 with contextlib.closing(Interfaces(self.settings, context)) as interfaces:
                     self._applications |= interfaces.by_port(self.settings)
                     garbage_collection.freeze_startup_objects()
@@ -128,6 +146,7 @@ class EdgeProcess:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
             watching.cancel()
+            checking.cancel()
 
 
 async def _end_with_parent(parent: int) -> None:
@@ -139,9 +158,10 @@ async def _end_with_parent(parent: int) -> None:
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    def __init__(self, settings: EdgeSettings, env: Mapping[str, str]) -> None:
+    def __init__(self, settings: EdgeSettings, env: Mapping[str, str], sockets: WorkerSockets) -> None:
         self._settings = settings
         self._env = env
+        self._sockets = sockets
         super().__init__()
 
     def load_config(self) -> None:
@@ -155,6 +175,8 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "timeout": 60,
             "graceful_timeout": GRACE_S + 5,
             "control_socket_disable": True,
+            "pre_fork": lambda arbiter, worker: self._sockets.assign(worker),
+            "child_exit": lambda arbiter, worker: self._sockets.release(worker),
             "proc_name": "carillon edge",
             "loglevel": settings.log_level.lower(),
         }
@@ -163,4 +185,4 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> EdgeProcess:
         configure(self._settings.log_level)
-        return EdgeProcess(self._settings, self._env)
+        return EdgeProcess(self._settings, self._env, self._sockets)

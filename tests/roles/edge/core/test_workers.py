@@ -1,0 +1,79 @@
+"""The console of an edge with two workers, on a real broker: whichever worker answers, it answers for both."""
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from edge.workers import merged
+from services.domain.topics import TOPICS
+from services.runtime.log.kafka.log import KafkaLog
+from testkit.kafka.broker import KafkaBroker
+from testkit.waiting import until
+from tests.roles.edge.core.test_serve import free_ports, serving
+
+SERIES = re.compile(r'^carillon_edge_requests_total\{.*path="/v2/push".*worker="(\d)".*\} (\S+)$', re.MULTILINE)
+UPTIME = re.compile(r'^process_start_time_seconds\{worker="(\d)"\}', re.MULTILINE)
+
+
+def test_the_metrics_of_workers_stand_side_by_side() -> None:
+    counter = '# HELP a_total A thing\n# TYPE a_total counter\na_total{x="y"} %s\n'
+    text = merged({"1": counter % "1.0", "2": counter % "2.0"}).decode()
+    assert text == (
+        '# HELP a_total A thing\n# TYPE a_total counter\na_total{worker="1",x="y"} 1.0\na_total{worker="2",x="y"} 2.0\n'
+    )
+
+
+@pytest.mark.kafka
+async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, empty_broker: KafkaBroker) -> None:
+    await (await KafkaLog.connect(empty_broker.bootstrap, TOPICS, 1)).close()
+    names = ("V2", "ANDROID", "IOS", "CONSOLE")
+    ports = dict(zip(names, free_ports(4), strict=True))
+    env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
+    env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": "1", "CARILLON_EDGE_WORKERS": "2"}
+    env |= {"CARILLON_KAFKA_BOOTSTRAP": empty_broker.bootstrap}
+    console = f"http://127.0.0.1:{ports['CONSOLE']}"
+
+    async with serving(env) as process:
+
+        async def get(path: str) -> httpx.Response:
+            """Ask over a new connection, so that either worker may answer."""
+            async with httpx.AsyncClient(timeout=60) as http:
+                return await http.get(console + path)
+
+        async def ready() -> bool:
+            assert process.returncode is None
+            try:
+                return (await get("/healthz")).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        await until(ready)
+        assert (await get("/healthz")).content == b'{"status":"ready"}'
+        for _ in range(20):
+            async with httpx.AsyncClient(timeout=60) as http:
+                assert (await http.post(f"http://127.0.0.1:{ports['V2']}/v2/push", content=b"{}")).json()["result"]
+        for _ in range(5):
+            text = (await get("/metrics")).text
+            assert sum(float(value) for _, value in SERIES.findall(text)) == 20
+            assert UPTIME.findall(text) == ["1", "2"]
+
+        first, second = psutil.Process(process.pid).children()
+        os.kill(first.pid, signal.SIGSTOP)
+        found = await get("/healthz")
+        assert found.status_code == 503
+        (problem,) = found.json()["problems"].items()
+        assert problem in {("worker 1", "does not answer"), ("worker 2", "does not answer")}
+        assert (await get("/livez")).status_code == 200
+        os.kill(first.pid, signal.SIGCONT)
+        await until(ready)
+
+        second.kill()
+        await asyncio.to_thread(second.wait, 60)
+        await until(ready)
+        assert UPTIME.findall((await get("/metrics")).text) == ["1", "2"]
