@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from carillon.roles import replayable_roles
+from services.domain.topics import device_key
+from services.runtime.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
@@ -101,6 +103,44 @@ async def test_a_killed_process_of_each_role_resumes(
     for content in ("meanwhile", "after"):
         await all_show(devices, content)
     await audited(carillon, after["id"], "command", "audience", "sent", "received")
+    for device in devices:
+        await device.close()
+
+
+async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_restart(
+    carillon: Installation, app: AppCredentials, server: AppServer
+) -> None:
+    devices = await devices_of(carillon, app)
+    everyone = await server.push(message(app, 1, "before"), app.secret_key)
+    await all_show(devices, "before")
+    await asyncio.to_thread(carillon.kill, "targeting-1")
+    waiting = await server.push(message(app, 6, "by tag", tag=[[1]]), app.secret_key)
+    cancelled = await server.push(message(app, 1, "cancelled"), app.secret_key)
+    tokens = [device.token for device in devices]
+    await server.push(message(app, 5, "unicast", token={"android": tokens}), app.secret_key)
+    seen = [[(await shown(device))["content"]] for device in devices]
+    for device, contents in zip(devices, seen, strict=True):
+        while contents[-1] != "unicast":
+            contents.append((await shown(device))["content"])
+    delayed = [device for device, contents in zip(devices, seen, strict=True) if contents == ["unicast"]]
+    of_dead = [token for token in tokens if partition_of(device_key(app.appkey, token), 8) % 2]
+    assert [device.token for device in delayed] == of_dead
+
+    android = AppServer(carillon.android_url)
+    for push, result in ((everyone, 0), (cancelled, 0)):
+        body = {"appkey": app.appkey, "msgid": push["id"]}
+        assert (await android.call("DELETE", "/push", body, app.secret_key))["result"] == result
+    await android.close()
+    await asyncio.to_thread(carillon.kill, "delivery-1")
+    await asyncio.to_thread(carillon.start, "delivery-1")
+    await server.push(message(app, 5, "after the restart", token={"android": tokens}), app.secret_key)
+    await all_show(devices, "after the restart")
+    await asyncio.to_thread(carillon.start, "targeting-1")
+    await all_show(delayed, "by tag")
+    await server.push(message(app, 5, "last", token={"android": tokens}), app.secret_key)
+    await all_show(devices, "last")
+    await audited(carillon, waiting["id"], "command", "audience", "sent", "received")
+    await audited(carillon, cancelled["id"], "command", "cancel command", "push cancelled")
     for device in devices:
         await device.close()
 

@@ -18,6 +18,7 @@ from services.runtime.log.port import Partition
 from testkit.edge.legacy_client import LegacyClient
 from testkit.edge.role import BACKENDS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.faults.slow_log import SlowLog
+from testkit.waiting import until
 
 DONE = {"result": 0, "desc": "cancel succ"}
 REFUSED = {"result": 400, "desc": "input error: msgid names no broadcast of this app that can be cancelled"}
@@ -47,7 +48,11 @@ async def test_a_cancel_is_a_command_and_applied_when_it_is_answered(
     *_, command = await commands(installation)
     assert (command.cancel.msgid, command.cancel.appkey) == (msgid, android_app.appkey)
     assert (command.meta.origin.door, command.meta.origin.address) == ("android", "127.0.0.1")
-    assert {fact.msgid for fact in await facts(installation, "cancelled")} == {msgid}
+
+    async def is_cancelled() -> bool:
+        return {fact.msgid for fact in await facts(installation, "cancelled")} == {msgid}
+
+    await until(is_cancelled)
 
 
 async def test_a_second_cancel_is_answered_0_and_writes_nothing(
