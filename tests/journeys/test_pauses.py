@@ -22,10 +22,11 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.signing import signed
-from testkit.waiting import until_holds
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.journeys.test_push import message
 
 DEVICES = 10
+KILLED_DEVICES = 25
 SLOW = {"qps": 3}
 
 
@@ -138,22 +139,23 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
 async def test_kill_9_while_all_apps_are_paused(installation: Installation) -> None:
     app = installation.create_app()
     server = AppServer(installation.v2_url)
-    async with audience(installation, app, DEVICES) as own:
+    async with audience(installation, app, KILLED_DEVICES) as own:
         await server.push(message(app, 1, "slow", {"qps": 1}), app.secret_key)
         await until_holds(lambda: own.reached("slow") >= 1)
-        installation.carillon("app", "pause", "--all", "--reason", "kill -9")
+        await asyncio.to_thread(installation.carillon, "app", "pause", "--all", "--reason", "kill -9")
         for kills in range(2):
-            at_kill = own.reached("slow")
-            assert at_kill < DEVICES
             await asyncio.to_thread(installation.kill)
+            await run_ready_tasks()
+            at_kill = own.reached("slow")
+            assert at_kill < KILLED_DEVICES
             await asyncio.to_thread(installation.start)
-            await until_holds(lambda kills=kills: own.welcomes >= DEVICES * (2 + kills))  # type: ignore[misc]
+            await until_holds(lambda kills=kills: own.welcomes >= KILLED_DEVICES * (2 + kills))  # type: ignore[misc]
             assert await refused(installation, message(app, 1, "refused"), app.secret_key) == 403
             assert own.reached("slow") == at_kill
-        installation.carillon("app", "resume", "--all")
-        await until_holds(lambda: own.reached("slow") == DEVICES)
+        await asyncio.to_thread(installation.carillon, "app", "resume", "--all")
+        await until_holds(lambda: own.reached("slow") == KILLED_DEVICES)
         await server.push(message(app, 1, "after"), app.secret_key)
-        await until_holds(lambda: own.reached("after") == DEVICES)
+        await until_holds(lambda: own.reached("after") == KILLED_DEVICES)
         own.assert_everybody_was_shown_once("slow")
         own.assert_everybody_was_shown_once("after")
     await server.close()
