@@ -15,7 +15,9 @@ from services.runtime.fairness.queue import FairQueue
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Byte budget of one gateway's queue. Beyond it the stream fails; after a new Attach the gateway gets the rest."""
 
-_BATCH_BYTES = 1024 * 1024
+_BATCH_BYTES = 256 * 1024
+"""About 30,000 messages of a broadcast. Little more is on its way to the gateway when an app is paused."""
+
 _BATCH_CONNECTIONS = 8_000
 _MAX_CONNECTIONS = 2_000
 _OVERHEAD_BYTES = 64

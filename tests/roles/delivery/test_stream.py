@@ -93,7 +93,7 @@ async def test_queued_messages_of_a_paused_app_are_kept_until_it_is_resumed_and_
     paused = {"1", "3"}
     stream = GatewayStream(lambda appkey: appkey in paused)
     for msgid, appkey in enumerate(("1", "2", "1", "3", "1", "2")):
-        push = started(Message(content="x" * 400_000), appkey, msgid)
+        push = started(Message(content="x" * 1000), appkey, msgid)
         stream.send(push, array("Q", [1]), array("Q", [msgid]))
     assert await next_msgids(stream) == [1, 5]
     stream.send(started(Message(), "2", 6), array("Q", [1]), array("Q", [6]))
