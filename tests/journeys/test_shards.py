@@ -116,7 +116,7 @@ async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_resta
     await asyncio.to_thread(carillon.kill, "targeting-1")
     waiting = await server.push(message(app, 6, "by tag", tag=[[1]]), app.secret_key)
     cancelled = await server.push(message(app, 1, "cancelled"), app.secret_key)
-    tokens = [device.token for device in devices]
+    tokens = [str(device.token) for device in devices]
     await server.push(message(app, 5, "unicast", token={"android": tokens}), app.secret_key)
     seen = [[(await shown(device))["content"]] for device in devices]
     for device, contents in zip(devices, seen, strict=True):
