@@ -9,7 +9,7 @@ import uvloop
 
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import plain_errors, restrict_permissions, set_ready
+from carillon.startup import plain_errors, restrict_permissions, set_ready, shorten_thread_turns
 from services.domain.permissions import PERMISSIONS
 from services.domain.role import RoleDefinition
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
@@ -31,6 +31,7 @@ from services.runtime.rpc.server import serve as serve_rpc
 def serve(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
     restrict_permissions()
+    shorten_thread_turns()
     with plain_errors():
         env = environment()
         definition = role_definition(role)

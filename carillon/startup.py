@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 
 import click
@@ -11,11 +12,21 @@ from services.runtime.http.operations import Operations
 from services.runtime.process import garbage_collection
 
 _NO_ACCESS_FOR_OTHERS = 0o077
+_SWITCH_S = 0.0005
 
 
 def restrict_permissions() -> None:
     """Make files and sockets that this process creates accessible to their owner alone."""
     os.umask(_NO_ACCESS_FOR_OTHERS)
+
+
+def shorten_thread_turns() -> None:
+    """Let threads that compute in Python give way after 0.5 ms instead of 5.
+
+    The event loop gives up its turn with every wait for the network or the log, and each time would wait that long for
+    a thread that evaluates a filter or reads a batch of the log.
+    """
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def set_ready(operations: Operations) -> None:

@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--broadcasters", type=int, default=8)
     parser.add_argument("--filters", type=int, default=2, help="senders of the largest allowed filters")
     parser.add_argument("--groups", type=int, default=1000, help="groups of tags in each of a filter's two lists")
-    parser.add_argument("--tags", type=int, default=20, help="tags of a group")
+    parser.add_argument("--tags", type=int, default=5, help="tags of a group")
     parser.add_argument("--readers", type=int, default=4, help="readers of statistics")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

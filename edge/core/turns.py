@@ -6,8 +6,8 @@ without waiting; beside other apps of the last 10 s:
 - a large body is parsed when its address has its turn, one at a time, at most half of the time for each address. Which
   app sent it is known only afterwards;
 - of an app's authenticated requests a bounded number is worked on at once;
-- of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after as
-  long a rest. Delivery, targeting, the gateway and the log are then free for others about half of the time.
+- of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after a
+  rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time.
 
 What waits is bounded, and refused with HTTP 429 beyond. Each edge process has gates of its own.
 """
@@ -43,6 +43,8 @@ _MAX_HELD_MS = 2_000
 _CALL_S = 2.0
 _RETRY_AFTER_S = 1
 _SLOT = "carillon.slot"
+_REST = 3
+"""Rest after a broadcast or multicast beside other apps, as a multiple of the time until delivery had started it."""
 
 
 class RequestTurns:
@@ -65,7 +67,7 @@ class RequestTurns:
             "broadcasts and multicasts",
             _ALONE,
             max_waiting=MAX_WAITING_PUSHES,
-            pace=Pace(clock, activity, 1, rest=1),
+            pace=Pace(clock, activity, 1, rest=_REST),
         )
         self._starting: set[asyncio.Task[None]] = set()
 

@@ -135,7 +135,7 @@ async def test_beside_others_a_broadcast_waits_until_the_last_has_started_and_fo
     await edge.call("noisy3")
     await edge.call("quiet1", wide=True)
     assert edge.entered == ["noisy1", "noisy3", "quiet1"]
-    await edge.move(0.15)
+    await edge.move(0.8)
     assert edge.entered[-1] == "noisy2"
 
 
