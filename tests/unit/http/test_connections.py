@@ -1,10 +1,12 @@
 """How many HTTP connections may be open: in all, from one address, and beside the console's."""
 
 import httpx
+import pytest
 
 from services.runtime.http.limits import HttpLimits, api_limits
 from services.runtime.http.operations import Operations
-from services.runtime.process.settings import Settings
+from services.runtime.process.settings import Settings, SettingsError
+from services.runtime.sockets.open_files import hard_file_limit
 from services.runtime.sockets.peers import is_loopback
 from testkit.services import running_services
 from testkit.waiting import until_holds
@@ -88,3 +90,9 @@ def test_the_settings_bound_the_connections() -> None:
     assert (limits.connections, limits.per_address) == (100, 25)
     assert api_limits(Settings(http_max_connections=100, http_connections_per_address=7)).per_address == 7
     assert api_limits(Settings(http_max_connections=1)).per_address == 1
+
+
+def test_more_connections_than_half_of_the_open_files_stop_the_start() -> None:
+    files = hard_file_limit()
+    with pytest.raises(SettingsError, match=f"^CARILLON_HTTP_MAX_CONNECTIONS is {files}, .*ulimit"):
+        Settings(http_max_connections=files).check()
