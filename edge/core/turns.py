@@ -1,13 +1,14 @@
 """Requests of the apps are served in turn, so that one app's many or heavy requests delay another's by little.
 
-Three gates (`services.runtime.fairness.gate`) hold back work that is cheap to ask for. An app that is alone passes them
+Four gates (`services.runtime.fairness.gate`) hold back work that is cheap to ask for. An app that is alone passes them
 without waiting; beside other apps of the last 10 s:
 
 - a large body is parsed when its address has its turn, one at a time, at most half of the time for each address. Which
   app sent it is known only afterwards;
 - of an app's authenticated requests a bounded number is worked on at once;
 - of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after a
-  rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time.
+  rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
+- of an app's queries of statistics one runs at a time, at most half of the time.
 
 What waits is bounded, and refused with HTTP 429 beyond. Each edge process has gates of its own.
 """
@@ -69,6 +70,12 @@ class RequestTurns:
             max_waiting=MAX_WAITING_PUSHES,
             pace=Pace(clock, activity, 1, rest=_REST),
         )
+        self._queries = FairGate(
+            "queries",
+            _ALONE,
+            max_waiting=MAX_WAITING_PUSHES,
+            pace=Pace(clock, activity, 1, rest=1),
+        )
         self._starting: set[asyncio.Task[None]] = set()
 
     def application(self, application: Application) -> Application:
@@ -104,6 +111,12 @@ class RequestTurns:
         _leave(request.scope)
         with busy_as_too_many():
             request.scope[_SLOT] = await self._wide_pushes.enter(appkey)
+
+    async def enter_query(self, request: Request, appkey: str) -> None:
+        """Wait for the turn of a request that queries analytics, in place of its turn as a request."""
+        _leave(request.scope)
+        with busy_as_too_many():
+            request.scope[_SLOT] = await self._queries.enter(appkey)
 
     def started_by(self, request: Request, appkey: str, msgid: int) -> None:
         """Keep the slot of a broadcast or multicast that is in the log until delivery has started it."""

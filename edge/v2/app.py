@@ -53,7 +53,7 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: Req
     app.add_route("/v2/device", TagEndpoint(authenticator, tags, context.apps))
     app.add_route("/v2/deviceinfo", TagInfoEndpoint(authenticator, tags, context.apps))
     app.add_route("/v2/errortoken", InvalidTokensEndpoint(authenticator, InvalidTokens(peers)))
-    app.add_route("/v2/statistics", StatisticsEndpoint(authenticator, peers.all("analytics")[0], zone))
+    app.add_route("/v2/statistics", StatisticsEndpoint(authenticator, peers.all("analytics")[0], zone, turns))
     app.add_route("/device/v1", DeviceEndpoint(frames, origins))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("v2"))
     app.add_route(ASYNCAPI_PATH, DocumentEndpoint("device"))

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
-from edge.core.turns import busy_as_too_many
+from edge.core.turns import RequestTurns, busy_as_too_many
 from edge.v2.apps import one_app
 from edge.v2.authentication import Authenticator
 from edge.v2.statistics.replies import statistics_reply
@@ -19,14 +19,16 @@ _ANALYTICS_S = 20.0
 class StatisticsEndpoint:
     """POST /v2/statistics"""
 
-    def __init__(self, authenticator: Authenticator, analytics: Channel, zone: ZoneInfo) -> None:
+    def __init__(self, authenticator: Authenticator, analytics: Channel, zone: ZoneInfo, turns: RequestTurns) -> None:
         self._authenticator = authenticator
         self._analytics = AnalyticsServiceStub(analytics)
         self._zone = zone
+        self._turns = turns
 
     async def on_post(self, request: Request, response: Response) -> None:
         signed, apps, _ = await self._authenticator.authenticate(request, one_app)
         query = statistics_request(signed.raw, apps.appkeys[0])
+        await self._turns.enter_query(request, apps.appkeys[0])
         with busy_as_too_many():
             found = await self._analytics.Statistics(query, timeout=_ANALYTICS_S)
         answer(response, statistics_reply(found, self._zone))

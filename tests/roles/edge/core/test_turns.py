@@ -150,6 +150,21 @@ async def test_a_delivery_that_starts_nothing_delays_an_app_by_a_bounded_time() 
     assert edge.entered == ["noisy1", "noisy2"]
 
 
+async def test_beside_others_an_apps_queries_run_half_of_the_time_and_anothers_at_once() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    first, second, other = (cast(Request, SimpleNamespace(scope={})) for _ in range(3))
+    await edge.turns.enter_query(first, "noisy")
+    waiting = asyncio.create_task(edge.turns.enter_query(second, "noisy"))
+    await edge.turns.enter_query(other, "quiet")
+    await edge.move(0.2)
+    first.scope.pop("carillon.slot").leave()
+    await edge.move(0.19)
+    assert not waiting.done()
+    await edge.move(0.01)
+    assert waiting.done()
+
+
 async def test_waiting_broadcasts_are_bounded() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
