@@ -99,7 +99,7 @@ async def test_a_captured_query_sends_nothing_anywhere(installation: EdgeInstall
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=True))
     secret = installation.secrets[app.appkey]
-    queries = [
+    queries: list[dict[str, Any]] = [
         {"appkey": app.appkey, "pos": "0", "reqno": 10},
         {"appkey": app.appkey, "type": 1, "param": {"msgid": -1}},
         {"appkey": app.appkey, "action": "stag", "params": ["t1"]},
