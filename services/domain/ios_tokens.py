@@ -19,7 +19,7 @@ def ios_token(given: str, at: str) -> str:
     """Return the token in lower case, without angle brackets and spaces. InputError: it is no iOS token."""
     token = given.translate(_PRINTED)
     if not _TOKEN.fullmatch(token):
-        raise InputError(f"{at} must have 64 to 200 hexadecimal digits, as an iOS token")
+        raise InputError(f"{at} is no iOS token: it must have 64 to 200 hexadecimal digits")
     return token.lower()
 
 

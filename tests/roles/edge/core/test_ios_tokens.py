@@ -104,7 +104,7 @@ async def test_anything_else_is_refused_wherever_a_token_enters(installation: Ed
     ]
     for answer, place in zip(answers, places, strict=True):
         assert answer.get("result", answer.get("code")) == 400, answer
-        assert answer["desc"] == f"input error: {place} must have 64 to 200 hexadecimal digits, as an iOS token"
+        assert answer["desc"] == f"input error: {place} is no iOS token: it must have 64 to 200 hexadecimal digits"
     assert not await installation.sent()
 
 

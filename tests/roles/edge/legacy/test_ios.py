@@ -62,8 +62,8 @@ ROWS: list[Row] = [
     ({"token": 5}, "token must be a string or a list"),
     ({"token": {"a": 1}}, "token must be a string or a list"),
     ({"token": [UNKNOWN] * 1001}, None),
-    ({"token": [TOKEN, "unknown"]}, "token[1] must have 64 to 200 hexadecimal digits"),
-    ({"token": TOKEN[1:]}, "token must have 64 to 200 hexadecimal digits"),
+    ({"token": [TOKEN, "unknown"]}, "token[1] is no iOS token: it must have 64 to 200 hexadecimal digits"),
+    ({"token": TOKEN[1:]}, "token is no iOS token: it must have 64 to 200 hexadecimal digits"),
     # unknown fields, among them those of Android
     ({"title": "t", "sound": False, "click_action": "open_app", "is_notif": [], "alias": 5, "filter": "x"}, None),
 ]
@@ -83,9 +83,9 @@ async def test_every_rule_of_register(legacy: LegacyClient, ios_app: App, method
     rows: list[Row] = [
         ({"token": "a" * 200}, None),
         ({"token": f"<{' '.join(['740f4707'] * 8)}>"}, None),
-        ({"token": "a" * 201}, "token must have 64 to 200 hexadecimal digits"),
-        ({"token": "a" * 63}, "token must have 64 to 200 hexadecimal digits"),
-        ({"token": "g" * 64}, "token must have 64 to 200 hexadecimal digits"),
+        ({"token": "a" * 201}, "token is no iOS token: it must have 64 to 200 hexadecimal digits"),
+        ({"token": "a" * 63}, "token is no iOS token: it must have 64 to 200 hexadecimal digits"),
+        ({"token": "g" * 64}, "token is no iOS token: it must have 64 to 200 hexadecimal digits"),
         ({}, "token is missing"),
         ({"token": None}, "token must be a string"),
         ({"token": ""}, "token must not be empty"),

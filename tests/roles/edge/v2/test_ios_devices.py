@@ -134,7 +134,7 @@ async def test_a_device_registers_and_prints_its_pushes(
     device = await VirtualDevices.start(tmp_path, device_url(installation), *app, "--token", TOKEN, *options)
     printed = [await device.event() for _ in range(4)]
     assert [(event["device"], event["type"]) for event in printed] == [(1, "welcome"), (1, "ok"), (1, "ok"), (1, "ok")]
-    assert (printed[0]["token"], printed[0]["new"]) == (TOKEN, True)
+    assert (printed[0]["token"], printed[0]["new"]) == (TOKEN.lower(), True)
     assert [event["request"] for event in printed[1:]] == ["set_alias", "add_tags", "add_stags"]
     assert pushes.tokens == [TOKEN.lower()]
 

@@ -124,14 +124,17 @@ ROWS: list[Row] = [
         f"sendTo.token.ios.{IOS} must have at most 1000",
     ),
     *((scope(5, appkey={"ios": IOS}, token={"ios": token}), None) for token in IN_ORDER),
-    *((scope(5, appkey={"ios": IOS}, token={"ios": token}), "sendTo.token.ios must ") for token in OUT_OF_ORDER),
+    *(
+        (scope(5, appkey={"ios": IOS}, token={"ios": token}), "sendTo.token.ios is no iOS token")
+        for token in OUT_OF_ORDER
+    ),
     (
         scope(5, appkey={"ios": IOS}, token={"ios": [TOKEN, "ab" * 31]}),
-        "sendTo.token.ios[1] must have 64 to 200 hexadecimal digits",
+        "sendTo.token.ios[1] is no iOS token: it must have 64 to 200 hexadecimal digits",
     ),
     (
         scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: [TOKEN, TOKEN, ""]}}),
-        f"sendTo.token.ios.{IOS}[2] must have 64 to 200 hexadecimal digits",
+        f"sendTo.token.ios.{IOS}[2] is no iOS token: it must have 64 to 200 hexadecimal digits",
     ),
     # tag and stag
     (scope(6, tag=[[1, 2], [3]]), None),
