@@ -187,6 +187,7 @@ class _Identified(msgspec.Struct, frozen=True):
 _frames: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 _credentials = msgspec.json.Decoder(Credentials)
 _identified = msgspec.json.Decoder(_Identified)
+_values: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 
 
 def decode(payload: bytes) -> Frame:
@@ -222,8 +223,9 @@ def _check_stags(stags: list[str]) -> None:
 
 
 def _refuse_nul(payload: bytes) -> None:
+    value = _decoded(_values, payload)
     try:
-        refuse_nul(msgspec.json.decode(payload))
+        refuse_nul(value)
     except InputError as error:
         raise InputError(f"input error: {error}") from None
 

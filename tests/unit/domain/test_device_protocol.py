@@ -108,3 +108,8 @@ def test_answers_have_exactly_the_documented_fields() -> None:
         "type": "ok", "id": 1, "alias": "a", "tags": [1], "stags": ["s"], "device": {"model": "m"},
     }  # fmt: skip
     assert "secret" not in error_answer(1, UnavailableError("secret")).desc
+
+
+def test_a_number_out_of_range_beside_nul_is_a_wrong_field() -> None:
+    with pytest.raises(InputError):
+        decode(b'{"type":"ping","unknown":["\\u0000",1e999]}')
