@@ -8,7 +8,7 @@ from services.runtime.process.logs import configure
 
 COMMANDS = {
     "apns-simulator": "carillon.commands.apns_simulator",
-    "app": "carillon.commands.app",
+    "app": "carillon.commands.app.group",
     "audit": "carillon.commands.audit",
     "device": "carillon.commands.device",
     "keys": "carillon.commands.keys",

@@ -16,8 +16,8 @@ import click
 import msgspec
 import uvloop
 
+from carillon.commands.app.revoke import revoke
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
-from carillon.commands.revoke import revoke
 from carillon.environment import environment
 from carillon_device import (
     FINAL,

@@ -21,7 +21,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
-from services.domain.filter_limits import check_size
+from services.domain.limits.filters import check_size
 from services.runtime.errors import InputError
 
 

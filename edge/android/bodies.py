@@ -26,7 +26,7 @@ from edge.core.parsing.fields import (
 from edge.core.parsing.optfilter import PositiveOptions
 from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT
-from services.domain.filter_limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS
+from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS
 
 TAG_LIMIT = 32767
 MAX_ACKS = 1000

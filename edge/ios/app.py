@@ -17,8 +17,8 @@ from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.device_quota import DeviceQuota
 from services.domain.ids import MessageIds
+from services.domain.limits.device_quota import DeviceQuota
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 

@@ -5,7 +5,7 @@ from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, Remove
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter, device_command
-from services.domain.device_quota import DeviceQuota
+from services.domain.limits.device_quota import DeviceQuota
 
 
 class Registrations:

@@ -24,7 +24,7 @@ from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoin
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import MessageIds
-from services.domain.registration_limiter import RegistrationLimiter
+from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 

@@ -11,7 +11,7 @@ from services.domain.command_writer import CommandWriter, device_command
 from services.domain.device_protocol.answers import Answer, Ok, device_answer, error_answer
 from services.domain.device_protocol.commands import command, registration
 from services.domain.device_protocol.frames import Change, GetDeviceRequest, Hello
-from services.domain.device_quota import DeviceQuota
+from services.domain.limits.device_quota import DeviceQuota
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
 from services.gateway.connections import Session

@@ -5,7 +5,7 @@ from random import Random
 
 from services.domain.device_protocol.answers import Welcome
 from services.domain.device_protocol.frames import Hello
-from services.domain.registration_limiter import RegistrationLimiter
+from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection, Handler
 from services.gateway.connections import ConnectionIds, ConnectionTable, Session

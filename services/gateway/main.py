@@ -6,8 +6,8 @@ from random import Random, SystemRandom
 
 import msgspec
 
+from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.master_key import KeyPurpose
-from services.domain.registration_limiter import RegistrationLimiter
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.acceptor import Acceptor
 from services.gateway.connection import DeviceConnection

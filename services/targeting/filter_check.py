@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from protos.push.v1.push_pb2 import Audience, Filter
-from services.domain.filter_limits import MAX_GROUPS, MAX_VALUES, check_size
+from services.domain.limits.filters import MAX_GROUPS, MAX_VALUES, check_size
 from services.runtime.errors import InputError
 from services.targeting.activity import WINDOWS
 from services.targeting.decide import COMPARED

@@ -17,7 +17,7 @@ from protos.push.v1.push_pb2 import (
     Filter,
     ModelClause,
 )
-from services.domain.filter_limits import MAX_VALUES
+from services.domain.limits.filters import MAX_VALUES
 from services.runtime.errors import InputError
 
 _SOME = msgspec.Meta(min_length=1, max_length=MAX_VALUES)

@@ -10,10 +10,10 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
-from services.domain.device_quota import DeviceQuota
 from services.domain.ids import new_token
 from services.domain.ios_tokens import ios_token, spellings
-from services.domain.registration_limiter import RegistrationLimiter
+from services.domain.limits.device_quota import DeviceQuota
+from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
 from services.runtime.errors import InputError, NotFoundError, SignError, TooManyRequestsError

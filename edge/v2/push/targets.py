@@ -26,8 +26,8 @@ from edge.core.signature import AppRef
 from edge.v2.apps import Appkeys, PushApps
 from protos.push.v1 import push_pb2
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
-from services.domain.filter_limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_size
 from services.domain.ios_tokens import ios_token, ios_tokens
+from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_size
 from services.runtime.errors import InputError
 
 TAG_LIMIT = 32727

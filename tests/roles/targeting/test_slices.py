@@ -22,7 +22,7 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.devices_pb2 import Attributes, Device
 from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
-from services.domain.filter_limits import MAX_ENTRIES, MAX_GROUPS
+from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUPS
 from services.runtime.errors import BusyError, DeadlineError, InputError
 from services.runtime.fairness.gate import FairGate
 from services.runtime.process.clock import ManualClock

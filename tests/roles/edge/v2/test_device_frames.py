@@ -11,7 +11,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
-from services.domain.registration_limiter import RegistrationLimiter
+from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, decode, device_key
 from services.registry.revocation_worker import RevocationWorker
 from services.runtime.log.port import Partition

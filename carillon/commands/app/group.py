@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from carillon.commands.apns import apns_change, apns_options, apns_record, apns_text
-from carillon.commands.app_limits import (
+from carillon.commands.app.apns import apns_change, apns_options, apns_record, apns_text
+from carillon.commands.app.limits import (
     Duration,
     allow_from_change,
     limit_options,
@@ -18,9 +18,9 @@ from carillon.commands.app_limits import (
     limits_text,
     quotas_change,
 )
+from carillon.commands.app.pause import pause, pauses_record, pauses_text, resume
+from carillon.commands.app.revoke import revoke_keys
 from carillon.commands.origin import command_origin
-from carillon.commands.pause import pause, pauses_record, pauses_text, resume
-from carillon.commands.revoke import revoke_keys
 from carillon.commands.role_calls import call_role
 from carillon.environment import environment
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Pause

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from carillon.commands.app import app as app_commands
+from carillon.commands.app.group import app as app_commands
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import PauseAppsRequest
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials

@@ -1,6 +1,6 @@
 """Token buckets of registrations."""
 
-from services.domain.registration_limiter import MAX_NETWORKS, RegistrationLimiter
+from services.domain.limits.registrations import MAX_NETWORKS, RegistrationLimiter
 
 
 def test_a_bucket_refills_up_to_its_burst() -> None:
