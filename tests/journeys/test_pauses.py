@@ -17,6 +17,7 @@ import pytest
 from carillon.commands.role_calls import SOCKET_NAME
 from protos.registry.v1.registry_pb2 import PauseAppsRequest, ResumeAppsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.channel import connect
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
@@ -79,7 +80,7 @@ async def audience(carillon: Installation, app: AppCredentials, count: int) -> A
 async def registry(carillon: Installation) -> AsyncIterator[Any]:
     """Call the registry's instance 0, as the commands do."""
     address = carillon.env.get("CARILLON_REGISTRY_ADDR", f"unix:{carillon.data / SOCKET_NAME}").partition(",")[0]
-    channel = connect(address)
+    channel = connect(address, load(Settings, carillon.env).tls())
     yield RegistryServiceStub(channel)
     await channel.close()
 

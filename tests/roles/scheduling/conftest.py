@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
-from services.domain.master_key import Keys
+from services.domain.master_key import KeyPurpose, Keys, MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import TASK_COMMANDS, TOPICS, decode
 from services.registry.main import build as build_registry
@@ -89,8 +89,9 @@ class Installation:
         apps = AppDirectory(self.log)
         context = RoleContext(self.log, self.clock, self.peers, Keys({}), apps)
         settings = RegistrySettings(data_dir=str(self.directory), partitions=PARTITIONS, shards=registries or 1)
+        of_registry = replace(context, keys=MasterKey(bytes(32)).only([KeyPurpose.SECRETS]))
         registry = [
-            build_registry(msgspec.structs.replace(settings, shard=shard), context) for shard in range(registries)
+            build_registry(msgspec.structs.replace(settings, shard=shard), of_registry) for shard in range(registries)
         ]
         scheduling = build(self.settings, context)
         add_servicers(scheduling, server)
