@@ -107,6 +107,7 @@ async def test_a_killed_process_of_each_role_resumes(
         await device.close()
 
 
+@pytest.mark.long
 async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_restart(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:

@@ -147,6 +147,7 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
         await log.close()
 
 
+@pytest.mark.long
 async def test_a_device_that_registered_again_is_verified(tmp_path: Path) -> None:
     """Only the store has the first registration: the compacted topic keeps the last state."""
     settings = settings_in(tmp_path)

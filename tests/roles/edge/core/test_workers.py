@@ -29,6 +29,7 @@ def test_the_metrics_of_workers_stand_side_by_side() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, empty_broker: KafkaBroker) -> None:
     await (await KafkaLog.connect(empty_broker.bootstrap, TOPICS, 1)).close()
