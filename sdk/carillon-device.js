@@ -182,7 +182,7 @@ export class Device {
       if (frame?.type === "goodbye" && typeof frame.reason === "string") {
         this.#enqueue(frame);
         ended.resolve(frame);
-      } else if (welcomed) {
+      } else if (welcomed || frame?.type === "error") {
         this.#received(frame);
       } else if (frame?.type === "welcome" && frame.token && frame.key && frame.heartbeat > 0) {
         [welcomed, heartbeat_ms] = [true, frame.heartbeat * 1000];

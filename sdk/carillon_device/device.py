@@ -237,6 +237,8 @@ class Device:
         while (frame := await connection.next()) is not None:
             if frame["type"] in ("welcome", "goodbye"):
                 return frame
+            if frame["type"] == "error":
+                self._inbox.put(frame)
         raise UnavailableError("connection lost")
 
     def _hello(self) -> Frame:

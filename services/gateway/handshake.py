@@ -3,7 +3,7 @@
 from functools import partial
 from random import Random
 
-from services.domain.device_protocol.answers import Welcome
+from services.domain.device_protocol.answers import Welcome, error_answer
 from services.domain.device_protocol.frames import Hello
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
@@ -111,6 +111,7 @@ class Handshake(Handler):
             token, number = await self._requests.register(hello, connection.address)
         except TooManyRequestsError as error:
             REFUSED.labels("quota").inc()
+            connection.send(error_answer(None, error))
             retry_after_ms = over_quota_retry_ms(error.retry_after_s, self._random)
             connection.goodbye("draining", str(error), retry_after_ms=retry_after_ms)
         except Exception as error:

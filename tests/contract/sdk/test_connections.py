@@ -81,9 +81,14 @@ async def test_it_reconnects_after_the_delay_of_the_goodbye(
     await device.event("welcome")
 
 
-async def test_a_goodbye_before_the_welcome_is_obeyed(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+async def test_a_goodbye_before_the_welcome_is_obeyed_and_its_reason_shown(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
     device = await start_device()
-    (await gateway.next_connection()).goodbye(reason="draining", retry_after_ms=700)
+    connection = await gateway.next_connection()
+    connection.send({"type": "error", "code": 429, "desc": "too many devices"})
+    connection.goodbye(reason="draining", retry_after_ms=700)
+    assert (await device.event("error"))["desc"] == "too many devices"
     await device.event("goodbye")
     assert await device.retry_ms() == 700
     device.elapse(700)
