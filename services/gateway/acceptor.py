@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from picows import WSAutoPingStrategy, WSListener, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
@@ -159,6 +160,10 @@ class Acceptor:
     def _upgrade(self, place: "_Place", request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
         if request.path.split(b"?", 1)[0] != PATH:
             return None
+        if (problem := _normalize(request)) is not None:
+            return WSUpgradeResponseWithListener(
+                WSUpgradeResponse.create_error_response(HTTPStatus.BAD_REQUEST, problem), None
+            )
         requested = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         extra = {"Sec-WebSocket-Protocol": SUBPROTOCOL} if SUBPROTOCOL in requested else None
         response = WSUpgradeResponse.create_101_response(extra)
@@ -214,6 +219,21 @@ class _DebugLogger(logging.LoggerAdapter[logging.Logger]):
 
     def info(self, msg: object, *args: object, **kwargs: Any) -> None:
         self.debug(msg, *args, **kwargs)
+
+
+def _normalize(request: WSUpgradeRequest) -> bytes | None:
+    """Prepare the headers of an upgrade for picows, which checks them next; return what is wrong, or None.
+
+    picows expects Connection to be "upgrade" alone, where browsers send "keep-alive, Upgrade", and cannot answer a
+    version that is not ASCII.
+    """
+    headers = request.headers
+    if not headers.get("Sec-WebSocket-Version", "").isascii():
+        return b"Sec-WebSocket-Version is not ASCII"
+    options = ",".join(headers.getall("Connection", ())).lower().split(",")
+    if "upgrade" in map(str.strip, options):
+        headers["Connection"] = "Upgrade"
+    return None
 
 
 def listen(host: str, port: int, share_port: bool) -> socket.socket:

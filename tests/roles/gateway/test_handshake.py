@@ -9,7 +9,7 @@ from services.domain.device_protocol.frames import SUBPROTOCOL
 from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
 from testkit.gateway.role import ANDROID, IOS, PARTITIONS, RunningGateway
-from testkit.gateway.websocket import CLOSE, DeviceClient, Frame, RawClient, frame
+from testkit.gateway.websocket import CLOSE, UPGRADE, DeviceClient, Frame, RawClient, frame
 
 OTHER = "1000000003"
 POLICY_VIOLATION = 1008
@@ -144,13 +144,34 @@ async def test_other_paths_answer_404(gateway: RunningGateway) -> None:
     assert refused.value.response.status == 404
 
 
-async def test_a_device_over_the_apps_quota_is_told_to_come_back_much_later(gateway: RunningGateway) -> None:
+async def test_a_browser_keeps_the_connection_alive_while_it_upgrades(gateway: RunningGateway) -> None:
+    client = await RawClient.connect(gateway.port, upgrade=False)
+    client.send(UPGRADE.replace(b"Connection: Upgrade", b"Connection: keep-alive, Upgrade"))
+    await client.upgraded()
+    assert (await client.hello(ANDROID))["type"] == "welcome"
+
+
+async def test_a_header_that_is_not_ascii_is_a_bad_request(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await RawClient.connect(gateway.port, upgrade=False)
+    client.send(UPGRADE.replace(b"Version: 13", b"Version: 1\xff3"))
+    assert (await client.rest()).startswith(b"HTTP/1.1 400 ")
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_a_device_over_the_apps_quota_is_told_why_and_to_come_back_much_later(
+    gateway: RunningGateway,
+) -> None:
     await gateway.limit_devices(ANDROID, 2)
     known = [await (await DeviceClient.connect(gateway.port)).hello(ANDROID) for _ in range(2)]
     assert [welcome["type"] for welcome in known] == ["welcome"] * 2
     commands = await gateway.log.ends([Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)])
     refused = await DeviceClient.connect(gateway.port)
-    goodbye = await refused.hello(ANDROID)
+    error = await refused.hello(ANDROID)
+    assert (error["type"], error["code"], "id" in error) == ("error", 429, False)
+    assert "2 devices" in error["desc"]
+    goodbye = await refused.next()
     assert (goodbye["type"], goodbye["reason"]) == ("goodbye", "draining")
     assert 600_000 <= goodbye["retry_after_ms"] < 1_200_000
     again = await DeviceClient.connect(gateway.port)
