@@ -25,7 +25,7 @@ from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
 from services.runtime.http.listener import GRACE_S
 from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
-from services.runtime.process import garbage_collection
+from services.runtime.process import background, garbage_collection
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure, logger
 from services.runtime.process.settings import SettingsError, load
@@ -126,9 +126,8 @@ class EdgeProcess:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _live(self) -> None:
-        watching = asyncio.create_task(_end_with_parent(os.getppid()))
-        checking = asyncio.create_task(self._health.run(asyncio.Event()))
-        self._health.watch_task("health", checking)
+        watching = background.start_endless("watch for gunicorn", _end_with_parent(os.getppid()))
+        checking = background.start_endless("health", self._health.run(asyncio.Event()))
         try:
             peers = connected_peers(self._env, self.settings.tls())
             async with role_context(self.settings, peers, KEYS, self._health) as context:

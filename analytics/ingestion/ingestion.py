@@ -17,6 +17,7 @@ from services.domain.topics import DEVICES, PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, Partition, Record, check_offsets
 from services.runtime.log.topics import Topic, owned
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED, LAG
 from services.runtime.process.retries import retry_until_available
@@ -74,7 +75,7 @@ class Ingestion:
         watching: asyncio.Task[None] | None = None
         try:
             await retry_until_available(_NO_ANSWER, self._recover)
-            watching = asyncio.create_task(self._watch(ready))
+            watching = background.start_endless("lag of the ingestion", self._watch(ready))
             devices = [partition for partition in self._next if partition.topic == DEVICES.name]
             await retry_until_available(_NO_ANSWER, lambda: self._write_devices(devices))
             await self._follow()

@@ -29,6 +29,7 @@ from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsErr
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate, Slot
 from services.runtime.fairness.pace import Pace
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
 
@@ -126,7 +127,7 @@ class RequestTurns:
         if self._activity.is_alone(appkey):
             slot.leave()
             return
-        task = asyncio.create_task(self._leave_when_started(slot, appkey, msgid))
+        task = background.start("slot of a broadcast", self._leave_when_started(slot, appkey, msgid))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 

@@ -47,16 +47,21 @@ class DeliveryServicer(DeliveryServiceServicer):
         await self._restored.wait()
         stream = GatewayStream(self._apps.is_paused)
         batches = ReportBatches()
-        receiving = asyncio.create_task(self._receive(stream, batches, requests))
-        receiving.add_done_callback(lambda _: stream.end())
-        confirming = asyncio.create_task(self._confirm(stream, batches))
+        parts = [
+            asyncio.create_task(self._receive(stream, batches, requests)),
+            asyncio.create_task(self._confirm(stream, batches)),
+        ]
+        for part in parts:
+            part.add_done_callback(lambda _: stream.end())
         try:
             while (response := await stream.next_response()) is not None:
                 yield response
-            await receiving
+            for part in parts:
+                if part.done():
+                    part.result()
         finally:
-            receiving.cancel()
-            confirming.cancel()
+            for part in parts:
+                part.cancel()
             self._fanout.remove_gateway(stream)
 
     async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:

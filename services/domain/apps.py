@@ -11,6 +11,7 @@ from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.health import Followed
@@ -102,7 +103,7 @@ class AppDirectory:
         Callers share the next refresh: the one in progress may have read the end of the log too early for them.
         """
         if self._next_refresh is None:
-            self._next_refresh = asyncio.create_task(self._refresh(self._refreshing))
+            self._next_refresh = background.start("refresh of the apps", self._refresh(self._refreshing))
         await asyncio.wait([self._next_refresh], timeout=_REFRESH_S)
 
     async def _refresh(self, earlier: "asyncio.Task[None] | None") -> None:

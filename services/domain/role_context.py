@@ -12,6 +12,7 @@ from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process import background
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
@@ -66,7 +67,7 @@ async def role_context(
     keys = load_keys(settings, key_purposes)
     log = health.monitored(await _wait_for_log(settings))
     apps = AppDirectory(log)
-    following = asyncio.create_task(apps.run(caught_up := asyncio.Event()))
+    following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
     try:
         waiting = asyncio.create_task(caught_up.wait())
         await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +75,6 @@ async def role_context(
         if following.done():
             following.result()
         health.watch([apps.followed])
-        health.watch_task(apps.name, following)
         yield RoleContext(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
     finally:
         following.cancel()

@@ -16,6 +16,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import Capacity, Limits, over_capacity
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 from services.runtime.sockets.accepting import AcceptLoop
@@ -112,7 +113,7 @@ class Acceptor:
             self._refuse(accepted, "address")
             return
         self.sockets += 1
-        task = self._loop.create_task(self._open_protocol(accepted, _Place(self, peer, pending)))
+        task = background.start("new connection", self._open_protocol(accepted, _Place(self, peer, pending)))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 

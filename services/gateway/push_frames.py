@@ -16,6 +16,7 @@ from services.gateway.connection import HEADROOM, DeviceConnection
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import refused_retry_ms
 from services.runtime.fairness.queue import FairQueue
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import FRAMES_SENT
 
@@ -137,7 +138,7 @@ class PushSender:
         self._queue.put(appkey, item, size)
         self._waiting += size
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write())
+            self._writing = background.start("writer of push frames", self._write())
 
     async def _write(self) -> None:
         """Write what waits, about a slice in each step of the loop."""
@@ -154,10 +155,14 @@ class PushSender:
                 await asyncio.sleep(0)
 
     def _do(self, item: _Slice | Close) -> None:
-        if isinstance(item, _Slice):
-            self._write_slice(item)
-        else:
-            self._close(item)
+        """Write a slice or a close. An error is logged: what waits for other connections goes on."""
+        try:
+            if isinstance(item, _Slice):
+                self._write_slice(item)
+            else:
+                self._close(item)
+        except Exception as error:
+            logger.error("a message could not be written to its connections", exc_info=error)
 
     def _write_slice(self, part: _Slice) -> None:
         now_ms, sent = self._now_ms(), 0

@@ -12,6 +12,7 @@ from services.gateway.connections import Session
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log.port import Log, NewRecord
 from services.runtime.log.topics import partition_of
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
@@ -61,7 +62,7 @@ class SessionWriter:
             self._urgent.set()
 
     async def run(self, ready: asyncio.Event) -> None:
-        counting = asyncio.create_task(self._count_minutes())
+        counting = background.start_endless("count of connections", self._count_minutes())
         ready.set()
         try:
             while True:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from services.runtime.process import background
 from services.runtime.projection.follower import Follower
 from services.scheduling.store import TaskTable
 
@@ -21,7 +22,7 @@ class UnsentTasks:
         if future is None:
             future = self._waiting[task_key] = asyncio.get_running_loop().create_future()
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
+            self._watching = background.start("watch for sent tasks", self._watch())
         await asyncio.shield(future)
 
     async def _watch(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.projection.dead_letters import DeadLetters
@@ -62,7 +63,7 @@ class TargetingProjection:
         self._ready = ready
         disk = ThreadPoolExecutor(1, thread_name_prefix="targeting-snapshot")
         await self.follower.query(self._snapshots.restore)
-        saving = asyncio.create_task(self._save_regularly(disk))
+        saving = background.start_endless("targeting snapshots", self._save_regularly(disk))
         try:
             await self.follower.run(ready)
         except asyncio.CancelledError:

@@ -13,6 +13,7 @@ from services.delivery.apns.provider_tokens import ProviderToken
 from services.delivery.apns.push import ApnsResult, PendingPush
 from services.delivery.apns.reasons import Action, handling_of, label
 from services.delivery.apns.request import header_block, local_refusal
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APNS_ANSWERS
@@ -127,11 +128,11 @@ class ApnsSender:
             return
         for slot in self._slots:
             if (slot.connection is None or slot.connection.draining) and not slot.circuit.is_open(now_ms):
-                slot.connecting = asyncio.create_task(self._connect(slot))
+                slot.connecting = background.start("connection to Apple", self._connect(slot))
                 return
         open_until = [slot.circuit.open_until_ms for slot in self._slots if slot.circuit.is_open(now_ms)]
         if open_until and self._wake_up is None:
-            self._wake_up = asyncio.create_task(self._wake_up_at(min(open_until)))
+            self._wake_up = background.start("back-off of APNs", self._wake_up_at(min(open_until)))
 
     async def _connect(self, slot: ConnectionSlot) -> None:
         connection = ApnsConnection(

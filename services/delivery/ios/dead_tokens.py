@@ -7,6 +7,7 @@ from typing import NamedTuple
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.runtime.errors import CarillonError
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 
 _BATCH_SIZE = 1000
@@ -37,13 +38,13 @@ class DeadTokens:
 
     def remove(self, dead: DeadToken) -> None:
         self._queue.append(dead)
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
+        if self._writing is None or self._writing.done():
+            self._writing = background.start("removal of invalid tokens", self._write())
 
     async def close(self) -> None:
         """Return once the queue is written."""
         if self._writing is not None:
-            await self._writing
+            await asyncio.wait([self._writing])
 
     async def _write(self) -> None:
         while self._queue:
@@ -55,7 +56,6 @@ class DeadTokens:
                 logger.warning("invalid tokens stay until the next push to them", count=len(by_token), error=str(error))
             for dead in batch:
                 dead.done()
-        self._writing = None
 
 
 def _command(dead: DeadToken) -> Command:

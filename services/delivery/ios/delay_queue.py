@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 
 Item = TypeVar("Item")
@@ -48,7 +49,7 @@ class DelayQueue(Generic[Item]):
     def _start_timer(self) -> None:
         self.close()
         self._timer_ms = self._heap[0][0]
-        self._timer = asyncio.create_task(self._sleep_until(self._timer_ms))
+        self._timer = background.start("timer of retries", self._sleep_until(self._timer_ms))
 
     async def _sleep_until(self, due_ms: int) -> None:
         await self._clock.sleep_until(due_ms)

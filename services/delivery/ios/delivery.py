@@ -14,8 +14,8 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
 _DRAIN_S = 2.0
@@ -93,12 +93,7 @@ class IosDelivery:
         if app is None:
             assert self._senders is not None
             app = self._apps[appkey] = IosAppSender(appkey, self._dependencies(self._senders))
-            task = asyncio.create_task(app.run())
+            task = background.start_endless(f"sender of iOS app {appkey}", app.run())
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._tasks.discard)
         return app
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("an iOS app's sender failed; its pushes resume after the next start", exc_info=error)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from services.delivery.android.rate_limiter import RateLimiter
 from services.delivery.ios.push_progress import PushProgress
 from services.runtime.fairness.queue import FairQueue
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 
 _CHUNK_SIZE = 100
@@ -43,7 +44,7 @@ class RoundRobin:
     def add(self, progress: PushProgress) -> None:
         """Give the push turns until its pass is complete."""
         if progress.push.send.qps:
-            task = asyncio.create_task(self._limit(progress))
+            task = background.start("rate limit of an iOS push", self._limit(progress))
             self._limiters.add(task)
             task.add_done_callback(self._limiters.discard)
         else:

@@ -17,6 +17,7 @@ from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.starting.waiting_push import WaitingPush
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 
@@ -93,7 +94,7 @@ class AppResolver:
         while self._queue and self._may_begin():
             waiting = heapq.heappop(self._queue)[1]
             if not waiting.is_over:
-                self._calls[waiting] = asyncio.create_task(self._call(waiting))
+                self._calls[waiting] = background.start("resolution of an audience", self._call(waiting))
 
     def _may_begin(self) -> bool:
         active = len(self._calls) - len(self._slow)
@@ -204,6 +205,6 @@ class AppResolver:
                 self._enqueue(waiting)
             self._begin_attempts()
 
-        task = asyncio.create_task(pause())
+        task = background.start("pause before a resolution", pause())
         self._pauses.add(task)
         task.add_done_callback(self._pauses.discard)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from services.runtime.fairness.activity import Activity
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 
 _MAX_REST_MS = 2_000
@@ -38,7 +39,7 @@ class Pace:
             return
         self._rest_ends_ms[key] = max(now_ms + rest_ms, self._rest_ends_ms.get(key, 0))
         if key not in self._resting:
-            self._resting[key] = asyncio.create_task(self._let_rest(key, rested))
+            self._resting[key] = background.start("rest", self._let_rest(key, rested))
 
     async def _let_rest(self, key: str, rested: Callable[[], None]) -> None:
         while (end_ms := self._rest_ends_ms[key]) > self._clock.now_ms():

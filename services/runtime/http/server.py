@@ -12,6 +12,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from services.runtime.http.connections import HttpConnections, Refusal
 from services.runtime.http.protocol import HttpProtocol, refusal
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.sockets.accepting import AcceptLoop
 
@@ -37,7 +38,10 @@ class HttpServer(uvicorn.Server):
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
-        self._sweeping = [asyncio.create_task(group.sweep()) for group in dict.fromkeys(self._groups)]
+        self._sweeping = [
+            background.start_endless(f"sweep of {group.name} connections", group.sweep())
+            for group in dict.fromkeys(self._groups)
+        ]
         acceptors = [_Acceptor(self, group) for group in self._groups]
         for acceptor, listener in zip(acceptors, sockets or [], strict=True):
             acceptor.open(listener)
@@ -83,7 +87,7 @@ class _Acceptor:
                 accepted.send(_REFUSALS[why], socket.MSG_DONTWAIT)
             accepted.close()
             return
-        task = asyncio.get_running_loop().create_task(self._open_protocol(accepted, protocol))
+        task = background.start("new HTTP connection", self._open_protocol(accepted, protocol))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.process import background
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,7 +51,7 @@ class Batcher(Generic[Item, Result]):
         waiting: _Waiting[Item, Result] = _Waiting(items, size)
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+            self._task = background.start("batcher", self._run())
         return waiting.future
 
     async def drain(self) -> None:

@@ -12,6 +12,9 @@ DEAD_LETTERS = Counter(
     "Records that could not be decoded or applied",
     ["role"],
 )
+BACKGROUND_FAILURES = Counter(
+    "carillon_background_failures_total", "Background tasks that ended by an unexpected error, which the log names"
+)
 RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
 RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
 # The label `door` is the HTTP interface: android, ios or v2. Dashboards read it.

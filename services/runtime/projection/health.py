@@ -7,6 +7,7 @@ from typing import NamedTuple
 from services.runtime.errors import UnavailableError
 from services.runtime.log.monitored import PROBE_S, MonitoredLog
 from services.runtime.log.port import Log, Partition
+from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.projection.positions import AppliedPositions
@@ -37,7 +38,6 @@ class Health:
         self._clock = clock
         self._log: MonitoredLog | None = None
         self._followers: list[_Watched] = []
-        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._read_problem: str | None = None
 
     def monitored(self, log: Log) -> Log:
@@ -49,13 +49,9 @@ class Health:
         """Check these followers from now on; they must be ready."""
         self._followers += map(_Watched, followers)
 
-    def watch_task(self, name: str, task: "asyncio.Task[None]") -> None:
-        """Check that this background task has not ended."""
-        self._tasks[name] = task
-
     def problems(self) -> Mapping[str, str]:
         """Return what is wrong, in words, by the name of the part."""
-        found = {name: "has ended" for name, task in self._tasks.items() if task.done()}
+        found = dict(background.ended())
         found |= {f"follower {each.name}": each.problem for each in self._followers if each.problem}
         log = (self._log and self._log.problem) or self._read_problem
         return found | {"log": log} if log else found

@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 
+import pytest
+
 from services.delivery.state import serialization
 from services.domain.topics import DELIVERIES
+from services.runtime.errors import CarillonError
 from services.runtime.process.metrics import REPORTS_REFUSED
 from testkit.delivery.records import (
     CLICKED,
@@ -190,3 +193,17 @@ async def test_gateways_may_report_only_the_kinds_that_devices_report(delivery: 
 
 def refused_reports(kind: str) -> float:
     return float(REPORTS_REFUSED.labels(kind)._value.get())
+
+
+async def test_a_stream_whose_reports_cannot_be_confirmed_any_more_ends(
+    delivery: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("broken")
+
+    async with delivery.running():
+        monkeypatch.setattr(delivery.recorder(), "wait_recorded", fail)
+        with pytest.raises(CarillonError):
+            async with delivery.gateway() as gateway:
+                gateway.request(sequence=1)
+                await asyncio.wait([gateway.task], timeout=TIMEOUT_S)

@@ -20,6 +20,7 @@ from services.gateway.connections import ConnectionTable, Session
 from services.gateway.push_frames import SLICE, PushFrames, PushSender
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import DeviceClient
+from testkit.waiting import run_ready_tasks
 
 NOTIFICATION = Message(
     is_notif=True,
@@ -214,3 +215,17 @@ async def test_one_step_of_the_loop_writes_a_bounded_number_of_frames() -> None:
         before = len(written)
         await asyncio.sleep(0)
     assert [msgid for _, msgid in written] == list(range(1, 5 * SLICE))
+
+
+async def test_an_error_of_one_connection_stops_no_other_message() -> None:
+    written = Written()
+    table: ConnectionTable[DeviceConnection] = ConnectionTable()
+    for number in range(3 * SLICE):
+        table.add(Session(number, "quiet", f"token {number}", 0, number), written.connection("quiet"))
+    broken = cast(DeviceConnection, SimpleNamespace(session=SimpleNamespace(appkey="broken")))
+    table.add(Session(3 * SLICE, "broken", "token", 0, 0), broken)
+    pushes = PushSender(table, lambda: 0, Random(0))
+    to_broken, to_others = to(range(3 * SLICE, 3 * SLICE + 1), 1), to(range(3 * SLICE), 2)
+    await pushes.handle(AttachResponse(sends=[to_broken, to_others, to_broken, to_others]))
+    await run_ready_tasks()
+    assert written == [("quiet", 2)] * 6 * SLICE

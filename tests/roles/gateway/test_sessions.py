@@ -1,13 +1,19 @@
 """Session facts in the log: openings, closings, app activity and connection counts."""
 
+import asyncio
+
 from picows import WSCloseCode
 
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from services.domain.topics import SESSIONS, decode, device_key
+from services.gateway.session_writer import SessionWriter
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
+from services.runtime.projection.health import Health
 from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway
 from testkit.gateway.websocket import DeviceClient
+from testkit.services import running_services
+from testkit.waiting import until_holds
 
 Kind = SessionEventKind
 
@@ -70,3 +76,15 @@ async def test_connections_are_counted_at_every_full_minute(gateway: RunningGate
         (NOON_MS + 120_000, {}),
     ]
     assert len({count.gateway for count in counts}) == 1
+
+
+async def test_a_failed_count_of_connections_is_a_problem_of_the_process(gateway: RunningGateway) -> None:
+    def fail() -> dict[str, int]:
+        raise RuntimeError("no count")
+
+    writer = SessionWriter(gateway.log, gateway.clock, "gateway-1", PARTITIONS, fail)
+    async with running_services([writer]):
+        await asyncio.sleep(0)
+        gateway.clock.move(60)
+        await until_holds(lambda: bool(Health(gateway.clock).problems()))
+        assert Health(gateway.clock).problems() == {"count of connections": "failed: RuntimeError: no count"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import REGISTRY
 
 from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.errors import UnavailableError
@@ -14,6 +15,7 @@ from services.runtime.http.operations import Operations
 from services.runtime.log import monitored
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.process import background
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.health import CHECK_S, STALLED_CHECKS, Followed, Health
 from services.runtime.projection.positions import AppliedPositions
@@ -101,12 +103,31 @@ async def test_a_follower_that_stands_still_with_records_waiting_is_a_problem(he
     assert await checks(health, 3 * STALLED_CHECKS) == {}
 
 
-async def test_a_background_task_that_has_ended_is_a_problem(health: Health) -> None:
-    task = asyncio.create_task(asyncio.sleep(0))
-    health.watch_task("apps", task)
+async def _fail() -> None:
+    raise ValueError("broken")
+
+
+async def test_an_endless_background_task_that_has_ended_is_a_problem(health: Health) -> None:
+    tasks = [
+        background.start_endless("apps", asyncio.sleep(0)),
+        background.start_endless("sweep", _fail()),
+        background.start_endless("stopped", asyncio.sleep(60)),
+    ]
     assert not health.problems()
-    await task
-    assert health.problems() == {"apps": "has ended"}
+    tasks[-1].cancel()
+    await asyncio.wait(tasks)
+    assert health.problems() == {"apps": "has ended", "sweep": "failed: ValueError: broken"}
+
+
+async def test_any_other_background_task_that_fails_is_logged_and_counted(
+    health: Health, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count = REGISTRY.get_sample_value("carillon_background_failures_total") or 0
+    await asyncio.wait([background.start("retry", _fail()), background.start("refresh", asyncio.sleep(0))])
+    assert REGISTRY.get_sample_value("carillon_background_failures_total") == count + 1
+    logged = capsys.readouterr().out
+    assert ("task=retry" in logged, "ValueError: broken" in logged, "refresh" in logged) == (True, True, False)
+    assert not health.problems()
 
 
 async def test_healthz_shows_the_problems_and_livez_stays_alive(log: Log, health: Health, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from aiokafka.errors import (
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.kafka.client import RETRY_S, STOP_S, ClientSettings, stop
 from services.runtime.log.port import NewRecord, Partition
+from services.runtime.process import background
 from services.runtime.process.logs import logger
 
 _BATCH_BYTES = 256 * 1024
@@ -86,7 +87,7 @@ class ReplaceableProducer:
         """Let the next send start another producer; batches in flight may end, unless `at_once`."""
         if producer is self._producer:
             self._producer = None
-            task = asyncio.create_task(_stop_producer(producer, 0 if at_once else STOP_S))
+            task = background.start("stop of a producer", _stop_producer(producer, 0 if at_once else STOP_S))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 

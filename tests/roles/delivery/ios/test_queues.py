@@ -1,12 +1,21 @@
 """The delay queue, the in-flight window and the device delays."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from services.delivery.ios import app_sender
+from services.delivery.ios.dead_tokens import DeadToken, DeadTokens
 from services.delivery.ios.delay_queue import DelayQueue
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.in_flight_window import InFlightWindow
+from services.domain.command_writer import CommandWriter
 from services.runtime.process.clock import ManualClock
-from testkit.waiting import run_ready_tasks
+from services.runtime.projection.health import Health
+from testkit.delivery.ios import VALID_TOKENS, IosHarness
+from testkit.waiting import run_ready_tasks, until_holds
 
 
 async def test_a_delay_queue_returns_due_items_in_the_order_of_their_times() -> None:
@@ -65,3 +74,32 @@ def test_device_delays_end_and_make_space_for_others() -> None:
     assert delays.until_ms("one", 10) is None
     delays.delay("two", until_ms=20, now_ms=10)
     assert delays.until_ms("two", 19) == 20
+
+
+async def test_the_removal_of_invalid_tokens_goes_on_after_an_error() -> None:
+    appended: list[int] = []
+
+    async def append(commands: list[Any]) -> None:
+        appended.append(len(commands))
+        if len(appended) == 1:
+            raise ValueError("broken")
+
+    tokens = DeadTokens(cast(CommandWriter, SimpleNamespace(append=append)))
+    for _ in range(2):
+        tokens.remove(DeadToken("1000000001", 0, "token", "Unregistered", 0, lambda: None))
+        await tokens.close()
+    assert appended == [1, 1]
+
+
+async def test_a_failed_sender_of_an_app_is_a_problem_of_the_process(
+    ios: IosHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(sender: app_sender.IosAppSender) -> bool:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(app_sender.IosAppSender, "_send_some", fail)
+    async with ios.running():
+        health = Health(ios.delivery.clock)
+        await ios.send(*await ios.register(VALID_TOKENS[0]))
+        await until_holds(lambda: bool(health.problems()))
+        assert health.problems() == {f"sender of iOS app {ios.appkey}": "failed: RuntimeError: broken"}
