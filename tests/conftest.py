@@ -1,8 +1,9 @@
 """Fixtures that more than one folder of tests uses, and settings of pytest and hypothesis for all of them."""
 
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -49,6 +50,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the groups that take longest."""
     items.sort(key=_order)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the collector from running finalizers while a failure is described.
+
+    pytest parses the failing source. In Python 3.11 a finalizer that formats a traceback at that moment, as asyncio
+    does for a lost task, ends the whole run with "AST constructor recursion depth mismatch".
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def _group(item: pytest.Item) -> str:
