@@ -9,7 +9,7 @@ import uvloop
 
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import plain_errors, restrict_permissions, set_ready, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from services.domain.permissions import PERMISSIONS
 from services.domain.role import RoleDefinition
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
@@ -32,13 +32,13 @@ def serve(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
     restrict_permissions()
     shorten_thread_turns()
-    with plain_errors():
+    with logged_errors():
         env = environment()
         definition = role_definition(role)
         settings = load(definition.settings, env)
         if settings.kafka_bootstrap is None:
             raise CarillonError("set CARILLON_KAFKA_BOOTSTRAP: roles in processes of their own share a Kafka log")
-        configure(settings.log_level)
+        configure(settings.log_level, text_on_terminal=False)
         if definition.serve is not None:
             definition.serve(env)
         else:

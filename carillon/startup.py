@@ -10,6 +10,7 @@ import click
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import garbage_collection
+from services.runtime.process.logs import logger
 
 _NO_ACCESS_FOR_OTHERS = 0o077
 _SWITCH_S = 0.0005
@@ -42,3 +43,16 @@ def plain_errors() -> Iterator[None]:
         yield
     except CarillonError as error:
         raise click.ClickException(str(error)) from None
+
+
+@contextlib.contextmanager
+def logged_errors() -> Iterator[None]:
+    """End a process of the service with the one line of a CarillonError: in the log, or as text on a terminal."""
+    with plain_errors():
+        try:
+            yield
+        except CarillonError as error:
+            if sys.stderr.isatty():
+                raise
+            logger.critical("the process ends: it cannot start or go on", error=str(error))
+            sys.exit(1)

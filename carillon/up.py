@@ -10,7 +10,7 @@ import uvloop
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import plain_errors, restrict_permissions, set_ready, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
@@ -33,7 +33,7 @@ def up() -> None:
     """Run every role in this process, on the data directory (CARILLON_DATA_DIR, default ./data)."""
     restrict_permissions()
     shorten_thread_turns()
-    with plain_errors():
+    with logged_errors():
         env = environment()
         settings = load(Settings, env)
         role_settings = {role: load(role_definition(role).settings, env) for role in ROLES}

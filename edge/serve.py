@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.glogging import Logger
 from uvicorn_worker import UvicornWorker
 
 from edge.core.parsing.body import Application, refuse
@@ -27,7 +29,7 @@ from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
 from services.runtime.process import background, garbage_collection
 from services.runtime.process.clock import SystemClock
-from services.runtime.process.logs import configure, logger
+from services.runtime.process.logs import logger
 from services.runtime.process.settings import SettingsError, load
 from services.runtime.projection.health import Health
 from services.runtime.sockets.open_files import raise_file_limit
@@ -156,6 +158,15 @@ async def _end_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class _GunicornLogger(Logger):  # type: ignore[misc]
+    """Sends gunicorn's messages, and those that uvicorn logs in its workers, to the handlers of the process."""
+
+    def setup(self, cfg: Any) -> None:
+        self.error_log.handlers = []
+        super().setup(cfg)
+        self.error_log.handlers = [*logging.getLogger().handlers]
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     def __init__(self, settings: EdgeSettings, env: Mapping[str, str], sockets: WorkerSockets) -> None:
         self._settings = settings
@@ -177,11 +188,11 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "pre_fork": lambda arbiter, worker: self._sockets.assign(worker),
             "child_exit": lambda arbiter, worker: self._sockets.release(worker),
             "proc_name": "carillon edge",
+            "logger_class": _GunicornLogger,
             "loglevel": settings.log_level.lower(),
         }
         for name, value in options.items():
             self.cfg.set(name, value)
 
     def load(self) -> EdgeProcess:
-        configure(self._settings.log_level)
         return EdgeProcess(self._settings, self._env, self._sockets)

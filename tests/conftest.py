@@ -1,8 +1,11 @@
 """Fixtures that more than one folder of tests uses, and settings of pytest and hypothesis for all of them."""
 
 import gc
+import logging
 import os
 import shutil
+import sys
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -88,7 +91,10 @@ def _order(item: pytest.Item) -> tuple[bool, bool, str]:
 @pytest.fixture(autouse=True)
 def restored_logs() -> Iterator[None]:
     """Undo what a command that runs in this process has done to the logs."""
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     yield
+    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+    logging.captureWarnings(False)
     structlog.reset_defaults()
     vars(logger).pop("bind", None)
 

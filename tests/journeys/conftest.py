@@ -1,6 +1,8 @@
 """The same journeys through one process (`embedded`), and through two processes a role on a real Kafka (`shards`)."""
 
 import contextlib
+import json
+import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,6 +12,7 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import kafka
 
+WELCOME = re.compile(r"(Carillon is ready\.|\d\. .*| {2,3}\S.*)?")
 KINDS = ["embedded", pytest.param("shards", marks=pytest.mark.kafka)]
 
 
@@ -30,6 +33,14 @@ def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         installation.start()
         yield installation
         installation.stop()
+        for name in installation.names:
+            check_log(installation.output(name).read_text())
+
+
+def check_log(text: str) -> None:
+    """Check that each line is a JSON object, except those that `carillon up` prints when it is ready."""
+    for line in text.splitlines():
+        assert WELCOME.fullmatch(line) or json.loads(line)["event"], line
 
 
 @pytest.fixture

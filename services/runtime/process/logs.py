@@ -1,9 +1,13 @@
 """Structured logging: one JSON object a line on standard error, or readable text on a terminal."""
 
+import contextlib
 import logging
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 import structlog
 
@@ -18,9 +22,14 @@ _REPEAT_S = 10.0
 logger: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-def configure(level: str) -> None:
-    """Send all messages, also those of libraries, through one pipeline; `level` is a standard level name."""
-    is_terminal = sys.stderr.isatty()
+def configure(level: str, *, text_on_terminal: bool = True) -> None:
+    """Send all messages, also those of libraries, warnings and uncaught errors, through one pipeline.
+
+    `level` is a standard level name. Lines are JSON, except on a terminal where `text_on_terminal` is set. To be called
+    before gRPC is imported, whose core otherwise writes lines of its own about errors that it also raises.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    is_text = text_on_terminal and sys.stderr.isatty()
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -28,7 +37,7 @@ def configure(level: str) -> None:
         structlog.processors.format_exc_info,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer(ensure_ascii=False)
+        structlog.dev.ConsoleRenderer() if is_text else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -36,14 +45,54 @@ def configure(level: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler()
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processor=renderer))
+    of_libraries = [*shared, structlog.stdlib.add_logger_name]
+    handler = _Handler()
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=of_libraries, processor=renderer))
     handler.addFilter(RepeatFilter(_RATE_LIMITED, time.monotonic))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
     for name in _WARNINGS_ONLY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    _log_what_nobody_catches()
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes lines to standard error. A message that cannot be formatted is logged unformatted."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        unformatted = logging.makeLogRecord({"name": record.name, "levelname": "ERROR", "levelno": logging.ERROR})
+        unformatted.msg, unformatted.args = "a message cannot be formatted: %r", (record.msg,)
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.write(f"{self.format(unformatted)}\n")
+            self.flush()
+
+
+def _log_what_nobody_catches() -> None:
+    """Log warnings, and errors that end a thread or the process or cannot be raised, instead of printing them."""
+    logging.captureWarnings(True)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
+    sys.unraisablehook = _log_unraisable
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    logger.critical("an uncaught error ends the process", exc_info=(kind, error, at))
+
+
+def _log_uncaught_in_thread(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and not issubclass(failed.exc_type, SystemExit):
+        thread = failed.thread.name if failed.thread else "unknown"
+        error = (failed.exc_type, failed.exc_value, failed.exc_traceback)
+        logger.error("an uncaught error ends a thread", thread=thread, exc_info=error)
+
+
+def _log_unraisable(failed: "sys.UnraisableHookArgs") -> None:
+    if failed.exc_value is not None:
+        error = (failed.exc_type, failed.exc_value, failed.exc_traceback)
+        logger.error("an error cannot be raised", where=repr(failed.object), exc_info=error)
 
 
 class RepeatFilter(logging.Filter):

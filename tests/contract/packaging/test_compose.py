@@ -138,6 +138,14 @@ def test_every_service_has_a_health_check_a_restart_policy_a_grace_period_and_a_
         assert int(service["stop_grace_period"].removesuffix("s")) > 30
 
 
+def test_the_logs_of_every_container_are_bounded() -> None:
+    for service in SERVICES.values():
+        assert service["logging"]["driver"] == "local"
+        options = service["logging"]["options"]
+        assert re.fullmatch(r"[1-9]\d*m", options["max-size"])
+        assert 2 <= int(options["max-file"]) <= 10
+
+
 def test_dependencies_exist_and_have_no_circles() -> None:
     waits = {name: set(service.get("depends_on", {})) for name, service in SERVICES.items()}
     for service in SERVICES.values():

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,58 @@ try:
 except ValueError as error:
     logger.error("it failed", exc_info=error)
     logging.getLogger("somebody.else").exception("theirs failed")
+"""
+
+UNCAUGHT = """
+import threading, warnings
+from services.runtime.process.logs import configure
+configure("WARNING")
+import asyncio, logging
+warnings.warn("soon gone")
+logging.getLogger("somebody.else").error("a number: %d", "seven")
+
+class Broken:
+    def __del__(self):
+        raise ValueError("at the end")
+
+Broken()
+thread = threading.Thread(target=lambda: 1 / 0, name="worker")
+thread.start()
+thread.join()
+
+async def nobody_awaits():
+    raise KeyError("canary")
+
+async def main():
+    asyncio.create_task(nobody_awaits())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+asyncio.run(main())
+raise LookupError("uncaught")
+"""
+
+FOREIGN_HANDSHAKE = """
+import asyncio, sys
+from pathlib import Path
+from services.runtime.process.logs import configure
+configure("INFO")
+from services.runtime.rpc.server import serve
+from services.runtime.rpc.tls import Tls
+from testkit.certificates import Authority
+from testkit.ports import free_ports
+
+async def main(directory):
+    (port,) = free_ports(1)
+    server = serve([f"127.0.0.1:{port}"], Authority(Path(directory)).issue("registry"))
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.0\\r\\n\\r\\n")
+    await reader.read()
+    writer.close()
+    await server.stop(0)
+
+asyncio.run(main(sys.argv[1]))
 """
 
 FAILED_CALLS = """
@@ -77,11 +130,12 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def said(code: str, *arguments: str) -> str:
+def said(code: str, *arguments: str, ends_with: int = 0) -> str:
     """Return what the code writes to standard error, which is a file."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=True
+        [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=False
     )
+    assert done.returncode == ends_with, done.stderr
     return done.stderr
 
 
@@ -123,11 +177,32 @@ def test_off_a_terminal_every_line_is_one_json_object() -> None:
     assert lines[3]["exception"].endswith("ValueError: wrong\nvalue")
 
 
+def test_warnings_and_errors_that_nobody_catches_are_json_too() -> None:
+    lines = [json.loads(line) for line in said(UNCAUGHT, ends_with=1).splitlines()]
+    warning, unformatted, unraisable, in_thread, in_task, last = lines
+    assert (warning["level"], warning["logger"]) == ("warning", "py.warnings")
+    assert "UserWarning: soon gone" in warning["event"]
+    assert unformatted["event"] == "a message cannot be formatted: 'a number: %d'"
+    assert unraisable["exception"].endswith("ValueError: at the end")
+    assert (in_thread["thread"], in_thread["exception"].splitlines()[-1]) == (
+        "worker",
+        "ZeroDivisionError: division by zero",
+    )
+    assert (in_task["logger"], in_task["exception"].splitlines()[-1]) == ("asyncio", "KeyError: 'canary'")
+    assert (last["level"], last["exception"].splitlines()[-1]) == ("critical", "LookupError: uncaught")
+
+
+def test_a_handshake_that_fails_adds_no_line_of_another_form(tmp_path: Path) -> None:
+    assert said(FOREIGN_HANDSHAKE, str(tmp_path / "tls")) == ""
+
+
 def test_on_a_terminal_lines_are_readable_text() -> None:
     text = said_on_a_terminal(LINES)
     assert "a device came" in text
     assert "ValueError: wrong" in text
     assert not text.lstrip().startswith("{")
+    of_a_role = said_on_a_terminal(LINES.replace('"INFO"', '"INFO", text_on_terminal=False'))
+    assert all(json.loads(line) for line in of_a_role.splitlines())
     assert "canary" not in text
 
 

@@ -1,10 +1,12 @@
 """The edge under gunicorn, as `carillon serve edge` runs it."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +28,7 @@ from testkit.edge.v2_bodies import broadcast
 from testkit.signing import signed
 
 SECRET = "s" * 64
+CONFIGURE = "from services.runtime.process.logs import configure; configure('INFO', text_on_terminal=False)"
 
 
 def free_ports(count: int) -> list[int]:
@@ -50,16 +53,25 @@ async def with_app(directory: Path) -> App:
 
 @asynccontextmanager
 async def serving(env: dict[str, str]) -> AsyncIterator[Process]:
-    command = "import os, edge.serve; edge.serve.run(os.environ)"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", command, env={**os.environ, **env}, stdout=DEVNULL, stderr=DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    """Run the edge; yield its process. Each line of its log must be a JSON object, at the start and the end too."""
+    command = f"import os, edge.serve; {CONFIGURE}; edge.serve.run(os.environ)"
+    with tempfile.TemporaryFile() as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", command, env={**os.environ, **env}, stdout=DEVNULL, stderr=log
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        log.seek(0)
+        lines = [json.loads(line) for line in log]
+    events = [line["event"] for line in lines]
+    assert events[0].startswith("Starting gunicorn")
+    assert any(event.startswith("Started server process") for event in events)
+    if process.returncode == 0:
+        assert events[-1] == "Shutting down: Master"
 
 
 async def ready(url: str, process: Process) -> None:
