@@ -12,6 +12,7 @@ from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
+from services.domain.master_key import create_master
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.runtime.http.operations import Operations
@@ -39,6 +40,8 @@ def up() -> None:
         role_settings = {role: load(role_definition(role).settings, env) for role in ROLES}
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
+            if settings.device_keys_file is None or settings.secrets_key_file is None:
+                create_master(settings.key_file)
             uvloop.run(_up(settings, role_settings))
 
 

@@ -20,6 +20,7 @@ from edge.core.parsing.body import Application, refuse
 from edge.interfaces import Interfaces
 from edge.settings import KEYS, EdgeSettings
 from edge.workers import WorkersConsole, WorkerSockets
+from services.domain.master_key import load_keys
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
@@ -40,7 +41,7 @@ _LOOK_S = 1.0
 
 
 def run(env: Mapping[str, str]) -> None:
-    """Serve the edge until SIGTERM. SettingsError before anything is started."""
+    """Serve the edge until SIGTERM. CarillonError before anything is started: a setting is wrong, or a key missing."""
     settings = load(EdgeSettings, env)
     ports = (*settings.interface_ports, settings.console_port)
     if 0 in ports or len(set(ports)) < len(ports):
@@ -48,6 +49,7 @@ def run(env: Mapping[str, str]) -> None:
             "CARILLON_ANDROID_PORT, CARILLON_IOS_PORT, CARILLON_V2_PORT and CARILLON_CONSOLE_PORT must be four "
             "different ports, and not 0"
         )
+    load_keys(settings, KEYS)
     raise_file_limit()
     with tempfile.TemporaryDirectory(prefix="carillon-edge-") as directory:
         _Gunicorn(settings, env, WorkerSockets(Path(directory), settings.edge_workers)).run()

@@ -18,6 +18,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import AwaitRequest, Meta, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from services.domain.ids import event_id, new_token
+from services.domain.master_key import create_master
 from services.domain.role import RoleContext
 from services.domain.role_context import connected_peers, role_context
 from services.domain.topics import DEVICE_COMMANDS, TOPICS, device_key
@@ -54,6 +55,7 @@ async def serve(devices: int) -> None:
         if local
         else connected_peers(environment(), None)
     )
+    create_master(settings.key_file)
     async with role_context(settings, peers) as context:
         running = []
         if local:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from carillon.startup import plain_errors
-from services.domain.master_key import KeyPurpose, derive, read_master, write_key
+from services.domain.master_key import KeyPurpose, create_master, derive, read_master, write_key
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings, environment, load
 
@@ -32,9 +32,12 @@ def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> 
         raise click.UsageError("name at least one file: --device-keys or --secrets-key")
     with plain_errors():
         settings = load(Settings, environment())
-        if not create and not settings.key_file.exists():
+        if create:
+            create_master(settings.key_file)
+        elif not settings.key_file.exists():
             raise CarillonError(
-                f"no master key is at {settings.key_file}; set CARILLON_MASTER_KEY_FILE, or start the service first"
+                f"no master key is at {settings.key_file}; set CARILLON_MASTER_KEY_FILE, or use --create to make the"
+                " first one"
             )
         master = read_master(settings.key_file)
         for purpose, file in files.items():

@@ -1,6 +1,7 @@
 """The installation's master key, and the keys derived from it for sealed secrets and device keys.
 
-The master key is 32 random bytes in a file of mode 600, created at the first start. The other keys are derived from it
+The master key is 32 random bytes in a file of mode 600, created by the first `carillon up` or by `carillon keys export
+--create`. The other keys are derived from it
 by HKDF-SHA256, and may be given to processes in files of their own, which do not reveal the master key.
 """
 
@@ -32,6 +33,12 @@ class KeyPurpose(Enum):
 
     DEVICES = "device keys"
     SECRETS = "app secrets"
+
+
+_FILE_SETTINGS = {
+    KeyPurpose.DEVICES: "CARILLON_DEVICE_KEYS_FILE",
+    KeyPurpose.SECRETS: "CARILLON_SECRETS_KEY_FILE",
+}
 
 
 class Keys:
@@ -99,18 +106,20 @@ class MasterKey(Keys):
     @classmethod
     def load(cls, path: Path) -> "MasterKey":
         """Read the master key, or create it if there is no file. CarillonError: the file has another size."""
+        create_master(path)
         return cls(read_master(path))
 
 
 def load_keys(settings: Settings, purposes: Collection[KeyPurpose]) -> Keys:
     """Return the keys of these purposes, each from its own file if the settings name one, else from the master key.
 
-    The master key is not read when it is not needed, and is created if there is no file. CarillonError: a file cannot
-    be used.
+    The master key is not read when it is not needed. CarillonError: a file is missing or cannot be used.
     """
     files = {KeyPurpose.DEVICES: settings.device_keys_file, KeyPurpose.SECRETS: settings.secrets_key_file}
     by_purpose = {purpose: read_key(Path(file), purpose) for purpose in purposes if (file := files[purpose])}
     if missing := set(purposes) - by_purpose.keys():
+        if not settings.key_file.exists():
+            raise CarillonError(_missing_text(settings.key_file, missing))
         master = read_master(settings.key_file)
         by_purpose |= {purpose: derive(master, purpose) for purpose in missing}
     return Keys(by_purpose)
@@ -121,11 +130,15 @@ def derive(master: bytes, purpose: KeyPurpose) -> bytes:
     return HKDF(algorithm=SHA256(), length=_KEY, salt=None, info=f"carillon {purpose.value}".encode()).derive(master)
 
 
-def read_master(path: Path) -> bytes:
-    """Read the master key, or create it if there is no file. CarillonError: it cannot be used."""
+def create_master(path: Path) -> None:
+    """Create the master key unless there is a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         _create(path, os.urandom(_KEY))
+
+
+def read_master(path: Path) -> bytes:
+    """Read the master key. CarillonError: it cannot be used."""
     master = _read(path)
     if len(master) != _KEY:
         raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_KEY}")
@@ -152,6 +165,16 @@ def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
             return
         path.unlink()
     _create(path, content)
+
+
+def _missing_text(path: Path, missing: Collection[KeyPurpose]) -> str:
+    """Return the error of a process that has no file for these keys, and finds no master key at the path."""
+    keys = " and ".join(f"the key of {purpose.value}" for purpose in KeyPurpose if purpose in missing)
+    files = " and ".join(_FILE_SETTINGS[purpose] for purpose in KeyPurpose if purpose in missing)
+    return (
+        f"no master key is at {path}, and this process needs {keys}: set {files} to what `carillon keys export` writes"
+        " on the machine that has the master key, or set CARILLON_MASTER_KEY_FILE"
+    )
 
 
 def _title(purpose: KeyPurpose) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from services.domain.master_key import create_master
 from services.runtime.rpc.caller import OPERATOR
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from testkit.certificates import Authority
@@ -87,6 +88,8 @@ class Installation:
     def start(self, *names: str) -> None:
         """Start these processes, or all, and return once they are ready."""
         self.data.mkdir(parents=True, exist_ok=True)
+        if not self.embedded:
+            create_master(self.data / "master.key")
         for name in names or self.names:
             arguments = [CARILLON, *self._instances[name].arguments]
             with self.output(name).open("ab") as output:

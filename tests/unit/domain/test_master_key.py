@@ -12,11 +12,15 @@ from click.testing import CliRunner
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+import edge.serve
 from carillon.commands.keys import keys
 from carillon.roles import role_definition
 from services.domain.master_key import KeyPurpose, MasterKey, load_keys
+from services.domain.role_context import role_context
+from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings
+from services.runtime.rpc.peers import Peers
 
 KEYS = MasterKey(bytes(range(32)))
 OTHERS = MasterKey(bytes(32))
@@ -195,6 +199,18 @@ def test_a_process_with_exported_keys_needs_no_master_key(tmp_path: Path) -> Non
     assert (loaded.open(sealed, "1"), loaded.device_number("1", "t", key)) == ("s", 7)
     assert not (tmp_path / "data").exists()
     assert load_keys(settings, [KeyPurpose.DEVICES]).device_number("1", "t", key) == 7
+
+
+async def test_a_role_without_its_key_does_not_start_and_says_how_to_get_it(tmp_path: Path) -> None:
+    """A master key of its own would make device keys that no other role accepts, and secrets that none can open."""
+    data = tmp_path / "data"
+    expected = f"no master key is at {data / 'master.key'}, and this process needs the key of "
+    with pytest.raises(CarillonError, match=f"{expected}device keys: set CARILLON_DEVICE_KEYS_FILE to what"):
+        async with role_context(Settings(data_dir=str(data)), Peers({}, TOPICS), role_definition("gateway").keys):
+            pass
+    with pytest.raises(CarillonError, match="set CARILLON_DEVICE_KEYS_FILE and CARILLON_SECRETS_KEY_FILE"):
+        edge.serve.run({"CARILLON_DATA_DIR": str(data)})
+    assert not data.exists()
 
 
 def test_a_process_that_needs_no_key_reads_and_makes_none(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from protos.registry.v1.apps_pb2 import App, AppFact
+from services.domain.master_key import create_master
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.role_context import connected_peers, role_context
 from services.domain.topics import TOPICS
@@ -18,6 +19,7 @@ from services.runtime.rpc.peers import Peers
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
+    create_master(tmp_path / "master.key")
     return Settings(data_dir=str(tmp_path), partitions=2)
 
 

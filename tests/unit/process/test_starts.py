@@ -186,7 +186,7 @@ class RecordingDecider:
 
 async def entered(settings: Settings) -> list[int]:
     """Append a record as soon as the role context is there; return its offset."""
-    async with role_context(settings, Peers({}, TOPICS)) as context:
+    async with role_context(settings, Peers({}, TOPICS), key_purposes=()) as context:
         return await context.log.append([NewRecord(DEVICES.name, 0, b"k", b"")])
 
 
