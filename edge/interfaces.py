@@ -4,6 +4,7 @@ from edge.android.app import android_app
 from edge.core.answers import JsonApi
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.turns import RequestTurns
+from edge.core.unverified import BodyBudget
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
@@ -13,16 +14,21 @@ from services.runtime.process.clock import SystemClock
 
 
 class Interfaces:
-    """The applications of the three interfaces. They share turns, and a worker number for message ids until `close`."""
+    """The applications of the three interfaces.
+
+    They share turns, a byte budget, and a worker number for message ids until `close`.
+    """
 
     def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
         worker, self._claim = claim_worker(settings.state_dir(ROLE_NAME), settings.shard, settings.shards)
         ids = MessageIds(context.clock, worker, self._claim)
         # Turns measure how long work takes: real time, also where the service runs on another clock.
         turns = RequestTurns(SystemClock(), context.peers)
-        self.android = _application(android_app(settings, settings.timed_min_lead_s, context, ids, turns), turns)
-        self.ios = _application(ios_app(settings, context, ids, turns), turns)
-        self.v2 = _application(v2_app(settings, context, ids, turns), turns)
+        budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
+        android = android_app(settings, settings.timed_min_lead_s, context, ids, turns, budget)
+        self.android = _application(android, turns)
+        self.ios = _application(ios_app(settings, context, ids, turns, budget), turns)
+        self.v2 = _application(v2_app(settings, context, ids, turns, budget), turns)
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:
         return dict(zip(settings.interface_ports, (self.android, self.ios, self.v2), strict=True))

@@ -12,12 +12,16 @@ KEYS = frozenset({KeyPurpose.DEVICES, KeyPurpose.SECRETS})
 
 
 class EdgeSettings(Settings, frozen=True, kw_only=True):
-    """`timed_min_lead_s`: how far ahead timed messages of the legacy interfaces lie at least, in seconds."""
+    """`timed_min_lead_s`: how far ahead timed messages of the legacy interfaces lie at least, in seconds.
+
+    `edge_unverified_mib`: bytes of the request bodies whose sign is not verified yet, in MiB per process.
+    """
 
     android_port: Port = 8001
     ios_port: Port = 8200
     v2_port: Port = 8300
     edge_workers: Positive = 1
+    edge_unverified_mib: Positive = 64
     timed_min_lead_s: Annotated[int, msgspec.Meta(ge=0, le=259_200)] = 600
 
     @property

@@ -4,7 +4,7 @@ from edge.android.handlers import AckEndpoint, PushEndpoint, SendTimes, TimedEnd
 from edge.core.acks import Acks
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
-from edge.core.authentication import AppAuthenticator
+from edge.core.authentication import AppAuthenticator, Authenticator
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
@@ -14,6 +14,7 @@ from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
 from edge.core.turns import RequestTurns
+from edge.core.unverified import BodyBudget
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
@@ -25,7 +26,12 @@ from services.runtime.process.settings import Settings
 
 
 def android_app(
-    settings: Settings, min_lead_s: int, context: RoleContext, ids: MessageIds, turns: RequestTurns
+    settings: Settings,
+    min_lead_s: int,
+    context: RoleContext,
+    ids: MessageIds,
+    turns: RequestTurns,
+    budget: BodyBudget,
 ) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
@@ -39,7 +45,9 @@ def android_app(
     origins = Origins("android", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
-    authenticator = AppAuthenticator(PLATFORM_ANDROID, context.apps, signatures, admission, origins, turns)
+    authenticator = AppAuthenticator(
+        PLATFORM_ANDROID, context.apps, Authenticator(signatures, admission, origins, turns, budget)
+    )
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))
     times = SendTimes(context.clock, settings.zone(), min_lead_s)

@@ -1,6 +1,7 @@
-"""Authentication of requests that name one app, `appkey`, at the top of the body (the legacy interfaces)."""
+"""Authentication of requests: read the body, find the apps that it names, verify its sign."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from falcon.asgi import Request
 
@@ -8,12 +9,78 @@ from edge.core.admission import Admission
 from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
-from edge.core.signature import AppRef, SignatureVerifier
+from edge.core.parsing.canonical import SignedRequest
+from edge.core.signature import AppRef, SignatureVerifier, Signers
 from edge.core.turns import RequestTurns
+from edge.core.unverified import BodyBudget
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.runtime.errors import InputError, SignError
+
+
+class Apps(Protocol):
+    """The apps that a request names. Their secrets, in one of the `accepted` orders, sign it."""
+
+    @property
+    def accepted(self) -> tuple[Signers, ...]: ...
+
+    @property
+    def appkeys(self) -> list[str]: ...
+
+
+Named = TypeVar("Named", bound=Apps)
+
+
+class Authenticator:
+    """Authenticates requests signed with the secrets of the apps that they name."""
+
+    def __init__(
+        self,
+        signatures: SignatureVerifier,
+        admission: Admission,
+        origins: Origins,
+        turns: RequestTurns,
+        budget: BodyBudget,
+    ) -> None:
+        self._signatures = signatures
+        self._admission = admission
+        self._origins = origins
+        self._turns = turns
+        self._budget = budget
+
+    async def authenticate(
+        self, request: Request, apps_of: Callable[[Mapping[str, Any]], Named]
+    ) -> tuple[SignedRequest[Named], Named, Origin]:
+        """Read and verify a request, and wait for its turn; `apps_of` finds the apps in its fields.
+
+        InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign is wrong. Other errors as for
+        read_body and Admission.admit.
+        """
+        origin = self._origins.of(request)
+        with self._budget.body(origin.address) as unverified:
+            raw = await read_body(request, counted=unverified)
+            signed = await self._turns.parse(origin.address, raw, apps_of)
+            signed_by_old = await self._signatures.verify(signed.text, signed.sign, signed.apps.accepted)
+        canonical.check_texts(signed)
+        appkeys = signed.apps.appkeys
+        self._admission.admit(appkeys, origin, signed_by_old)
+        await self._turns.enter(request, appkeys[0], len(raw))
+        return signed, signed.apps, origin
+
+
+class OneApp(NamedTuple):
+    """The app of a legacy request."""
+
+    ref: AppRef
+
+    @property
+    def accepted(self) -> tuple[Signers, ...]:
+        return ((self.ref,),)
+
+    @property
+    def appkeys(self) -> list[str]:
+        return [self.ref.appkey]
 
 
 class AuthenticatedRequest(NamedTuple):
@@ -30,44 +97,26 @@ class AuthenticatedRequest(NamedTuple):
 
 
 class AppAuthenticator:
-    """Authenticates requests signed by an app of the interface's platform."""
+    """Authenticates requests that name one app of the interface's platform, `appkey`, at the top of the body."""
 
-    def __init__(
-        self,
-        platform: "Platform.ValueType",
-        apps: AppDirectory,
-        signatures: SignatureVerifier,
-        admission: Admission,
-        origins: Origins,
-        turns: RequestTurns,
-    ) -> None:
+    def __init__(self, platform: "Platform.ValueType", apps: AppDirectory, authenticator: Authenticator) -> None:
         self._platform = platform
         self._apps = apps
-        self._signatures = signatures
-        self._admission = admission
-        self._origins = origins
-        self._turns = turns
+        self._authenticator = authenticator
 
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
-        """Read and verify a request, and wait for its turn.
+        """Read and verify a request, and wait for its turn. Errors as for Authenticator.authenticate."""
+        signed, named, origin = await self._authenticator.authenticate(request, self._app_of)
+        app = self._apps.get(named.ref.appkey)
+        if app is None:
+            raise SignError("sign not correct")
+        return AuthenticatedRequest(signed.raw, signed.text, app, origin)
 
-        InputError: the body is no signed request, or has a text with NUL. SignError: wrong sign, or no such app of this
-        platform. Other errors as for Admission.admit.
-        """
-        raw = await read_body(request)
-        origin = self._origins.of(request)
-        signed = await self._turns.parse(origin.address, raw)
-        given = signed.fields.get("appkey")
+    def _app_of(self, fields: Mapping[str, Any]) -> OneApp:
+        given = fields.get("appkey")
         if given is None:
             raise InputError("appkey is missing")
         appkey = canonical.number_or_text(given)
         if appkey is None:
             raise InputError("appkey must be a string")
-        signed_by_old = await self._signatures.verify(signed.text, signed.sign, [(AppRef(appkey, self._platform),)])
-        canonical.check_texts(signed)
-        app = self._apps.get(appkey)
-        if app is None:
-            raise SignError("sign not correct")
-        self._admission.admit([appkey], origin, signed_by_old)
-        await self._turns.enter(request, appkey, len(raw))
-        return AuthenticatedRequest(signed.raw, signed.text, app, origin)
+        return OneApp(AppRef(appkey, self._platform))

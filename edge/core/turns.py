@@ -3,7 +3,7 @@
 Four gates (`services.runtime.fairness.gate`) hold back work that is cheap to ask for. An app that is alone passes them
 without waiting; beside other apps of the last 10 s:
 
-- a large body is parsed when its address has its turn, one at a time, at most half of the time for each address. Which
+- a large body is parsed when its address has its turn, one at a time, at most half of the time for all together. Which
   app sent it is known only afterwards;
 - of an app's authenticated requests a bounded number is worked on at once;
 - of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after a
@@ -14,7 +14,7 @@ What waits is bounded, and refused with HTTP 429 beyond. Each edge process has g
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,13 +22,13 @@ from falcon.asgi import Request
 
 from edge.core.parsing import canonical
 from edge.core.parsing.body import Application
-from edge.core.parsing.canonical import SignedRequest
+from edge.core.parsing.canonical import Apps, SignedRequest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate, Slot
-from services.runtime.fairness.pace import Pace
+from services.runtime.fairness.pace import CommonPace, Pace
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
@@ -57,7 +57,7 @@ class RequestTurns:
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairGate(
-            "large requests", 1, max_waiting=_MAX_WAITING_BODIES, pace=Pace(clock, activity, 1, rest=1)
+            "large requests", 1, max_waiting=_MAX_WAITING_BODIES, pace=CommonPace(clock, activity, 1, rest=1)
         )
         self._requests = FairGate(
             "requests",
@@ -90,14 +90,16 @@ class RequestTurns:
 
         return in_turn
 
-    async def parse(self, address: str, raw: bytes) -> SignedRequest:
+    async def parse(
+        self, address: str, raw: bytes, apps_of: Callable[[Mapping[str, Any]], Apps]
+    ) -> SignedRequest[Apps]:
         """Parse a signed body from this address. Errors as canonical.read; TooManyRequestsError."""
         if len(raw) < LARGE_BODY_BYTES:
-            return canonical.read(raw)
+            return canonical.read(raw, apps_of)
         with busy_as_too_many():
             slot = await self._bodies.enter(address, len(raw) // LARGE_BODY_BYTES)
         try:
-            return canonical.read(raw)
+            return canonical.read(raw, apps_of)
         finally:
             slot.leave()
 

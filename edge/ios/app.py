@@ -2,7 +2,7 @@
 
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
-from edge.core.authentication import AppAuthenticator
+from edge.core.authentication import AppAuthenticator, Authenticator
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
@@ -10,6 +10,7 @@ from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.turns import RequestTurns
+from edge.core.unverified import BodyBudget
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
@@ -23,7 +24,9 @@ from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
-def ios_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns) -> JsonApi:
+def ios_app(
+    settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns, budget: BodyBudget
+) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
@@ -32,7 +35,9 @@ def ios_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: Re
     origins = Origins("ios", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
-    authenticator = AppAuthenticator(PLATFORM_IOS, context.apps, signatures, admission, origins, turns)
+    authenticator = AppAuthenticator(
+        PLATFORM_IOS, context.apps, Authenticator(signatures, admission, origins, turns, budget)
+    )
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))

@@ -2,6 +2,7 @@
 
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
+from edge.core.authentication import Authenticator
 from edge.core.idempotency import Idempotency
 from edge.core.origins import Origins
 from edge.core.push import Pushes
@@ -10,9 +11,9 @@ from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
 from edge.core.turns import RequestTurns
+from edge.core.unverified import BodyBudget
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
-from edge.v2.authentication import Authenticator
 from edge.v2.device.frames import FrameHandler
 from edge.v2.device.handlers import DeviceEndpoint, InvalidTokensEndpoint
 from edge.v2.device.invalid_tokens import InvalidTokens
@@ -29,7 +30,9 @@ from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
-def v2_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns) -> JsonApi:
+def v2_app(
+    settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns, budget: BodyBudget
+) -> JsonApi:
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
     targets = AudienceResolver(peers, partitions)
@@ -41,7 +44,11 @@ def v2_app(settings: Settings, context: RoleContext, ids: MessageIds, turns: Req
     tags = StringTags(writer, peers, partitions)
     origins = Origins("v2", settings.client_addresses())
     authenticator = Authenticator(
-        SignatureVerifier(context.apps, context.keys, clock), Admission(context.apps, rates, clock), origins, turns
+        SignatureVerifier(context.apps, context.keys, clock),
+        Admission(context.apps, rates, clock),
+        origins,
+        turns,
+        budget,
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
     frames = FrameHandler(context, writer, targets, partitions, registrations)

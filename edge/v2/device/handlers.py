@@ -5,10 +5,10 @@ import asyncio
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer, set_status
+from edge.core.authentication import Authenticator
 from edge.core.origins import Origins
 from edge.core.parsing.body import read_body
 from edge.v2.apps import listed_ios_apps
-from edge.v2.authentication import Authenticator
 from edge.v2.device.frames import FrameHandler
 from edge.v2.device.invalid_tokens import InvalidTokens
 from edge.v2.device.replies import InvalidTokensReply

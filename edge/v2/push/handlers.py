@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
+from edge.core.authentication import Authenticator
 from edge.core.idempotency import Idempotency, RequestedPushes
 from edge.core.signature import AppRef
 from edge.v2.apps import push_apps
-from edge.v2.authentication import Authenticator
 from edge.v2.push.replies import push_reply
 from edge.v2.push.requests import push_order
 from services.domain.apps import AppDirectory

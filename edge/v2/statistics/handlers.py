@@ -5,9 +5,9 @@ from zoneinfo import ZoneInfo
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
+from edge.core.authentication import Authenticator
 from edge.core.turns import RequestTurns, busy_as_too_many
 from edge.v2.apps import one_app
-from edge.v2.authentication import Authenticator
 from edge.v2.statistics.replies import statistics_reply
 from edge.v2.statistics.requests import statistics_request
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub

@@ -3,8 +3,8 @@
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
+from edge.core.authentication import Authenticator
 from edge.v2.apps import listed_apps, with_platforms
-from edge.v2.authentication import Authenticator
 from edge.v2.tags.replies import change_reply, query_reply
 from edge.v2.tags.requests import tag_change, tag_query
 from edge.v2.tags.string_tags import StringTags

@@ -46,3 +46,18 @@ class Pace:
             await self._clock.sleep_until(end_ms)
         del self._rest_ends_ms[key], self._resting[key]
         rested()
+
+
+class CommonPace(Pace):
+    """A pace at which all keys rest together: their work takes at most that share of the time, however many they are.
+
+    They are limited while any other key is active.
+    """
+
+    _ALL = ""
+
+    def may_enter(self, key: str, held: int) -> bool:
+        return super().may_enter(self._ALL, held)
+
+    def left(self, key: str, since_ms: int, rested: Callable[[], None]) -> None:
+        super().left(self._ALL, since_ms, rested)

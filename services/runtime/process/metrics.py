@@ -33,6 +33,10 @@ OLD_SECRET_REQUESTS = Counter(
 REGISTRATIONS_REFUSED = Counter(
     "carillon_edge_registrations_refused_total", "Registrations over HTTP refused: too many from one address"
 )
+BODIES_REFUSED = Counter(
+    "carillon_edge_bodies_refused_total",
+    "Request bodies refused before the sign was verified: too many bytes at once",
+)
 HTTP_CONNECTIONS = Gauge(
     "carillon_http_connections", "Open HTTP connections: of app servers (api) or of the console", ["listener"]
 )

@@ -185,7 +185,7 @@ async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once
     parsed: list[str] = []
 
     async def parse(address: str, raw: bytes) -> None:
-        await edge.turns.parse(address, raw)
+        await edge.turns.parse(address, raw, len)
         parsed.append(address)
 
     slot = await edge.turns._bodies.enter("elsewhere")
@@ -196,3 +196,17 @@ async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once
     slot.leave()
     await asyncio.gather(*tasks)
     assert parsed == ["c", "a", "b", "a", "a"]
+
+
+async def test_beside_an_app_large_bodies_of_all_addresses_together_are_parsed_half_of_the_time() -> None:
+    edge = Edge("quiet")
+    await edge.begin()
+    slot = await edge.turns._bodies.enter("a")
+    large = b'{"sign":"x","fill":"' + b"x" * LARGE_BODY_BYTES + b'"}'
+    waiting = [asyncio.create_task(edge.turns.parse(address, large, len)) for address in ("a", "b", "c")]
+    await edge.move(0.2)
+    slot.leave()
+    await edge.move(0.19)
+    assert not any(task.done() for task in waiting)
+    await edge.move(0.01)
+    assert all(task.done() for task in waiting)

@@ -58,7 +58,7 @@ def test_the_text_equals_that_of_an_independent_writer(body: dict[str, Any], spa
 def test_the_sign_equals_that_of_an_independent_signer(body: dict[str, Any], secrets: list[str]) -> None:
     body.pop("sign", None)
     sign = reference_sign(rendered(body, "", False).encode(), *secrets)
-    request = read(rendered({"sign": sign, **body}, " ", True).encode())
+    request = read(rendered({"sign": sign, **body}, " ", True).encode(), len)
     assert request.sign == sign
     assert sign_text(request.text, secrets) == sign
 
@@ -145,7 +145,7 @@ def test_refused(raw: bytes, problem: str) -> None:
 )
 def test_sign_is_needed(raw: bytes, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        read(raw)
+        read(raw, len)
 
 
 @settings(max_examples=examples(300))
