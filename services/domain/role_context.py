@@ -14,9 +14,10 @@ from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process import background
 from services.runtime.process.clock import SystemClock
+from services.runtime.process.host_metrics import export_disk_space, export_expiry
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
-from services.runtime.process.settings import Settings
+from services.runtime.process.settings import PREFIX, Settings
 from services.runtime.projection.health import Health
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.peers import Peers
@@ -65,6 +66,9 @@ async def role_context(
     """
     health = health or Health(SystemClock())
     keys = load_keys(settings, key_purposes)
+    export_disk_space(settings.data)
+    for name in ("tls_cert", "kafka_tls_cert"):
+        export_expiry(f"{PREFIX}{name.upper()}", getattr(settings, name))
     log = health.monitored(await _wait_for_log(settings))
     apps = AppDirectory(log)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))

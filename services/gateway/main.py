@@ -23,6 +23,9 @@ from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings
 from services.gateway.sweeper import RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
+from services.runtime.process.host_metrics import export_expiry
+from services.runtime.process.metrics import CONNECTIONS_MAX
+from services.runtime.process.settings import PREFIX
 from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
 
@@ -62,6 +65,8 @@ def _server(
     random: Random,
 ) -> GatewayServer:
     capacity = _capacity(settings)
+    CONNECTIONS_MAX.set(capacity.connections)
+    export_expiry(f"{PREFIX}GATEWAY_TLS_CERT", settings.gateway_tls_cert)
     limits = settings.limits()
     certificate = settings.certificate()
     now_ms = context.clock.now_ms

@@ -11,6 +11,7 @@ from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import CONSOLE_LIMITS
 from services.runtime.http.listener import HttpListener
 from services.runtime.process.clock import SystemClock
+from services.runtime.process.metrics import READY
 
 _JSON = "application/json"
 PATHS = ("/healthz", "/livez", "/metrics")
@@ -49,6 +50,7 @@ class Operations:
         """Return the status, media type and body for one of PATHS."""
         match path:
             case "/metrics":
+                READY.set(self._ready and not self._problems())
                 return 200, CONTENT_TYPE_LATEST, generate_latest()
             case "/livez":
                 return 200, _JSON, b'{"status":"alive"}'

@@ -7,9 +7,17 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
+READY = Gauge("carillon_ready", "1 while /healthz answers that the process is ready, else 0")
+DATA_FREE = Gauge("carillon_data_free_bytes", "Bytes that are free on the disk of the data directory")
+DATA_SIZE = Gauge("carillon_data_size_bytes", "Bytes of the disk of the data directory")
+CERTIFICATE_EXPIRES = Gauge(
+    "carillon_certificate_expires_seconds",
+    "Time in seconds since 1970 at which the certificate in the file of a setting expires",
+    ["setting"],
+)
 APPENDED = Counter("carillon_log_records_appended_total", "Records made durable in the event log", ["topic"])
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
-LAG = Gauge("carillon_lag_records", "Records that a role has not applied yet", ["role", "topic"])
+LAG = Gauge("carillon_lag_records", "Records that a follower has not applied yet, when last checked", ["role", "topic"])
 DEAD_LETTERS = Counter(
     "carillon_records_dead_lettered_total",
     "Records that could not be decoded or applied",
@@ -56,6 +64,7 @@ QUOTA_REFUSALS = Counter(
     ["appkey", "quota"],
 )
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")
+CONNECTIONS_MAX = Gauge("carillon_gateway_connections_max", "Devices that can be connected to this gateway at once")
 FRAMES_SENT = Counter("carillon_gateway_frames_sent_total", "Push frames written to devices")
 REPORTS = Counter("carillon_gateway_reports_total", "Acknowledgements and reports received from devices")
 UNSENT_REPORTS_DROPPED = Counter(

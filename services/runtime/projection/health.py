@@ -10,6 +10,7 @@ from services.runtime.log.port import Log, Partition
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
+from services.runtime.process.metrics import LAG
 from services.runtime.projection.positions import AppliedPositions
 
 CHECK_S = 5
@@ -95,7 +96,12 @@ class _Watched:
 
     def check(self, ends: Mapping[Partition, int]) -> None:
         found = self._applied.next_offsets(self.partitions)
-        behind = sum(max(0, ends[partition] - offset) for partition, offset in found.items())
+        lags = dict.fromkeys((partition.topic for partition in found), 0)
+        for partition, offset in found.items():
+            lags[partition.topic] += max(0, ends[partition] - offset)
+        for topic, lag in lags.items():
+            LAG.labels(self.name, topic).set(lag)
+        behind = sum(lags.values())
         self._checks = self._checks + 1 if behind and found == self._found else 0
         self._found = found if behind else {}
         stalled = self._checks >= STALLED_CHECKS

@@ -52,7 +52,9 @@ async def test_health_is_503_before_and_200_once_the_process_is_ready(
 ) -> None:
     before = await client.get("/healthz")
     assert (before.status_code, before.content) == (503, b'{"status":"starting"}')
+    assert "\ncarillon_ready 0.0\n" in (await client.get("/metrics")).text
     operations.set_ready()
+    assert "\ncarillon_ready 1.0\n" in (await client.get("/metrics")).text
     after = await client.get("/healthz")
     assert (after.status_code, after.content) == (200, b'{"status":"ready"}')
     assert after.headers["content-type"] == "application/json"

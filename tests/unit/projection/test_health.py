@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -96,8 +97,11 @@ async def test_a_follower_that_stands_still_with_records_waiting_is_a_problem(he
     await log.append([RECORD] * 3)
     assert await checks(health, STALLED_CHECKS) == {}
     assert await checks(health, 1) == {"follower test": "stands still with 3 records waiting"}
+    lag = partial(REGISTRY.get_sample_value, "carillon_lag_records", {"role": "test", "topic": PLACE.topic})
+    assert lag() == 3
     applied.advance({PLACE: 1})
     assert await checks(health, STALLED_CHECKS) == {}
+    assert lag() == 2
     applied.advance({PLACE: 2})
     assert await checks(health, STALLED_CHECKS) == {}
     applied.advance({PLACE: 3})

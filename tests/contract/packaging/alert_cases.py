@@ -1,0 +1,202 @@
+"""For each alert of deploy/alerts.yml made-up series, and when it fires on them."""
+
+from typing import NamedTuple
+
+EDGE = 'job="carillon",instance="edge:8080"'
+
+
+class Case(NamedTuple):
+    """Series, their values a minute apart from 0 on; when the alert does not fire yet, and when it does, with what."""
+
+    series: dict[str, str]
+    quiet_m: int
+    fires_m: int
+    labels: dict[str, str]
+    summary: str
+
+
+CASES = {
+    "CarillonProcessDown": Case(
+        {f"up{{{EDGE}}}": "1+0x5 0+0x10"},
+        7,
+        8,
+        {"instance": "edge:8080", "job": "carillon"},
+        "edge:8080 does not answer",
+    ),
+    "CarillonNotReady": Case(
+        {'carillon_ready{instance="e",worker="1"}': "1+0x20", 'carillon_ready{instance="e",worker="2"}': "1+0x5 0+0x9"},
+        8,
+        9,
+        {"instance": "e"},
+        "e runs and is not ready",
+    ),
+    "CarillonRestarts": Case(
+        {f"process_start_time_seconds{{{EDGE}}}": "1 1 60 60 120 120 180 180 240 240"},
+        7,
+        8,
+        {"instance": "edge:8080"},
+        "edge:8080 started 4 times within an hour",
+    ),
+    "CarillonRequestsFail": Case(
+        {
+            'carillon_edge_requests_total{door="v2",result="0"}': "0+300x30",
+            'carillon_edge_requests_total{door="v2",result="400"}': "0+60x30",
+            'carillon_edge_requests_total{door="v2",result="500"}': "0+0x9 0+40x21",
+        },
+        12,
+        25,
+        {"door": "v2"},
+        "10% of the app servers' requests to v2 are answered with an error of ours",
+    ),
+    "CarillonRequestsSlow": Case(
+        {
+            'carillon_edge_request_seconds_bucket{door="ios",le="1"}': "0+900x30",
+            'carillon_edge_request_seconds_bucket{door="ios",le="2"}': "0+1000x30",
+            'carillon_edge_request_seconds_bucket{door="ios",le="+Inf"}': "0+1000x30",
+        },
+        9,
+        12,
+        {"door": "ios"},
+        "one of a hundred requests to ios takes more than 1.9s",
+    ),
+    "CarillonHttpFull": Case(
+        {'carillon_http_refused_total{instance="e",listener="api",why="full"}': "0+0x5 0+1x20"},
+        10,
+        13,
+        {"instance": "e", "why": "full"},
+        "e refuses connections of app servers: full",
+    ),
+    "CarillonLagging": Case(
+        {
+            'carillon_lag_records{instance="t",role="targeting",topic="devices"}': "0+0x5 6000+0x20",
+            'carillon_lag_records{instance="t",role="targeting",topic="sessions"}': "0+0x5 6000+0x20",
+            'carillon_lag_records{instance="a",role="analytics",topic="devices"}': "20000+0x20",
+        },
+        10,
+        11,
+        {"instance": "t", "role": "targeting"},
+        "targeting on t is 12000 records behind the log",
+    ),
+    "CarillonAnalyticsLagging": Case(
+        {'carillon_lag_records{instance="a",role="analytics",topic="deliveries"}': "0+0x5 200000+0x30"},
+        20,
+        21,
+        {"instance": "a"},
+        "statistics and audits are 200000 records behind the log",
+    ),
+    "CarillonDeadLetters": Case(
+        {'carillon_records_dead_lettered_total{instance="r",role="registry"}': "_x5 1+0x200"},
+        4,
+        60,
+        {"instance": "r", "role": "registry"},
+        "registry on r cannot process records of the log",
+    ),
+    "CarillonBackgroundFailure": Case(
+        {'carillon_background_failures_total{instance="d"}': "0+0x5 1+0x30"},
+        5,
+        7,
+        {"instance": "d"},
+        "a background task of d ended by an unexpected error",
+    ),
+    "CarillonCallsRefused": Case(
+        {'carillon_rpc_errors_total{instance="r",method="/R/Get",code="PERMISSION_DENIED"}': "0+1x20"},
+        2,
+        4,
+        {"instance": "r", "method": "/R/Get"},
+        "r refuses /R/Get: the caller's certificate may not call it",
+    ),
+    "CarillonCallsFail": Case(
+        {
+            'carillon_rpc_errors_total{instance="r",method="/R/Get",code="INTERNAL"}': "0+60x30",
+            'carillon_rpc_errors_total{instance="r",method="/R/Find",code="NOT_FOUND"}': "0+60x30",
+        },
+        9,
+        12,
+        {"instance": "r", "method": "/R/Get"},
+        "r answers /R/Get with errors, 1 a second",
+    ),
+    "CarillonPushesHeldUp": Case(
+        {"carillon_delivery_pushes_held_up": "5+0x5 6+0x10"}, 7, 8, {}, "6 pushes wait for targeting"
+    ),
+    "CarillonPushesFail": Case(
+        {"carillon_delivery_pushes_failed_total": "0+0x5 2+0x20"},
+        5,
+        6,
+        {},
+        "pushes ended as failed before they started",
+    ),
+    "CarillonApnsStopped": Case(
+        {"carillon_apns_apps_stopped": "0+0x5 2+0x20"},
+        10,
+        11,
+        {},
+        "pushes of 2 iOS apps wait: Apple does not accept their keys",
+    ),
+    "CarillonDevicesGone": Case(
+        {
+            'carillon_gateway_connections{instance="g1"}': "1000+0x40",
+            'carillon_gateway_connections{instance="g2"}': "1500+0x19 0+0x20",
+        },
+        21,
+        22,
+        {},
+        "1000 devices are connected, fewer than half of those a quarter of an hour ago",
+    ),
+    "CarillonGatewayNearlyFull": Case(
+        {
+            'carillon_gateway_connections{instance="g"}': "800+0x5 950+0x20",
+            'carillon_gateway_connections_max{instance="g"}': "1000+0x30",
+        },
+        10,
+        11,
+        {"instance": "g"},
+        "g has 95% of the devices that it can have",
+    ),
+    "CarillonGatewayRefuses": Case(
+        {
+            'carillon_gateway_refused_total{instance="g",why="crowded"}': "0+120x30",
+            'carillon_gateway_refused_total{instance="g",why="quota"}': "0+120x30",
+        },
+        5,
+        12,
+        {"instance": "g", "why": "crowded"},
+        "g refuses 2 devices a second: crowded",
+    ),
+    "CarillonOpenFiles": Case(
+        {f"process_open_fds{{{EDGE}}}": "95+0x30", f"process_max_fds{{{EDGE}}}": "100+0x30"},
+        4,
+        5,
+        {"instance": "edge:8080", "job": "carillon"},
+        "edge:8080 has 95% of its files open",
+    ),
+    "CarillonDiskFilling": Case(
+        {
+            'carillon_data_free_bytes{instance="k"}': "1000000-1000x400",
+            'carillon_data_size_bytes{instance="k"}': "2100000+0x400",
+        },
+        29,
+        60,
+        {"instance": "k"},
+        "the disk of k is full within a day at this rate",
+    ),
+    "CarillonDiskFull": Case(
+        {
+            'carillon_data_free_bytes{instance="k"}': "10+0x5 4+0x20",
+            'carillon_data_size_bytes{instance="k"}': "100+0x30",
+        },
+        6,
+        7,
+        {"instance": "k"},
+        "4% of the disk of k is free",
+    ),
+    "CarillonCertificateExpires": Case(
+        {'carillon_certificate_expires_seconds{instance="g",setting="CARILLON_TLS_CERT"}': "867600+0x90"},
+        59,
+        60,
+        {"instance": "g", "setting": "CARILLON_TLS_CERT"},
+        "the certificate of CARILLON_TLS_CERT on g expires in 10d 0h 0m 0s",
+    ),
+    "CarillonPausedForLong": Case(
+        {"carillon_apps_paused": "3+0x1500"}, 1439, 1440, {}, "3 apps have been paused for a day"
+    ),
+}
