@@ -13,7 +13,9 @@ _NO_DEVICES = [0] * len(WINDOWS)
 CATEGORIES = ("region", "carrier", "channel", "sdk_version", "brand")
 """The attributes by which log-ins are counted."""
 
-_VIEW = "login_days_of_sessions"
+LOGIN_DAYS_VIEW = "login_days_of_sessions"
+"""The view that fills `login_days`; each start makes it anew if the zone is another one."""
+
 _COMMENT = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {view:String}"
 _INGESTERS = "SELECT identity FROM readers FINAL LIMIT 1"
 
@@ -24,17 +26,17 @@ async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:
     A store without ingesters is filled from the log again, with the attributes that devices have then. Its stored
     log-ins are left out here, because they would count under the old and the new attributes.
     """
-    rows = await clickhouse.rows(_COMMENT, {"view": _VIEW})
+    rows = await clickhouse.rows(_COMMENT, {"view": LOGIN_DAYS_VIEW})
     if rows and rows[0][0] == zone.key:
         return
     by_day = _login_days(zone)
-    await clickhouse.command(f"DROP VIEW IF EXISTS {_VIEW} SYNC")
+    await clickhouse.command(f"DROP VIEW IF EXISTS {LOGIN_DAYS_VIEW} SYNC")
     for table in ("login_days", "login_counts", "login_before"):
         await clickhouse.command(f"TRUNCATE TABLE {table}")
-    await clickhouse.command(f"CREATE MATERIALIZED VIEW {_VIEW} TO login_days AS {by_day}")
+    await clickhouse.command(f"CREATE MATERIALIZED VIEW {LOGIN_DAYS_VIEW} TO login_days AS {by_day}")
     if await clickhouse.rows(_INGESTERS):
         await clickhouse.command(f"INSERT INTO login_days {by_day}")
-    await clickhouse.command(f"ALTER TABLE {_VIEW} MODIFY COMMENT '{zone.key}'")
+    await clickhouse.command(f"ALTER TABLE {LOGIN_DAYS_VIEW} MODIFY COMMENT '{zone.key}'")
 
 
 async def logins(clickhouse: ClickHouse, query: StatisticsQuery) -> list[LoginsRow]:

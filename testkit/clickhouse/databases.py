@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
+from analytics.statistics.logins import LOGIN_DAYS_VIEW
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 
@@ -38,8 +39,9 @@ class EmptyDatabases:
         return name
 
     async def give_back(self, name: str) -> None:
-        """Delete all rows; a database whose tables or migrations a test has changed is not used again."""
+        """Delete all rows, and the view of log-ins; a database that a test has changed otherwise is not used again."""
         schema = self._schemas.pop(name)
+        await self._engine.command(f"DROP VIEW IF EXISTS {name}.{LOGIN_DAYS_VIEW} SYNC")
         if await self._schema(name) != schema:
             return
         filled = [table for (table,) in await self._engine.rows(_FILLED, {"database": name})]

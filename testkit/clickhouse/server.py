@@ -26,6 +26,10 @@ class ClickHouseServer:
     def url(self) -> str:
         return f"http://{USER}@127.0.0.1:{self.port}"
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Start the server; return once it listens."""
         command = [sys.executable, "-m", "testkit.clickhouse.server_process", str(self._directory), str(self.port)]

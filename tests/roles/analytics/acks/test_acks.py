@@ -272,11 +272,11 @@ def test_positions_round_trip() -> None:
     assert len(encode(APP, {partition: ReadPosition(1_000_000, 100) for partition in range(32)})) < 400
 
 
-@pytest.mark.parametrize("limit", [0, 1001])
-async def test_limits(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, limit: int) -> None:
+async def test_limits(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     async with running_service(log, clickhouse, tmp_path) as analytics:
-        with pytest.raises(InputError, match="limit"):
-            await read(analytics, limit=limit)
+        for limit in (0, 1001):
+            with pytest.raises(InputError, match="limit"):
+                await read(analytics, limit=limit)
 
 
 async def caught_up(analytics: "AnalyticsServiceAsyncStub") -> None:

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditPushRequest, PushOnDevice
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import (
@@ -24,7 +23,6 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import AddTags
-from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
 from tests.roles.analytics.records import (
     APP,
@@ -45,39 +43,24 @@ BEFORE = T0 - 1000
 MI = {"region": "上海市", "brand": "Xiaomi", "model": "Mi 9"}
 
 
-async def on_device(
-    log: SqliteLog, clickhouse: ClickHouse, directory: Path, new_records: list[NewRecord], token: str = "token-1-3"
-) -> PushOnDevice:
-    """Audit push 1000 on a device, after appending the records one by one, so that none is compacted away unread."""
-    async with running_service(log, clickhouse, directory) as analytics:
-        for new_record in new_records:
-            await log.append([new_record])
-            await analytics.AuditPush(AuditPushRequest(msgid=1000))
-        return (await analytics.AuditPush(AuditPushRequest(msgid=1000, token=token))).device
-
-
-def filtered(**rule: object) -> NewRecord:
-    return send(1000, audience=Audience(filter=Filter(**rule)))  # type: ignore[arg-type]
-
-
 async def test_outcomes_of_a_device_in_the_audience(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    explained = await on_device(
-        log,
-        clickhouse,
-        tmp_path,
-        [
-            filtered(tags=[TagGroup(tags=[5])]),
-            device(3, time_ms=BEFORE, registered_ms=BEFORE, tags=[5]),
-            started(1000, 1, [3, 4], T0 + 5),
-            outcomes(
-                1,
-                app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10),
-                app_outcomes(1000, [3], Outcome.OUTCOME_KIND_FAILED, T0 + 20, "BadDeviceToken"),
-            ),
-            cancelled(1000, 1, T0 + 30),
-            cancelled(1000, 2, T0 + 30),
-        ],
-    )
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, audience=Audience(filter=Filter(tags=[TagGroup(tags=[5])]))),
+                device(3, time_ms=BEFORE, registered_ms=BEFORE, tags=[5]),
+                started(1000, 1, [3, 4], T0 + 5),
+                outcomes(
+                    1,
+                    app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10),
+                    app_outcomes(1000, [3], Outcome.OUTCOME_KIND_FAILED, T0 + 20, "BadDeviceToken"),
+                ),
+                cancelled(1000, 1, T0 + 30),
+                cancelled(1000, 2, T0 + 30),
+            ]
+        )
+        explained = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-3"))).device
+
     assert explained.in_audience
     assert explained.verdict == "in the audience when the push started"
     assert [(clause.text, clause.holds, clause.found) for clause in explained.clauses] == [("tag 5", True, "tag 5")]
@@ -127,32 +110,33 @@ CLAUSES = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "text", "found"), CLAUSES, ids=[text for _, text, _ in CLAUSES])
-async def test_the_clause_that_excludes_a_device(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, rule: Filter, text: str, found: str
-) -> None:
-    """Clauses that hold are listed too, and later states of the device do not count."""
-    rule.attributes.append(AttributeClause(attribute=Attribute.ATTRIBUTE_BRAND, values=["Xiaomi"]))
+async def test_the_clause_that_excludes_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """One push for each clause. Clauses that hold are listed too, and later states of the device do not count."""
+    brand = AttributeClause(attribute=Attribute.ATTRIBUTE_BRAND, values=["Xiaomi"])
+    pushes = {1000 + index: Filter(attributes=[brand]) for index in range(len(CLAUSES))}
+    for push, (rule, _, _) in zip(pushes.values(), CLAUSES, strict=True):
+        push.MergeFrom(rule)
     opened = Session.SESSION_EVENT_KIND_APP_OPENED
-    explained = await on_device(
-        log,
-        clickhouse,
-        tmp_path,
-        [
-            send(1000, audience=Audience(filter=rule)),
-            *(session(3, opened, T0 - days * DAY_MS) for days in (1, 6, 7)),
-            session(3, opened, T0 + 6),
-            device(3, time_ms=BEFORE, registered_ms=BEFORE, attributes=MI, tags=[1, 2], stags=["news"]),
-            started(1000, 1, [4], T0 + 5),
-            device(3, time_ms=T0 + 9, registered_ms=BEFORE, attributes=MI, tags=[8], stags=["vip"]),
-        ],
-    )
-    assert not explained.in_audience
-    assert explained.verdict == f"excluded by {text} (it had {found})"
-    assert sorted((clause.text, clause.holds) for clause in explained.clauses) == sorted(
-        [(text, False), ("brand in Xiaomi", True)]
-    )
-    assert not explained.timeline
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        for new_records in (
+            [send(msgid, audience=Audience(filter=rule)) for msgid, rule in pushes.items()],
+            [*(session(3, opened, T0 - days * DAY_MS) for days in (1, 6, 7)), session(3, opened, T0 + 6)],
+            [device(3, time_ms=BEFORE, registered_ms=BEFORE, attributes=MI, tags=[1, 2], stags=["news"])],
+            [started(msgid, 1, [4], T0 + 5) for msgid in pushes],
+            [device(3, time_ms=T0 + 9, registered_ms=BEFORE, attributes=MI, tags=[8], stags=["vip"])],
+        ):
+            await log.append(new_records)
+            await analytics.AuditPush(AuditPushRequest(msgid=1000))  # reads the records before one is compacted away
+        answers = [await analytics.AuditPush(AuditPushRequest(msgid=msgid, token="token-1-3")) for msgid in pushes]
+
+    for answer, (_, text, found) in zip(answers, CLAUSES, strict=True):
+        explained = answer.device
+        assert not explained.in_audience, text
+        assert explained.verdict == f"excluded by {text} (it had {found})"
+        assert sorted((clause.text, clause.holds) for clause in explained.clauses) == sorted(
+            [(text, False), ("brand in Xiaomi", True)]
+        )
+        assert not explained.timeline, text
 
 
 async def test_a_device_that_was_not_registered(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """ClickHouse is down, hangs, or refuses: memory stays bounded, every row is stored once, the cause is logged."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from structlog.testing import capture_logs
 
 from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.migrate import migrate
 from services.domain.topics import PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
+from testkit.clickhouse.databases import EmptyDatabases
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
 from testkit.faults.crashing_log import CrashingLog
 from testkit.waiting import until_holds
@@ -27,21 +28,41 @@ A_BATCH = 10
 SMALL = IngestionLimits(flush_s=0.01, max_records=A_BATCH, catch_up_s=60, stop_s=2)
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ClickHouseServer]:
-    server = ClickHouseServer(tmp_path / "server")
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
+    server = ClickHouseServer(tmp_path_factory.mktemp("server") / "data")
     server.start()
     yield server
     server.kill()
 
 
 @pytest.fixture
-async def store(server: ClickHouseServer) -> AsyncIterator[ClickHouse]:
-    clickhouse = ClickHouse(server.url, Path(), "history")
+def server(shared_server: ClickHouseServer) -> Iterator[ClickHouseServer]:
+    """A server that tests may kill, pause, and let refuse."""
+    yield shared_server
+    shared_server.refuse_inserts("")
+    if shared_server.running:
+        shared_server.resume()
+    else:
+        shared_server.start()
+
+
+@pytest.fixture(scope="module")
+def databases(shared_server: ClickHouseServer) -> Iterator[EmptyDatabases]:
+    engine = ClickHouse(shared_server.url, Path(), "unused")
+    asyncio.run(engine.open())
+    yield EmptyDatabases(engine, (f"history{number}" for number in itertools.count()))
+    asyncio.run(engine.close())
+
+
+@pytest.fixture
+async def store(server: ClickHouseServer, databases: EmptyDatabases) -> AsyncIterator[ClickHouse]:
+    name = await databases.take()
+    clickhouse = ClickHouse(server.url, Path(), name)
     await clickhouse.open()
-    await migrate(clickhouse)
     yield clickhouse
     await clickhouse.close()
+    await databases.give_back(name)
 
 
 class CountingLog(CrashingLog):
