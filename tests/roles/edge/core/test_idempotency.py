@@ -191,28 +191,28 @@ async def test_a_caller_without_an_answer_repeats_the_request(
     assert [push.msgid for push in await installation.sent()] == [answer["id"]]
 
 
-@pytest.mark.parametrize(
-    ("key", "fits"),
-    [
-        ("x", True),
-        ("x" * 255, True),
-        ('"8e03978e-40d5-43e8-bc93-6894a57f9324"', True),
-        ("x" * 256, False),
-        ("", False),
-        ("\u00e9", False),
-        ("a\tb", False),
-    ],
-)
-async def test_rules_of_the_key(installation: EdgeInstallation, key: str, fits: bool) -> None:
-    app = await installation.app()
-    content = signed(broadcast(app), installation.secrets[app.appkey])
-    headers = [(HEADER.encode(), key.encode("latin-1"))]
-    answer = (await installation.http.post("/v2/push", content=content, headers=headers)).json()
-    if fits:
-        assert answer["result"] == 0
-    else:
-        desc = f"input error: {HEADER} must have 1 to 255 printable ASCII characters"
-        assert answer == {"result": 400, "desc": desc}
+KEYS = [
+    ("x", True),
+    ("x" * 255, True),
+    ('"8e03978e-40d5-43e8-bc93-6894a57f9324"', True),
+    ("x" * 256, False),
+    ("", False),
+    ("\u00e9", False),
+    ("a\tb", False),
+]
+
+
+async def test_rules_of_the_key(installation: EdgeInstallation) -> None:
+    for key, fits in KEYS:
+        app = await installation.app()
+        content = signed(broadcast(app), installation.secrets[app.appkey])
+        headers = [(HEADER.encode(), key.encode("latin-1"))]
+        answer = (await installation.http.post("/v2/push", content=content, headers=headers)).json()
+        if fits:
+            assert answer["result"] == 0
+        else:
+            desc = f"input error: {HEADER} must have 1 to 255 printable ASCII characters"
+            assert answer == {"result": 400, "desc": desc}
 
 
 async def test_a_request_too_large_for_a_record_is_the_callers_fault(installation: EdgeInstallation) -> None:

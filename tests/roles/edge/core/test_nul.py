@@ -65,22 +65,22 @@ async def test_a_wrong_sign_is_answered_first(installation: EdgeInstallation) ->
     assert answer.json()["result"] == 401
 
 
-@pytest.mark.parametrize(
-    ("fields", "place"),
-    [
-        ({"appkey": "1\0"}, "appkey"),
-        ({"token": "a\0"}, "token"),
-        ({"key": "a\0"}, "key"),
-        ({"device": {"brand": "a\0"}}, "device.brand"),
-        ({"unread": [{"x": "\0"}]}, "unread[0].x"),
-        ({"\0": 1}, "a key"),
-    ],
-)
-async def test_of_device_frames_over_http(installation: EdgeInstallation, fields: dict[str, Any], place: str) -> None:
-    app = await installation.app(PLATFORM_IOS)
-    frame = {"type": "hello", "appkey": app.appkey, "token": "ab" * 32, **fields}
-    answer = (await installation.http.post("/device/v1", content=json.dumps(frame))).json()
-    assert answer == {"type": "error", "code": 400, "desc": f"input error: {place} must not contain NUL"}
+FRAMES: list[tuple[dict[str, Any], str]] = [
+    ({"appkey": "1\0"}, "appkey"),
+    ({"token": "a\0"}, "token"),
+    ({"key": "a\0"}, "key"),
+    ({"device": {"brand": "a\0"}}, "device.brand"),
+    ({"unread": [{"x": "\0"}]}, "unread[0].x"),
+    ({"\0": 1}, "a key"),
+]
+
+
+async def test_of_device_frames_over_http(installation: EdgeInstallation) -> None:
+    for fields, place in FRAMES:
+        app = await installation.app(PLATFORM_IOS)
+        frame = {"type": "hello", "appkey": app.appkey, "token": "ab" * 32, **fields}
+        answer = (await installation.http.post("/device/v1", content=json.dumps(frame))).json()
+        assert answer == {"type": "error", "code": 400, "desc": f"input error: {place} must not contain NUL"}
 
 
 async def test_of_operators_calls(installation: EdgeInstallation) -> None:

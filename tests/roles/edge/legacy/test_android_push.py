@@ -59,33 +59,27 @@ async def test_absent_fields_have_their_defaults(
     assert shown.message.android == AndroidStyle(removable=True)
 
 
-@pytest.mark.parametrize(
-    ("fields", "action", "param"),
-    [
-        ({"click_action": "open_app", "open_app": True}, 1, ""),
-        ({"click_action": "open_url", "open_url": "http://u"}, 2, '"http://u"'),
-        ({"click_action": "intent", "intent": "intent:#x"}, 3, '"intent:#x"'),
-        ({"is_upgrade_download": 1, "download_url": "http://d"}, 8, '"http://d"'),
-        (
-            {"is_upgrade_download": "1", "download_url": "http://d", "click_action": "open_app", "open_app": True},
-            8,
-            '"http://d"',
-        ),
-        ({"is_upgrade_download": 0, "download_url": "http://d"}, 0, ""),
-        ({}, 0, ""),
-    ],
-)
-async def test_clicks(
-    legacy: LegacyClient,
-    installation: EdgeInstallation,
-    android_app: App,
-    fields: dict[str, Any],
-    action: int,
-    param: str,
-) -> None:
-    await legacy.android(android_app, message="m", is_notif=1, **fields)
-    style = (await only_push(installation)).message.android
-    assert (style.click_action, style.click_param_json) == (action, param)
+CLICKS: list[tuple[dict[str, Any], int, str]] = [
+    ({"click_action": "open_app", "open_app": True}, 1, ""),
+    ({"click_action": "open_url", "open_url": "http://u"}, 2, '"http://u"'),
+    ({"click_action": "intent", "intent": "intent:#x"}, 3, '"intent:#x"'),
+    ({"is_upgrade_download": 1, "download_url": "http://d"}, 8, '"http://d"'),
+    (
+        {"is_upgrade_download": "1", "download_url": "http://d", "click_action": "open_app", "open_app": True},
+        8,
+        '"http://d"',
+    ),
+    ({"is_upgrade_download": 0, "download_url": "http://d"}, 0, ""),
+    ({}, 0, ""),
+]
+
+
+async def test_clicks(legacy: LegacyClient, installation: EdgeInstallation, android_app: App) -> None:
+    for fields, _, _ in CLICKS:
+        await legacy.android(android_app, message="m", is_notif=1, **fields)
+    styles = [push.message.android for push in await installation.sent()]
+    found = [(style.click_action, style.click_param_json) for style in styles]
+    assert found == [(action, param) for _, action, param in CLICKS]
 
 
 async def test_a_pass_through_message_has_only_content_and_extra(

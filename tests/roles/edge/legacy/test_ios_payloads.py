@@ -1,5 +1,6 @@
 """Payloads for iOS devices: the same through the legacy and the v2 interface, and never larger than APNs accepts."""
 
+import itertools
 import json
 from typing import Any
 
@@ -35,7 +36,7 @@ async def last(installation: EdgeInstallation) -> Message:
     return (await installation.sent())[-1].message
 
 
-SAME = [
+SAME: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({}, {}, {}, NOTIFICATION),
     ({"badge": 0}, {"badge": 0}, {}, notified(badge=0)),
     ({"badge": "7"}, {"badge": 7}, {}, notified(badge=7)),
@@ -56,23 +57,17 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("legacy_fields", "style", "more", "expected"), SAME)
 async def test_equal_pushes_through_legacy_and_v2_make_the_same_payload(
-    legacy: LegacyClient,
-    installation: EdgeInstallation,
-    ios_app: App,
-    legacy_fields: dict[str, Any],
-    style: dict[str, Any],
-    more: dict[str, Any],
-    expected: dict[str, Any],
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
-    assert (await legacy.ios(ios_app, message="hi", **legacy_fields))["result"] == 0
-    of_legacy = await last(installation)
-    body = v2(ios_app, "hi", more.get("is_notif", 1), style, **{k: v for k, v in more.items() if k != "is_notif"})
-    assert (await installation.push(body, ios_app.appkey))["result"] == 0
-    assert len(await installation.sent()) == 2
-    assert json.loads(payload(of_legacy)) == expected
-    assert payload(await last(installation)) == payload(of_legacy)
+    for count, (legacy_fields, style, more, expected) in enumerate(SAME, 1):
+        assert (await legacy.ios(ios_app, message="hi", **legacy_fields))["result"] == 0
+        of_legacy = await last(installation)
+        body = v2(ios_app, "hi", more.get("is_notif", 1), style, **{k: v for k, v in more.items() if k != "is_notif"})
+        assert (await installation.push(body, ios_app.appkey))["result"] == 0
+        assert len(await installation.sent()) == 2 * count
+        assert json.loads(payload(of_legacy)) == expected
+        assert payload(await last(installation)) == payload(of_legacy)
 
 
 async def test_a_dictionary_is_the_alert(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
@@ -100,24 +95,24 @@ async def test_a_push_to_one_token_has_only_badge_and_category(
     assert json.loads(payload(await last(installation))) == notified(badge=2, category="c")
 
 
-@pytest.mark.parametrize(
-    ("field", "capacity", "fields_of"),
-    [
-        ("message", CAPACITY_BYTES, lambda text: {"message": text}),
-        ("message", CAPACITY_BYTES - len('{"body":""}') + len('""'), lambda text: {"message": {"body": text}}),
-        ("extra", CAPACITY_BYTES - len('m,"extra":""'), lambda text: {"message": "m", "extra": text}),
-        ("category", CAPACITY_BYTES - len('m,"category":""'), lambda text: {"message": "m", "category": text}),
-        ("message", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: {"message": text, "badge": -1}),
-    ],
-)
+LARGEST: list[tuple[str, int, Any]] = [
+    ("message", CAPACITY_BYTES, lambda text: {"message": text}),
+    ("message", CAPACITY_BYTES - len('{"body":""}') + len('""'), lambda text: {"message": {"body": text}}),
+    ("extra", CAPACITY_BYTES - len('m,"extra":""'), lambda text: {"message": "m", "extra": text}),
+    ("category", CAPACITY_BYTES - len('m,"category":""'), lambda text: {"message": "m", "category": text}),
+    ("message", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: {"message": text, "badge": -1}),
+]
+
+
 async def test_the_legacy_interface_accepts_the_largest_payload_that_apple_accepts(
-    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App, field: str, capacity: int, fields_of: Any
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
-    assert (await legacy.ios(ios_app, **fields_of("x" * capacity)))["result"] == 0
-    assert max_size_bytes(await last(installation)) == MAX_PAYLOAD_BYTES
-    refused = await legacy.ios(ios_app, **fields_of("x" * (capacity + 1)))
-    assert refused == {"result": 400, "desc": too_long(field)}
-    assert len(await installation.sent()) == 1
+    for count, (field, capacity, fields_of) in enumerate(LARGEST, 1):
+        assert (await legacy.ios(ios_app, **fields_of("x" * capacity)))["result"] == 0
+        assert max_size_bytes(await last(installation)) == MAX_PAYLOAD_BYTES
+        refused = await legacy.ios(ios_app, **fields_of("x" * (capacity + 1)))
+        assert refused == {"result": 400, "desc": too_long(field)}
+        assert len(await installation.sent()) == count
 
 
 def too_long(field: str, size: int = MAX_PAYLOAD_BYTES + 1) -> str:
@@ -127,35 +122,31 @@ def too_long(field: str, size: int = MAX_PAYLOAD_BYTES + 1) -> str:
     )
 
 
-@pytest.mark.parametrize("option", [{}, {"timed": 2, "send_time_interval": 60}])
-@pytest.mark.parametrize(
-    ("field", "capacity", "style", "more"),
-    [
-        ("msgStyle.basic.content", CAPACITY_BYTES, lambda text: ({}, text), {}),
-        ("extra", CAPACITY_BYTES - len('m,"extra":""'), lambda text: ({}, "m"), {"extra": True}),
-        ("msgStyle.ios.sound", CAPACITY_BYTES + len("default") - len("m"), lambda text: ({"sound": text}, "m"), {}),
-        ("msgStyle.ios.category", CAPACITY_BYTES - len('m,"category":""'), lambda text: ({"category": text}, "m"), {}),
-        ("msgStyle.basic.content", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: ({"badge": -1}, text), {}),
-    ],
-)
+LARGEST_V2: list[tuple[str, int, Any, bool]] = [
+    ("msgStyle.basic.content", CAPACITY_BYTES, lambda text: ({}, text), False),
+    ("extra", CAPACITY_BYTES - len('m,"extra":""'), lambda text: ({}, "m"), True),
+    ("msgStyle.ios.sound", CAPACITY_BYTES + len("default") - len("m"), lambda text: ({"sound": text}, "m"), False),
+    ("msgStyle.ios.category", CAPACITY_BYTES - len('m,"category":""'), lambda text: ({"category": text}, "m"), False),
+    ("msgStyle.basic.content", CAPACITY_BYTES - len(',"badge":2147483647'), lambda text: ({"badge": -1}, text), False),
+]
+
+
 async def test_v2_accepts_the_largest_payload_that_apple_accepts_immediate_or_timed(
-    installation: EdgeInstallation,
-    ios_app: App,
-    option: dict[str, int],
-    field: str,
-    capacity: int,
-    style: Any,
-    more: Any,
+    installation: EdgeInstallation, ios_app: App
 ) -> None:
-    def body(length: int) -> dict[str, Any]:
+    def body(length: int, style: Any, has_extra: bool, option: dict[str, int]) -> dict[str, Any]:
         text = "x" * length
         given, content = style(text)
-        return v2(ios_app, content, 1, given, option=option, **({"extra": text} if more else {}))
+        return v2(ios_app, content, 1, given, option=option, **({"extra": text} if has_extra else {}))
 
-    assert (await installation.push(body(capacity), ios_app.appkey))["result"] == 0
-    refused = await installation.push(body(capacity + 1), ios_app.appkey)
-    assert refused == {"result": 400, "desc": too_long(field)}
-    assert len(await installation.sent()) + len(await installation.tasks()) == 1
+    options: list[dict[str, int]] = [{}, {"timed": 2, "send_time_interval": 60}]
+    for count, (option, row) in enumerate(itertools.product(options, LARGEST_V2), 1):
+        field, capacity, style, has_extra = row
+        accepted = await installation.push(body(capacity, style, has_extra, option), ios_app.appkey)
+        assert accepted["result"] == 0, (option, field)
+        refused = await installation.push(body(capacity + 1, style, has_extra, option), ios_app.appkey)
+        assert refused == {"result": 400, "desc": too_long(field)}
+        assert len(await installation.sent()) + len(await installation.tasks()) == count
 
 
 async def test_the_limit_counts_encoded_bytes(installation: EdgeInstallation, ios_app: App) -> None:

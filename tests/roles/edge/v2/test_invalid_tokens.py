@@ -57,16 +57,16 @@ async def test_an_android_app_is_refused(installation: EdgeInstallation) -> None
     assert await invalid_tokens(installation, app.appkey, app.appkey) == {"result": 401, "desc": "sign not correct"}
 
 
-@pytest.mark.parametrize(
-    ("appkey", "problem"),
-    [
-        (None, "appkey is missing"),
-        ([], "appkey must be a string or a list of strings"),
-        ({"ios": "1"}, "appkey must be a string or a list of strings"),
-        (False, "appkey must be a string or a list of strings"),
-        (["1", 1], "appkey names an app twice"),
-        ([[]], "appkey must be a string or a list of strings"),
-    ],
-)
-async def test_rules_of_the_appkey(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
-    assert await invalid_tokens(installation, appkey) == {"result": 400, "desc": f"input error: {problem}"}
+APPKEYS: list[tuple[Any, str]] = [
+    (None, "appkey is missing"),
+    ([], "appkey must be a string or a list of strings"),
+    ({"ios": "1"}, "appkey must be a string or a list of strings"),
+    (False, "appkey must be a string or a list of strings"),
+    (["1", 1], "appkey names an app twice"),
+    ([[]], "appkey must be a string or a list of strings"),
+]
+
+
+async def test_rules_of_the_appkey(installation: EdgeInstallation) -> None:
+    for appkey, problem in APPKEYS:
+        assert await invalid_tokens(installation, appkey) == {"result": 400, "desc": f"input error: {problem}"}

@@ -200,12 +200,15 @@ def test_rows_of_logins() -> None:
     assert shapes(StatisticsResponse(logins=[row])) == [{**wanted, "info": "cm"}]
 
 
-@pytest.mark.parametrize("appkey", [None, ["1"], {"android": "1"}, True, ""])
-async def test_rules_of_the_appkey(installation: EdgeInstallation, appkey: Any) -> None:
-    body = {"appkey": appkey, "type": 0, "param": {"dur": TODAY}}
-    answer = await installation.call("POST", "/v2/statistics", body)
-    problem = "is missing" if appkey is None else "must be a string"
-    assert answer["desc"].startswith(f"input error: appkey {problem}")
+APPKEYS: list[Any] = [None, ["1"], {"android": "1"}, True, ""]
+
+
+async def test_rules_of_the_appkey(installation: EdgeInstallation) -> None:
+    for appkey in APPKEYS:
+        body = {"appkey": appkey, "type": 0, "param": {"dur": TODAY}}
+        answer = await installation.call("POST", "/v2/statistics", body)
+        problem = "is missing" if appkey is None else "must be a string"
+        assert answer["desc"].startswith(f"input error: appkey {problem}")
 
 
 async def test_every_type_from_the_delivery_history(tmp_path: Path) -> None:

@@ -132,79 +132,79 @@ LONG = "é" * 20
 """40 bytes."""
 
 
-@pytest.mark.parametrize(
-    ("params", "problem"),
-    [
-        ({"t": [LONG]}, None),
-        ({"t": [f"s{number}" for number in range(100)]}, None),
-        ({f"t{number}": ["a"] for number in range(1000)}, None),
-        ({"t": [LONG + "x"]}, "params.t[0] must have 1 to 40 bytes"),
-        ({"t": ["a", "b" * 41]}, "params.t[1] must have 1 to 40 bytes"),
-        ({"t": [""]}, "params[...][0] must not be empty"),
-        ({"t": []}, "params[...] must not be empty"),
-        ({"t": "a"}, "params[...] must be a list"),
-        ({"t": [7]}, "params[...][0] must be a string"),
-        ({"t": [f"s{number}" for number in range(101)]}, "params[...] must have at most 100 entries"),
-        ({f"t{number}": ["a"] for number in range(1001)}, "params must have at most 1000 entries"),
-        ({}, "params must not be empty"),
-        ([], "params must be an object"),
-        ("t", "params must be an object"),
-        (None, "params is missing"),
-    ],
-)
-async def test_limits_of_a_change(installation: EdgeInstallation, params: Any, problem: str | None) -> None:
-    app = await installation.app()
-    await installation.device(app, "t")
-    for method in ("POST", "DELETE"):
-        answer = await change(installation, method, app, params)
+CHANGES: list[tuple[Any, str | None]] = [
+    ({"t": [LONG]}, None),
+    ({"t": [f"s{number}" for number in range(100)]}, None),
+    ({f"t{number}": ["a"] for number in range(1000)}, None),
+    ({"t": [LONG + "x"]}, "params.t[0] must have 1 to 40 bytes"),
+    ({"t": ["a", "b" * 41]}, "params.t[1] must have 1 to 40 bytes"),
+    ({"t": [""]}, "params[...][0] must not be empty"),
+    ({"t": []}, "params[...] must not be empty"),
+    ({"t": "a"}, "params[...] must be a list"),
+    ({"t": [7]}, "params[...][0] must be a string"),
+    ({"t": [f"s{number}" for number in range(101)]}, "params[...] must have at most 100 entries"),
+    ({f"t{number}": ["a"] for number in range(1001)}, "params must have at most 1000 entries"),
+    ({}, "params must not be empty"),
+    ([], "params must be an object"),
+    ("t", "params must be an object"),
+    (None, "params is missing"),
+]
+
+
+async def test_limits_of_a_change(installation: EdgeInstallation) -> None:
+    for params, problem in CHANGES:
+        app = await installation.app()
+        await installation.device(app, "t")
+        for method in ("POST", "DELETE"):
+            answer = await change(installation, method, app, params)
+            if problem is None:
+                assert answer["result"] == 0
+                assert len(answer["detailsinfo"]) == len(params)
+            else:
+                assert answer == {"result": 400, "desc": f"input error: {problem}"}
+
+
+QUERIES: list[tuple[Any, str | None]] = [
+    ([f"t{number}" for number in range(1000)], None),
+    ([""], None),
+    ([f"t{number}" for number in range(1001)], "params must have at most 1000 entries"),
+    ([], "params must not be empty"),
+    ([7], "params[0] must be a string"),
+    ({"t": ["a"]}, "params must be a list"),
+    (None, "params is missing"),
+]
+
+
+async def test_limits_of_a_query(installation: EdgeInstallation) -> None:
+    for params, problem in QUERIES:
+        app = await installation.app()
+        body = {"appkey": app.appkey, "action": "stag", "params": params}
+        answer = await installation.call("POST", "/v2/deviceinfo", body, app.appkey)
         if problem is None:
-            assert answer["result"] == 0
-            assert len(answer["detailsinfo"]) == len(params)
+            assert [entry["result"] for entry in answer["detailsinfo"]] == [401] * len(params)
         else:
             assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
-@pytest.mark.parametrize(
-    ("params", "problem"),
-    [
-        ([f"t{number}" for number in range(1000)], None),
-        ([""], None),
-        ([f"t{number}" for number in range(1001)], "params must have at most 1000 entries"),
-        ([], "params must not be empty"),
-        ([7], "params[0] must be a string"),
-        ({"t": ["a"]}, "params must be a list"),
-        (None, "params is missing"),
-    ],
-)
-async def test_limits_of_a_query(installation: EdgeInstallation, params: Any, problem: str | None) -> None:
-    app = await installation.app()
-    body = {"appkey": app.appkey, "action": "stag", "params": params}
-    answer = await installation.call("POST", "/v2/deviceinfo", body, app.appkey)
-    if problem is None:
-        assert [entry["result"] for entry in answer["detailsinfo"]] == [401] * len(params)
-    else:
-        assert answer == {"result": 400, "desc": f"input error: {problem}"}
+FIELDS: list[tuple[dict[str, Any], str | None]] = [
+    ({"action": None}, "action must be a string"),
+    ({"action": "tag"}, "action must not be 'tag'"),
+    ({"action": 1}, "action must be a string"),
+    ({"param": {"t": ["b"]}}, "params and param say different things; give one of them"),
+    ({"param": {"t": ["a"]}}, None),
+    ({"param": None}, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"action": None}, "action must be a string"),
-        ({"action": "tag"}, "action must not be 'tag'"),
-        ({"action": 1}, "action must be a string"),
-        ({"param": {"t": ["b"]}}, "params and param say different things; give one of them"),
-        ({"param": {"t": ["a"]}}, None),
-        ({"param": None}, None),
-    ],
-)
-async def test_fields_of_a_change(installation: EdgeInstallation, fields: dict[str, Any], problem: str | None) -> None:
-    app = await installation.app()
-    body = {"appkey": app.appkey, "action": "stag", "params": {"t": ["a"]}, **fields}
-    answer = await installation.call("POST", "/v2/device", body, app.appkey)
-    if problem is None:
-        assert answer["result"] == 0
-    else:
-        assert answer == {"result": 400, "desc": f"input error: {problem}"}
+async def test_fields_of_a_change(installation: EdgeInstallation) -> None:
+    for fields, problem in FIELDS:
+        app = await installation.app()
+        body = {"appkey": app.appkey, "action": "stag", "params": {"t": ["a"]}, **fields}
+        answer = await installation.call("POST", "/v2/device", body, app.appkey)
+        if problem is None:
+            assert answer["result"] == 0
+        else:
+            assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
 async def test_params_of_several_apps(installation: EdgeInstallation) -> None:

@@ -5,8 +5,6 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
@@ -73,57 +71,60 @@ async def test_pages_by_creation_both_ways(installation: EdgeInstallation) -> No
         assert [key for page_keys in found for key in page_keys] == wanted
 
 
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"page_num": 2**31 - 1, "page_size": 50, "order": 1}, None),
-        ({"page_size": 1}, None),
-        ({"page_num": 0}, "page_num must be an integer from 1 to 2147483647"),
-        ({"page_num": 2**31}, "page_num must be an integer from 1 to 2147483647"),
-        ({"page_num": 10**30}, "page_num must be an integer from 1 to 2147483647"),
-        ({"page_num": None}, "page_num must be an integer"),
-        ({"page_num": "1"}, "page_num must be an integer"),
-        ({"page_size": 0}, "page_size must be an integer from 1 to 50"),
-        ({"page_size": 51}, "page_size must be an integer from 1 to 50"),
-        ({"order": 2}, "order must not be 2"),
-        ({"order": "0"}, "order must be an integer"),
-    ],
-)
-async def test_limits_of_a_page(installation: EdgeInstallation, fields: dict[str, Any], problem: str | None) -> None:
-    app = await installation.app()
-    answer = await listed(installation, app, **fields)
-    if problem is None:
-        assert answer == {"result": 0, "data": [], "pagecount": 0}
-    else:
-        assert answer == {"result": 400, "desc": f"input error: {problem}"}
+PAGES: list[tuple[dict[str, Any], str | None]] = [
+    ({"page_num": 2**31 - 1, "page_size": 50, "order": 1}, None),
+    ({"page_size": 1}, None),
+    ({"page_num": 0}, "page_num must be an integer from 1 to 2147483647"),
+    ({"page_num": 2**31}, "page_num must be an integer from 1 to 2147483647"),
+    ({"page_num": 10**30}, "page_num must be an integer from 1 to 2147483647"),
+    ({"page_num": None}, "page_num must be an integer"),
+    ({"page_num": "1"}, "page_num must be an integer"),
+    ({"page_size": 0}, "page_size must be an integer from 1 to 50"),
+    ({"page_size": 51}, "page_size must be an integer from 1 to 50"),
+    ({"order": 2}, "order must not be 2"),
+    ({"order": "0"}, "order must be an integer"),
+]
 
 
-@pytest.mark.parametrize("missing", ["page_num", "page_size", "appkey"])
-async def test_required_fields_of_a_list(installation: EdgeInstallation, missing: str) -> None:
-    app = await installation.app()
-    body = {**android(app), "page_num": 1, "page_size": 50}
-    del body[missing]
-    answer = await installation.call("POST", "/v2/timedtasklist", body, app.appkey)
-    assert answer == {"result": 400, "desc": f"input error: {missing} is missing"}
+async def test_limits_of_a_page(installation: EdgeInstallation) -> None:
+    for fields, problem in PAGES:
+        app = await installation.app()
+        answer = await listed(installation, app, **fields)
+        if problem is None:
+            assert answer == {"result": 0, "data": [], "pagecount": 0}
+        else:
+            assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
-@pytest.mark.parametrize(
-    ("appkey", "problem"),
-    [
-        ("{android}", "appkey must be an object"),
-        ({}, "appkey must name an app of android or ios"),
-        ({"ios": []}, "appkey.ios must be a string or a list of strings"),
-        ({"android": ["{android}"]}, "appkey.android must be a string"),
-        ({"android": True}, "appkey.android must be a string"),
-        ({"ios": ["1", "1"]}, "appkey.ios names an app twice"),
-        ({"ios": [str(number) for number in range(101)]}, "appkey.ios must have at most 100 entries"),
-    ],
-)
-async def test_rules_of_the_appkey_object(installation: EdgeInstallation, appkey: Any, problem: str) -> None:
-    for path, method in (("timedtasklist", "POST"), ("timedtaskdetail", "POST"), ("timed", "DELETE")):
-        body = {"appkey": appkey, "page_num": 1, "page_size": 1, "task_key": "k"}
-        answer = await installation.call(method, f"/v2/{path}", body)
-        assert answer == {"result": 400, "desc": f"input error: {problem}"}
+REQUIRED = ["page_num", "page_size", "appkey"]
+
+
+async def test_required_fields_of_a_list(installation: EdgeInstallation) -> None:
+    for missing in REQUIRED:
+        app = await installation.app()
+        body = {**android(app), "page_num": 1, "page_size": 50}
+        del body[missing]
+        answer = await installation.call("POST", "/v2/timedtasklist", body, app.appkey)
+        assert answer == {"result": 400, "desc": f"input error: {missing} is missing"}
+
+
+APPKEYS: list[tuple[Any, str]] = [
+    ("{android}", "appkey must be an object"),
+    ({}, "appkey must name an app of android or ios"),
+    ({"ios": []}, "appkey.ios must be a string or a list of strings"),
+    ({"android": ["{android}"]}, "appkey.android must be a string"),
+    ({"android": True}, "appkey.android must be a string"),
+    ({"ios": ["1", "1"]}, "appkey.ios names an app twice"),
+    ({"ios": [str(number) for number in range(101)]}, "appkey.ios must have at most 100 entries"),
+]
+
+
+async def test_rules_of_the_appkey_object(installation: EdgeInstallation) -> None:
+    for appkey, problem in APPKEYS:
+        for path, method in (("timedtasklist", "POST"), ("timedtaskdetail", "POST"), ("timed", "DELETE")):
+            body = {"appkey": appkey, "page_num": 1, "page_size": 1, "task_key": "k"}
+            answer = await installation.call(method, f"/v2/{path}", body)
+            assert answer == {"result": 400, "desc": f"input error: {problem}"}
 
 
 async def test_a_task_to_both_platforms_is_reached_through_either_app(installation: EdgeInstallation) -> None:
@@ -197,23 +198,23 @@ async def test_a_task_of_another_app_is_not_found(installation: EdgeInstallation
     assert len(await installation.tasks()) == 1, "what cannot be cancelled is not worth a command"
 
 
-@pytest.mark.parametrize(
-    ("task_key", "problem"),
-    [
-        (None, "task_key must be a string"),
-        ("", "task_key must not be empty"),
-        (7, "task_key must be a string"),
-        (["k"], "task_key must be a string"),
-        ("k" * 65, "task_key must have at most 64 characters"),
-    ],
-)
-async def test_rules_of_the_task_key(installation: EdgeInstallation, task_key: Any, problem: str) -> None:
-    app = await installation.app()
-    for path, method in (("timedtaskdetail", "POST"), ("timed", "DELETE")):
-        answer = await installation.call(method, f"/v2/{path}", {**android(app), "task_key": task_key}, app.appkey)
-        assert answer == {"result": 400, "desc": f"input error: {problem}"}
-        answer = await installation.call(method, f"/v2/{path}", android(app), app.appkey)
-        assert answer == {"result": 400, "desc": "input error: task_key is missing"}
+TASK_KEYS: list[tuple[Any, str]] = [
+    (None, "task_key must be a string"),
+    ("", "task_key must not be empty"),
+    (7, "task_key must be a string"),
+    (["k"], "task_key must be a string"),
+    ("k" * 65, "task_key must have at most 64 characters"),
+]
+
+
+async def test_rules_of_the_task_key(installation: EdgeInstallation) -> None:
+    for task_key, problem in TASK_KEYS:
+        app = await installation.app()
+        for path, method in (("timedtaskdetail", "POST"), ("timed", "DELETE")):
+            answer = await installation.call(method, f"/v2/{path}", {**android(app), "task_key": task_key}, app.appkey)
+            assert answer == {"result": 400, "desc": f"input error: {problem}"}
+            answer = await installation.call(method, f"/v2/{path}", android(app), app.appkey)
+            assert answer == {"result": 400, "desc": "input error: task_key is missing"}
 
 
 async def test_fifty_large_tasks_are_one_page(installation: EdgeInstallation) -> None:
