@@ -17,8 +17,8 @@ MAX_WAITING = 1_000
 
 INVALID_TOKENS = """
 SELECT token, removed_ms FROM devices
-WHERE invalid = 1 AND appkey = ?1 AND removed_ms <= ?2 AND (removed_ms < ?2 OR token > ?3)
-ORDER BY removed_ms DESC, token LIMIT ?4
+WHERE invalid = 1 AND appkey = :appkey AND removed_ms <= :removed_ms AND (removed_ms < :removed_ms OR token > :token)
+ORDER BY removed_ms DESC, token LIMIT :limit
 """
 Answer = TypeVar("Answer")
 
@@ -106,7 +106,8 @@ class RegistryQueries:
         return [found.get(number, ("", 0)) for number in numbers]
 
     def _invalid(self, appkey: str, after: InvalidToken, limit: int) -> list[InvalidToken]:
-        rows = self._devices.execute(INVALID_TOKENS, (appkey, after.removed_ms, after.token, limit))
+        page = {"appkey": appkey, "removed_ms": after.removed_ms, "token": after.token, "limit": limit}
+        rows = self._devices.execute(INVALID_TOKENS, page)
         return [InvalidToken(token=token, removed_ms=removed_ms) for token, removed_ms in rows]
 
     def _aliased_devices(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:

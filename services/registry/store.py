@@ -124,8 +124,9 @@ class DeviceTable:
     def note_activity(self, appkey: str, partition: int, number: int, time_ms: int) -> None:
         """Store the time of the device's latest activity; times may come in any order."""
         self._rows.execute(
-            "UPDATE devices SET active_ms = ?4 WHERE appkey = ?1 AND partition = ?2 AND number = ?3 AND active_ms < ?4",
-            (appkey, partition, number, time_ms),
+            "UPDATE devices SET active_ms = :time_ms"
+            " WHERE appkey = :appkey AND partition = :partition AND number = :number AND active_ms < :time_ms",
+            {"appkey": appkey, "partition": partition, "number": number, "time_ms": time_ms},
         )
 
 

@@ -86,6 +86,7 @@ async def test_the_page_size_is_limited(registry: RunningRegistry, limit: int) -
 async def test_the_query_uses_an_index(registry: RunningRegistry) -> None:
     path = registry.settings.state_dir("registry") / DEVICES_FILE
     with closing(sqlite3.connect(path)) as rows:
-        plan = rows.execute(f"EXPLAIN QUERY PLAN {INVALID_TOKENS}", ("1", 2**63 - 1, "", 10)).fetchall()
+        page = {"appkey": "1", "removed_ms": 2**63 - 1, "token": "", "limit": 10}
+        plan = rows.execute(f"EXPLAIN QUERY PLAN {INVALID_TOKENS}", page).fetchall()
     (step,) = [row[3] for row in plan]
     assert step == "SEARCH devices USING INDEX devices_invalid (appkey=? AND removed_ms<?)"
