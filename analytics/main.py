@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 _READY_WITHIN_S = 5.0
+_PREWARM_S = 300
 
 
 def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
@@ -24,6 +25,7 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
         *(ingestion, clickhouse, context.clock, settings.zone()),
         partitions=settings.partitions,
         ack_delay_ms=settings.ack_delay_s * 1000,
+        limits=settings.query_limits(),
         others=_others(settings, context),
     )
     ready_within_s = _READY_WITHIN_S if settings.clickhouse_url else None
@@ -31,7 +33,8 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
     store = AnalyticsStore(
         clickhouse, settings.history_days, settings.zone(), is_first=is_first, ready_within_s=ready_within_s
     )
-    prewarm = [Prewarm(clickhouse, context.clock, settings.zone())] if is_first else []
+    ahead = clickhouse.limited(settings.query_limits()._replace(seconds=_PREWARM_S))
+    prewarm = [Prewarm(ahead, context.clock, settings.zone())] if is_first else []
     return BuiltRole(
         ROLE_NAME,
         services=[store, DeferredIngestion(store, ingestion, ready_within_s), *prewarm],

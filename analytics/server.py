@@ -17,6 +17,7 @@ from analytics.query_turns import OPERATORS, QueryTurns
 from analytics.statistics.answers import answer
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.query_limits import NO_LIMITS, QueryLimits
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
     AuditAppResponse,
@@ -49,6 +50,7 @@ _MAX_TIME_MS = 7_258_118_400_000
 
 _MAX_ACKS = 1000
 _MAX_LINES = 1000
+_EXPORT_S = 3600
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
@@ -63,11 +65,13 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         *,
         partitions: int,
         ack_delay_ms: int,
+        limits: QueryLimits = NO_LIMITS,
         others: "Sequence[AnalyticsServiceAsyncStub]" = (),
     ) -> None:
-        """`others`: the other instances, which ingest the other partitions into the same store."""
+        """`limits`: of each query. `others`: the other instances, which ingest the other partitions into this store."""
         self._ingestion = ingestion
-        self._clickhouse = clickhouse
+        self._clickhouse = clickhouse.limited(limits)
+        self._exports = clickhouse.limited(limits._replace(seconds=_EXPORT_S, rows=None))
         self._clock = clock
         self._zone = zone
         self._partitions = partitions
@@ -126,7 +130,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
             raise _not_found(no_such_push(request.msgid), behind)
-        async with export(self._clickhouse, push, request.msgid, FORMATS[request.format], self._zone) as exported:
+        async with export(self._exports, push, request.msgid, FORMATS[request.format], self._zone) as exported:
             yield ExportPushResponse(rows=exported.rows, records_behind=behind)
             async for piece in exported.pieces:
                 yield ExportPushResponse(piece=piece)
@@ -155,7 +159,8 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
         async with self._turns.turn(request.appkey):
-            await self._catch_up()
+            if behind := await self._catch_up():
+                raise _behind(behind)
             return await answer(self._clickhouse, query)
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
@@ -175,6 +180,8 @@ def _check_msgid(msgid: int) -> None:
 
 def _not_found(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:
     """Return the error, or UnavailableError while records are missing that may contain what was looked for."""
-    if behind:
-        return UnavailableError(f"analytics is {behind} records behind the event log; try again later")
-    return error
+    return _behind(behind) if behind else error
+
+
+def _behind(records: int) -> UnavailableError:
+    return UnavailableError(f"analytics is {records} records behind the event log; try again later")

@@ -6,18 +6,25 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from analytics.store.query_limits import QueryLimits
 from services.runtime.process.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "analytics"
 DATABASE = "carillon"
+_MAX_ROWS = 1_000_000
 
 
 class AnalyticsSettings(Settings, frozen=True, kw_only=True):
-    """`clickhouse_url`: http(s)://user:password@host:port/database of a server; unset, chdb in the data directory."""
+    """`clickhouse_url`: http(s)://user:password@host:port/database of a server; unset, chdb in the data directory.
+
+    `query_seconds` and `query_memory_mb` are of one query for statistics, an audit or acknowledgements.
+    """
 
     clickhouse_url: str | None = None
     ack_delay_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 900
     history_days: Annotated[int, msgspec.Meta(ge=31, le=36_500)] = 400
+    query_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
+    query_memory_mb: Annotated[int, msgspec.Meta(ge=64)] = 2048
 
     def check(self) -> None:
         super().check()
@@ -32,6 +39,10 @@ class AnalyticsSettings(Settings, frozen=True, kw_only=True):
             valid = False
         if not valid:
             raise SettingsError(f"{PREFIX}CLICKHOUSE_URL must look like http://user:password@host:8123/{DATABASE}")
+
+    def query_limits(self) -> QueryLimits:
+        """Return the limits of one query whose caller waits for the answer."""
+        return QueryLimits(self.query_seconds, self.query_memory_mb * 1024 * 1024, _MAX_ROWS)
 
     def offsets_file(self) -> Path:
         return self.state_dir(ROLE_NAME) / "offsets.db"

@@ -78,14 +78,14 @@ class LoginCounts(NamedTuple):
         period = {"first": min(versions), "last": max(versions)}
         counts = ", ".join(f"maxIf(bitmapCardinality(devices), band <= {n})" for n in range(len(WINDOWS)))
         query = sql(__package__, "store_login_counts", windows=str([*WINDOWS]), longest=str(_LONGEST), counts=counts)
-        await self.clickhouse.command(query, {**self._names, **period, **parameters})
+        await self.clickhouse.store(query, {**self._names, **period, **parameters})
 
     async def _over_stored_days(self, day: date, version: int) -> Mapping[str, Sequence[int]]:
         """Return the day's counts, from its own set and those of the days before it, which have this version."""
         parameters = {"day": day, "version": version}
         if version and not (await self._query(_HAS_BEFORE, **parameters))[0][0]:
             query = sql(__package__, "store_login_before", windows=str([*WINDOWS]), longest=str(_LONGEST))
-            await self.clickhouse.command(query, {**self._names, **parameters})
+            await self.clickhouse.store(query, {**self._names, **parameters})
         return {info: list(counts) for info, counts in await self._query(_counts_of_today(), **parameters)}
 
     @property

@@ -1,38 +1,37 @@
-"""The analytics store: a ClickHouse server, or the same engine in this process (chdb). Only this file calls the driver.
+"""The analytics store: what the role asks ClickHouse for, and what becomes of a query whose caller leaves.
 
-chdb allows one process per path and one path per process. Calls run in a few threads, each with a client of its own.
-Errors of the driver become UnavailableError.
+Errors of the driver become UnavailableError. A query whose caller is cancelled is stopped in the engine too: it carries
+a mark, by which it is killed.
 """
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import copy
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
-import clickhouse_connect
 import pyarrow as pa
-from clickhouse_connect.driver.binding import quote_identifier
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError, Error
 from urllib3.exceptions import HTTPError
 
+from analytics.store.engine import Engine
 from analytics.store.error_hints import error_hint
-from services.runtime.errors import ConflictError, UnavailableError
+from analytics.store.query_limits import NO_LIMITS, QueryLimits
+from services.runtime.errors import UnavailableError
+from services.runtime.process import background
 
 PIECE_BYTES = 256 * 1024
 
-_THREADS = 4
-_NICENESS = 10
-_SETTINGS: dict[str, Any] = {"async_insert": 0, "max_partitions_per_insert_block": 0}
 _ARROW_SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": 1}
+_WHOLE = {"max_insert_threads": 1, "min_insert_block_size_rows": 2**40, "min_insert_block_size_bytes": 2**40}
+_KILL_EVERY_S = 0.05
+_STOPPED_WITHIN_S = 1.0
+_ERRORS = (ClickHouseError, HTTPError, OSError)
 Result = TypeVar("Result")
 
 
@@ -44,161 +43,150 @@ class ClickHouse:
 
     def __init__(self, url: str | None, path: Path, database: str = "carillon", *, low_priority: bool = True) -> None:
         self.database = database
-        self._url = url
-        self._path = path
-        self._low_priority = low_priority
-        self._threads = ThreadPoolExecutor(
-            _THREADS,
-            thread_name_prefix="clickhouse",
-            initializer=_lower_priority if url is None and low_priority else None,
-        )
-        self._local = threading.local()
-        self._clients: list[Client] = []
-        self._lock: IO[bytes] | None = None
-        self._opened = False
+        self._engine = Engine(url, path, database, low_priority=low_priority)
+        self._limits = NO_LIMITS
+        self._kills: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Create the database. ConflictError: another process holds the path. UnavailableError: no server answers."""
-        if self._url is None and self._lock is None:
-            self._lock = _lock(self._path)
-        self._opened = True
+        self._engine.open()
         await self._call(lambda client: None)
 
     def beside(self, database: str) -> "ClickHouse":
         """Return another database of this store, which is open; close it before this one."""
-        other = ClickHouse(self._url, self._path, database, low_priority=self._low_priority)
-        other._opened = True
+        other = copy.copy(self)
+        other.database = database
+        other._engine = self._engine.beside(database)
+        return other
+
+    def limited(self, limits: QueryLimits) -> "ClickHouse":
+        """Return this same database for queries within these limits; it is open while this one is, and not closed."""
+        other = copy.copy(self)
+        other._limits = limits
         return other
 
     async def drop(self) -> None:
         """Empty the database."""
-        await self._call(self._recreate)
+        await self._call(self._engine.recreate)
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
         """Insert durably, once for each token. After an error the rows may be inserted or not; insert them again."""
         settings = {"insert_deduplication_token": token}
         await self._call(lambda client: client.insert_arrow(table, rows, settings=settings))
 
+    async def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run a statement that returns nothing, to its end."""
+        given = dict(parameters or {})
+        await self._call(lambda client: client.command(sql, parameters=given))
+
     async def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
         """Run a query and return its rows. The query refers to parameters as {name:Type}."""
         given = dict(parameters or {})
-        result: Sequence[Sequence[Any]] = await self._call(
-            lambda client: client.query(sql, parameters=given).result_rows
+        result: Sequence[Sequence[Any]] = await self._query(
+            lambda client, settings: client.query(sql, parameters=given, settings=settings).result_rows
         )
         return result
 
     async def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and return its columns; LowCardinality columns are dictionaries."""
         given = dict(parameters or {})
-        return await self._call(lambda client: client.query_arrow(sql, parameters=given, settings=_ARROW_SETTINGS))
+        return await self._query(
+            lambda client, settings: client.query_arrow(sql, parameters=given, settings=settings | _ARROW_SETTINGS)
+        )
 
-    async def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
-        """Run a statement that returns nothing."""
+    async def store(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run an INSERT SELECT as a query; of its rows for one partition of the table all are stored, or none."""
         given = dict(parameters or {})
-        await self._call(lambda client: client.command(sql, parameters=given))
+        await self._query(lambda client, settings: client.command(sql, parameters=given, settings=settings | _WHOLE))
 
     @asynccontextmanager
     async def file(
         self, sql: str, parameters: Mapping[str, Any], file_format: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Run a query; yield its result as a file of a ClickHouse format, in pieces of at most PIECE_BYTES."""
-        write = self._exported_to_file if self._url is None else _streamed
-        opened = await self._call(lambda client: write(client, sql, dict(parameters), file_format))
+        write = self._exported_to_file if self._engine.is_embedded else _streamed
+        mark = _new_mark()
+        opened = await self._query(
+            lambda client, settings: write(client, sql, dict(parameters), file_format, settings), mark
+        )
         try:
-            yield self._pieces(opened)
+            yield self._pieces(opened, mark)
         finally:
             await self._call(lambda client: opened.close())
 
-    def _exported_to_file(self, client: Client, sql: str, parameters: dict[str, Any], file_format: str) -> IO[bytes]:
+    def _exported_to_file(
+        self, client: Client, sql: str, parameters: dict[str, Any], file_format: str, settings: dict[str, Any]
+    ) -> IO[bytes]:
         """Have chdb write a file: it returns most formats as one string only, which may exceed the memory."""
-        file = NamedTemporaryFile(dir=self._path.parent, prefix="export")  # noqa: SIM115
+        file = NamedTemporaryFile(dir=self._engine.path.parent, prefix="export")  # noqa: SIM115
         given = {**parameters, "_file": file.name, "_format": file_format}
-        client.command(f"INSERT INTO FUNCTION file({{_file:String}}, {{_format:String}}) {sql}", parameters=given)
+        insert = f"INSERT INTO FUNCTION file({{_file:String}}, {{_format:String}}) {sql}"
+        try:
+            client.command(insert, parameters=given, settings=settings)
+        except BaseException:
+            file.close()
+            raise
         return cast(IO[bytes], file)
 
-    async def _pieces(self, opened: IO[bytes]) -> AsyncIterator[bytes]:
-        while piece := await self._call(lambda client: opened.read(PIECE_BYTES)):
+    async def _pieces(self, opened: IO[bytes], mark: str) -> AsyncIterator[bytes]:
+        while piece := await self._query(lambda client, settings: opened.read(PIECE_BYTES), mark):
             yield piece
 
     async def close(self) -> None:
         """Wait for the calls in progress, then release clients and the lock."""
-        await asyncio.to_thread(self._release)
+        await asyncio.to_thread(self._engine.release)
 
-    def _release(self) -> None:
-        self._threads.shutdown(wait=True)
-        for client in self._clients:
-            client.close()
-        self._clients.clear()
-        if self._lock:
-            self._lock.close()
+    async def _call(self, call: Callable[[Client], Result]) -> Result:
+        """Run a call to its end, even if the caller is cancelled."""
+        with _translated_errors():
+            return await asyncio.wrap_future(self._engine.submit(call))
 
-    async def _call(self, function: Callable[[Client], Result]) -> Result:
-        if not self._opened:
-            raise UnavailableError("the analytics store is not open yet")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(self._client()))
-        except (ClickHouseError, HTTPError, OSError) as error:
-            raise UnavailableError(f"ClickHouse: {_error_text(error)}") from error
+    async def _query(self, query: Callable[[Client, dict[str, Any]], Result], mark: str | None = None) -> Result:
+        """Run a query with the settings that it must have; stop it when the caller is cancelled."""
+        mark = mark or _new_mark()
+        settings = {**self._limits.settings(), "log_comment": mark}
+        running = self._engine.submit(lambda client: query(client, settings))
+        answer = asyncio.wrap_future(running)
+        with _translated_errors():
+            try:
+                return await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                if not running.cancel():
+                    await self._stop(answer, mark)
+                raise
 
-    def _client(self) -> Client:
-        client: Client | None = getattr(self._local, "client", None)
-        if client is None:
-            client = self._connect()
-            self._clients.append(client)
-            self._local.client = client
-        return client
+    async def _stop(self, answer: "asyncio.Future[Any]", mark: str) -> None:
+        """Stop a query. Return when it has ended, so that its thread is free, or after _STOPPED_WITHIN_S."""
+        kill = background.start("killing a query", self._kill(answer, mark))
+        self._kills.add(kill)
+        kill.add_done_callback(self._kills.discard)
+        await asyncio.wait([kill], timeout=_STOPPED_WITHIN_S)
 
-    def _connect(self) -> Client:
-        client = self._connect_local() if self._url is None else self._connect_server(self._url)
-        client.command(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(self.database)}")
-        client.database = self.database
-        return client
-
-    def _recreate(self, client: Client) -> None:
-        name = quote_identifier(self.database)
-        client.command(f"DROP DATABASE IF EXISTS {name} SYNC", use_database=False)
-        client.command(f"CREATE DATABASE {name}", use_database=False)
-
-    def _connect_local(self) -> Client:
-        return clickhouse_connect.get_client(interface="chdb", path=str(self._path), settings=_SETTINGS)
-
-    def _connect_server(self, url: str) -> Client:
-        parts = urlsplit(url)
-        return clickhouse_connect.get_client(
-            interface=parts.scheme,
-            host=parts.hostname,
-            port=parts.port or 0,
-            username=unquote(parts.username or "default"),
-            password=unquote(parts.password or ""),
-            settings=_SETTINGS,
-            connect_timeout=5,
-            send_receive_timeout=120,
-            autogenerate_session_id=False,
-        )
+    async def _kill(self, answer: "asyncio.Future[Any]", mark: str) -> None:
+        """Kill a query until it has ended: one that is about to begin is not found the first time."""
+        while not answer.done():
+            with contextlib.suppress(*_ERRORS):
+                await asyncio.wrap_future(self._engine.kill(mark))
+            await asyncio.wait([answer], timeout=_KILL_EVERY_S)
+        answer.exception()  # Taken, because nobody awaits the answer any more.
 
 
-def _streamed(client: Client, sql: str, parameters: dict[str, Any], file_format: str) -> IO[bytes]:
-    return cast(IO[bytes], client.raw_stream(sql, parameters=parameters, fmt=file_format))
+def _streamed(
+    client: Client, sql: str, parameters: dict[str, Any], file_format: str, settings: dict[str, Any]
+) -> IO[bytes]:
+    return cast(IO[bytes], client.raw_stream(sql, parameters=parameters, fmt=file_format, settings=settings))
 
 
-def _lower_priority() -> None:
-    """Lower the thread's priority; chdb's own threads inherit it where the system has priorities of threads."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+def _new_mark() -> str:
+    return f"carillon-{secrets.token_hex(8)}"
 
 
-def _lock(path: Path) -> IO[bytes]:
-    """Lock the path for this process; the system releases the lock when the process ends, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f"{path.name}.lock").open("wb")
+@contextlib.contextmanager
+def _translated_errors() -> Iterator[None]:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise ConflictError(
-            f"the analytics store {path} is open in another process; stop the running service first"
-        ) from error
-    return lock
+        yield
+    except _ERRORS as error:
+        raise UnavailableError(f"ClickHouse: {_error_text(error)}") from error
 
 
 def _error_text(error: Exception) -> str:

@@ -5,7 +5,8 @@ _RIGHTS = "give the user of CARILLON_CLICKHOUSE_URL every right on the database"
 _TABLES = "undo the change made in the database, or rebuild it with `carillon replay analytics`"
 _READ_ONLY = "make ClickHouse, and the user of CARILLON_CLICKHOUSE_URL, writable again"
 _DISK = "free space on ClickHouse's disk"
-_MEMORY = "give ClickHouse more memory, or reduce its other load"
+_MEMORY = "raise CARILLON_QUERY_MEMORY_MB, give ClickHouse more memory, or reduce its other load"
+_TIME = "raise CARILLON_QUERY_SECONDS, or ask for less"
 _HINTS = {
     16: _TABLES,  # NO_SUCH_COLUMN_IN_TABLE
     20: _TABLES,  # NUMBER_OF_COLUMNS_DOESNT_MATCH
@@ -13,6 +14,7 @@ _HINTS = {
     60: _TABLES,  # UNKNOWN_TABLE
     70: _TABLES,  # CANNOT_CONVERT_TYPE
     81: _TABLES,  # UNKNOWN_DATABASE
+    159: _TIME,  # TIMEOUT_EXCEEDED
     164: _READ_ONLY,  # READONLY
     192: _CREDENTIALS,  # UNKNOWN_USER
     193: _CREDENTIALS,  # WRONG_PASSWORD

@@ -27,10 +27,11 @@ OVER_HTTP = {
     "test_connection_changes",
     "test_crashes",
     "test_ingestion",
+    "test_query_limits",
     "test_statistics",
 }
 
-SHORT_OVER_HTTP = {"test_ingestion", "test_statistics"}
+SHORT_OVER_HTTP = {"test_ingestion", "test_query_limits", "test_statistics"}
 """Modules that run over HTTP in `make test` too, the others only in `make test-long`."""
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")

@@ -64,16 +64,29 @@ async def running_service(
     ack_delay_ms: int = 900_000,
 ) -> AsyncIterator["AnalyticsServiceAsyncStub"]:
     """Run the ingestion and the servicer; yield a stub of the service."""
+    async with running_servicer(log, clickhouse, directory, clock, zone, ack_delay_ms) as servicer:
+        server = LocalServer()
+        add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
+        yield AnalyticsServiceStub(server.channel())
+
+
+@asynccontextmanager
+async def running_servicer(
+    log: Log,
+    clickhouse: ClickHouse,
+    directory: Path,
+    clock: Clock | None = None,
+    zone: str = "Asia/Shanghai",
+    ack_delay_ms: int = 900_000,
+) -> AsyncIterator[AnalyticsServicer]:
+    """Run the ingestion; yield the servicer."""
     await count_days(clickhouse, ZoneInfo(zone))
     async with running_ingestion(new_ingestion(log, clickhouse, directory)) as ingestion:
-        servicer = AnalyticsServicer(
+        yield AnalyticsServicer(
             *(ingestion, clickhouse, clock or ManualClock(T0), ZoneInfo(zone)),
             partitions=PARTITIONS,
             ack_delay_ms=ack_delay_ms,
         )
-        server = LocalServer()
-        add_AnalyticsServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
-        yield AnalyticsServiceStub(server.channel())
 
 
 async def ingest(log: Log, clickhouse: ClickHouse, directory: Path, new_records: Sequence[NewRecord]) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from analytics.server import AnalyticsServicer
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.query_limits import QueryLimits
 from carillon.commands.role_calls import SOCKET_NAME
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from services.runtime.errors import UnavailableError
@@ -41,6 +42,9 @@ class HaltingStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._clickhouse, name)
+
+    def limited(self, limits: QueryLimits) -> "HaltingStore":
+        return self
 
     @asynccontextmanager
     async def file(self, sql: str, parameters: Mapping[str, Any], file_format: str) -> AsyncIterator[Any]:
