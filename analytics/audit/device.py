@@ -11,6 +11,7 @@ from analytics.audit.device_states import LATEST, DeviceState, find_device, stat
 from analytics.audit.timeline import by_time, comma_joined, entry, origin_text
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
+from services.domain.ios_tokens import spellings
 from services.runtime.errors import NotFoundError
 
 _COMMANDS = """
@@ -66,13 +67,22 @@ class CommandRecord(NamedTuple):
 
 async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> AuditDeviceResponse:
     """Return the device's timeline. NotFoundError: the store has neither the device nor a command to it."""
-    token, states = await find_device(clickhouse, appkey, token)
-    commands = await _commands(clickhouse, appkey, token, states)
-    if not states and not commands:
-        raise NotFoundError("the event log knows no device with this token in this app")
+    registered, states = await find_device(clickhouse, appkey, token)
+    if states:
+        token, commands = registered, await _commands(clickhouse, appkey, registered, states)
+    else:
+        token, commands = await _commands_to_unknown(clickhouse, appkey, token)
     entries = _with_origins(state_entries(states) if states else [], commands)
     events = await _events(clickhouse, appkey, states) if states else []
     return AuditDeviceResponse(appkey=appkey, token=token, timeline=by_time([*entries, *events]))
+
+
+async def _commands_to_unknown(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[CommandRecord]]:
+    """Return the spelling under which a device without states was asked for, and the commands to it."""
+    for token in spellings(given):
+        if commands := await _commands(clickhouse, appkey, token, []):
+            return token, commands
+    raise NotFoundError("the event log knows no device with this token in this app")
 
 
 async def _commands(

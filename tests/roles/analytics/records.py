@@ -142,7 +142,7 @@ def device(number: int, partition: int = 1, *, time_ms: int = T0, token: str = "
     state = Device(
         appkey=APP,
         token=token or f"token-{partition}-{number}",
-        platform=Platform.PLATFORM_ANDROID,
+        platform=fields.pop("platform", Platform.PLATFORM_ANDROID),
         partition=partition,
         number=number,
         attributes=attributes,
@@ -153,10 +153,10 @@ def device(number: int, partition: int = 1, *, time_ms: int = T0, token: str = "
 
 
 def device_command(
-    number: int, partition: int = 1, *, time_ms: int = T0, origin: Origin | None = None, **command: Any
+    number: int, partition: int = 1, *, time_ms: int = T0, token: str = "", origin: Origin | None = None, **command: Any
 ) -> NewRecord:
     """Return a command to a device, from an app server unless an origin is given."""
-    token = f"token-{partition}-{number}"
+    token = token or f"token-{partition}-{number}"
     origin = origin or Origin(door="v2", address="10.0.0.3", request_id="req-3")
     made = DeviceCommand(meta=meta(f"{token} {time_ms} {command}", time_ms, "edge", origin), appkey=APP, token=token)
     made.MergeFrom(DeviceCommand(**command))
