@@ -89,4 +89,4 @@ class AckEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
         await self._acks.check_enabled(signed.app)
-        answer(response, acks_reply(await self._acks.read(signed.app, *acks_query(signed.raw))))
+        answer(response, acks_reply(await self._acks.read(request, signed.app, *acks_query(signed.raw))))

@@ -1,6 +1,8 @@
 """Acknowledgements of Android unicast messages, read page by page."""
 
-from edge.core.turns import busy_as_too_many
+from falcon.asgi import Request
+
+from edge.core.analytics_calls import call_analytics
 from protos.analytics.v1.analytics_pb2 import ListAcksRequest, ListAcksResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.registry.v1.apps_pb2 import App
@@ -18,11 +20,10 @@ class Acks:
         self._apps = apps
         self._analytics = AnalyticsServiceStub(peers.all("analytics")[0])
 
-    async def read(self, app: App, pos: str, limit: int) -> ListAcksResponse:
+    async def read(self, request: Request, app: App, pos: str, limit: int) -> ListAcksResponse:
         """Return at most `limit` records after `pos`; "0" is the start. InputError: no such position."""
-        request = ListAcksRequest(appkey=app.appkey, pos=pos, limit=limit)
-        with busy_as_too_many():
-            page: ListAcksResponse = await self._analytics.ListAcks(request, timeout=_READ_S)
+        query = ListAcksRequest(appkey=app.appkey, pos=pos, limit=limit)
+        page: ListAcksResponse = await call_analytics(request, self._analytics.ListAcks(query, timeout=_READ_S))
         return page
 
     async def check_enabled(self, app: App) -> None:

@@ -10,7 +10,7 @@ from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
 from edge.core.parsing.fields import described
-from services.runtime.errors import CarillonError, TooManyRequestsError
+from services.runtime.errors import CarillonError, RetryLaterError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
 
@@ -34,7 +34,7 @@ class Refusal(Reply, frozen=True):
 
 
 class TransportError(Reply, frozen=True):
-    """The request was not read; `result` is the HTTP status."""
+    """The request was not read, or cannot be answered at present (503); `result` is the HTTP status."""
 
     result: Annotated[int, described("The HTTP status.")]
     desc: Annotated[str, described("The error in words.")]
@@ -66,14 +66,14 @@ def answer(response: Response, reply: Any) -> None:
 
 
 def set_status(response: Response, error: CarillonError) -> None:
-    """Give the answer to an error its HTTP status: that of its result for 403 and 429, and 200 for all others."""
-    if error.result in (403, 429):
+    """Give the answer to an error its HTTP status: that of its result for 403, 429 and 503, and 200 for all others."""
+    if error.result in (403, 429, 503):
         response.status = falcon.code_to_http_status(error.result)
-    if isinstance(error, TooManyRequestsError):
+    if isinstance(error, RetryLaterError):
         response.set_header("Retry-After", str(error.retry_after_s))
 
 
-def refusal(error: CarillonError) -> Refusal | Denial:
+def refusal(error: CarillonError) -> Refusal | Denial | TransportError:
     """Return the answer to an error. The details of the service's own faults (500) go to its log only."""
     match error.result:
         case 400:
@@ -82,6 +82,8 @@ def refusal(error: CarillonError) -> Refusal | Denial:
             return Refusal(result=401, desc="sign not correct")
         case 403 | 429:
             return Denial(result=error.result, desc=str(error))
+        case 503:
+            return TransportError(result=503, desc=str(error))
         case _:
             return Refusal(result=500, desc="internal error")
 

@@ -45,6 +45,9 @@ _MAX_HELD_MS = 2_000
 _CALL_S = 2.0
 _RETRY_AFTER_S = 1
 _SLOT = "carillon.slot"
+RECEIVE = "carillon.receive"
+"""Where the scope of a request has the `receive` of its ASGI application."""
+
 _REST = 3
 """Rest after a broadcast or multicast beside other apps, as a multiple of the time until delivery had started it."""
 
@@ -83,6 +86,7 @@ class RequestTurns:
         """Return the ASGI application with a slot for each request given back at its end."""
 
         async def in_turn(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+            scope[RECEIVE] = receive
             try:
                 await application(scope, receive, send)
             finally:

@@ -74,14 +74,16 @@ def _operation(operation: Operation, request: Json, answer: Json, denial: Json) 
     words = operation.path.strip("/").replace("/", " ").split()
     described = {"parameters": [_IDEMPOTENCY_KEY]} if operation.repeatable else {}
     forbidden = _response("The app is paused, or does not allow the client's address; nothing was done.", denial)
-    busy = _response("Too many request bodies at once.", _TRANSPORT_ERROR) | {"headers": _RETRY_AFTER}
+    busy = _response("Too many request bodies at once, or no answer to a query at present.", _TRANSPORT_ERROR) | {
+        "headers": _RETRY_AFTER
+    }
     return described | {
         "operationId": "_".join([operation.method, *words]),
         "summary": operation.summary,
         "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": request, "examples": examples}}},
         "responses": {
             "200": _response("The answer.", answer),
-            **({"403": forbidden, "503": busy} if operation.denial is Denial else {}),
+            **({"403": forbidden, "503": busy | {"headers": _RETRY_AFTER}} if operation.denial is Denial else {}),
             "408": _response("The body did not arrive in time.", _TRANSPORT_ERROR),
             "413": _response("The body is too large.", _TRANSPORT_ERROR),
             "429": _response("The app is over a quota; nothing was done.", denial) | {"headers": _RETRY_AFTER},

@@ -10,10 +10,12 @@
     ├── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
     ├── PermissionDeniedError  code PERMISSION_DENIED   result 500   the role of a certificate may not call this method
     ├── ForbiddenError         at the edge alone        result 403   the operator does not allow it at present
-    └── TooManyRequestsError   at the edge alone        result 429   over a limit; says when to try again
+    └── RetryLaterError                                              says when to try again
+        ├── TooManyRequestsError   at the edge alone    result 429   over a limit
+        └── TryLaterError          at the edge alone    result 503   a role that answers queries cannot answer now
 
 `code` names the gRPC status that carries the error between roles, `result` is the number in the public answer. The
-results 403 and 429 are the HTTP status of the answer too.
+results 403, 429 and 503 are the HTTP status of the answer too.
 """
 
 
@@ -64,14 +66,24 @@ class ForbiddenError(CarillonError):
     result = 403
 
 
-class TooManyRequestsError(CarillonError):
-    """A quota or another limit of requests is used up: HTTP 429 with Retry-After. Nothing was done."""
-
-    result = 429
+class RetryLaterError(CarillonError):
+    """The answer has the HTTP header Retry-After. Nothing was done."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = max(1, retry_after_s)
+
+
+class TooManyRequestsError(RetryLaterError):
+    """A quota or another limit of requests is used up: HTTP 429."""
+
+    result = 429
+
+
+class TryLaterError(RetryLaterError):
+    """What was asked for cannot be answered at present: HTTP 503."""
+
+    result = 503
 
 
 BY_CODE: dict[str, type[CarillonError]] = {

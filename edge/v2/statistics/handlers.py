@@ -4,9 +4,10 @@ from zoneinfo import ZoneInfo
 
 from falcon.asgi import Request, Response
 
+from edge.core.analytics_calls import call_analytics
 from edge.core.answers import answer
 from edge.core.authentication import Authenticator
-from edge.core.turns import RequestTurns, busy_as_too_many
+from edge.core.turns import RequestTurns
 from edge.v2.apps import one_app
 from edge.v2.statistics.replies import statistics_reply
 from edge.v2.statistics.requests import statistics_request
@@ -29,6 +30,5 @@ class StatisticsEndpoint:
         signed, apps, _ = await self._authenticator.authenticate(request, one_app)
         query = statistics_request(signed.raw, apps.appkeys[0])
         await self._turns.enter_query(request, apps.appkeys[0])
-        with busy_as_too_many():
-            found = await self._analytics.Statistics(query, timeout=_ANALYTICS_S)
+        found = await call_analytics(request, self._analytics.Statistics(query, timeout=_ANALYTICS_S))
         answer(response, statistics_reply(found, self._zone))

@@ -12,7 +12,14 @@ from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.ingestion import Ingestion, sources
 from analytics.server import AnalyticsServicer
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditPushRequest, CatchUpRequest, CatchUpResponse
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushRequest,
+    CatchUpRequest,
+    CatchUpResponse,
+    StatisticsKind,
+    StatisticsRequest,
+    TimeScope,
+)
 from protos.analytics.v1.analytics_pb2_grpc import (
     AnalyticsServiceServicer,
     AnalyticsServiceStub,
@@ -26,7 +33,7 @@ from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.server import Context
-from tests.roles.analytics.records import PARTITIONS, T0, app_outcomes, outcomes, send, started
+from tests.roles.analytics.records import APP, PARTITIONS, T0, app_outcomes, outcomes, send, started
 from tests.roles.analytics.service import running_ingestion, value
 
 SHARDS = 2
@@ -103,3 +110,7 @@ async def test_an_answer_reports_records_missing_at_other_instances(
     assert (await stub.AuditPush(AuditPushRequest(msgid=1))).records_behind == 7
     with pytest.raises(UnavailableError, match="7 records behind"):
         await stub.AuditPush(AuditPushRequest(msgid=2))
+    with pytest.raises(UnavailableError, match="7 records behind"):
+        await stub.Statistics(
+            StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_USERS, scope=TimeScope.TIME_SCOPE_TODAY)
+        )

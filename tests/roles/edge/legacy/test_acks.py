@@ -10,14 +10,17 @@ import pytest
 
 import analytics.main
 import analytics.settings
+from analytics.acks.reader import AckPage, AckReader
 from edge.core.acks import Acks
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import AppDirectory
+from services.runtime.errors import UnavailableError
 from testkit.edge.legacy_client import LegacyClient, Row, check
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.faults.slow_log import SlowLog
+from testkit.signing import signed
 
 CLOSED = {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
 
@@ -34,8 +37,12 @@ async def enable(installation: EdgeInstallation, app: App, is_enabled: bool) -> 
     await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, ack_info_enabled=is_enabled))
 
 
+async def unavailable(*_: object) -> AckPage:
+    raise UnavailableError("ClickHouse: connection refused")
+
+
 async def test_acknowledgements_are_refused_until_the_operator_enables_them(
-    legacy: LegacyClient, installation: EdgeInstallation, android_app: App
+    legacy: LegacyClient, installation: EdgeInstallation, android_app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = {"result": 0, "desc": "ok", "ack_info_list": [], "has_more": False}
     assert await legacy.android(android_app, "/getAckInfo", pos="0") == CLOSED
@@ -44,6 +51,11 @@ async def test_acknowledgements_are_refused_until_the_operator_enables_them(
     answer = await legacy.android(android_app, "/getAckInfo", pos="0")
     assert answer == {**empty, "pos": answer["pos"]}
     assert await legacy.android(android_app, "/getAckInfo", pos=answer["pos"]) == answer
+    with monkeypatch.context() as patched:
+        patched.setattr(AckReader, "page", unavailable)
+        content = signed({"appkey": android_app.appkey, "pos": "0"}, installation.secrets[android_app.appkey])
+        refused = await installation.android.post("/getAckInfo", content=content)
+    assert (refused.status_code, refused.headers["retry-after"], refused.json()["result"]) == (503, "5", 503)
     await enable(installation, android_app, False)
     while (answer := await legacy.android(android_app, "/getAckInfo", pos="0")) != CLOSED:
         assert answer["result"] == 0

@@ -1,5 +1,6 @@
 """POST /v2/statistics: every rule of the request, and the shapes of the answers."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import analytics.main
 import analytics.settings
+from analytics.ingestion.ingestion import Ingestion
 from edge.v2.statistics.replies import statistics_reply
 from edge.v2.statistics.requests import MAX_DAYS, statistics_request
 from protos.analytics.v1.analytics_pb2 import (
@@ -33,6 +35,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from services.runtime.errors import InputError
 from testkit.edge.role import BACKENDS, NOW_MS, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import broadcast
+from testkit.signing import signed
 
 TODAY = {"timeScope": 0}
 KINDS = {
@@ -211,7 +214,28 @@ async def test_rules_of_the_appkey(installation: EdgeInstallation) -> None:
         assert answer["desc"].startswith(f"input error: appkey {problem}")
 
 
-async def test_every_type_from_the_delivery_history(tmp_path: Path) -> None:
+async def behind(_: Ingestion) -> int:
+    return 7
+
+
+class LongQuery:
+    """Stands for statistics that take long; knows whether they were given up."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.given_up = asyncio.Event()
+
+    async def answer(self, *_: Any) -> StatisticsResponse:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
+        raise AssertionError
+
+
+async def test_every_type_from_the_delivery_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     role = (analytics.settings.AnalyticsSettings, analytics.main.build)
     async with edge_installation(tmp_path, {**BACKENDS, "analytics": role}) as installation:
         app = await installation.app()
@@ -237,3 +261,19 @@ async def test_every_type_from_the_delivery_history(tmp_path: Path) -> None:
             "result": 400,
             "desc": "input error: param.category 6 is not there for type 3",
         }
+
+        content = signed({"appkey": app.appkey, "type": 0, "param": {"dur": TODAY}}, installation.secrets[app.appkey])
+        query = LongQuery()
+        with monkeypatch.context() as patched:
+            patched.setattr("analytics.server.answer", query.answer)
+            leaving = asyncio.create_task(installation.http.post("/v2/statistics", content=content))
+            await query.begun.wait()
+            leaving.cancel()
+            await query.given_up.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr(Ingestion, "catch_up", behind)
+            unavailable = await installation.http.post("/v2/statistics", content=content)
+        assert (unavailable.status_code, unavailable.headers["retry-after"]) == (503, "5")
+        desc = "statistics and acknowledgements are not available at present"
+        assert unavailable.json() == {"result": 503, "desc": desc}
+        assert (await asked(0))["data"] == [day]
