@@ -37,6 +37,7 @@ from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
+from testkit import plain_http
 from testkit.services import running_services
 from testkit.signing import signed
 
@@ -164,6 +165,6 @@ async def edge_installation(
         clients = {}
         for listener in services:
             if isinstance(listener, HttpListener):
-                http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
+                http = plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
                 clients[listener.name] = await stack.enter_async_context(http)
         yield EdgeInstallation(log, context, clients, clock)

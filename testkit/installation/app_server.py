@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
+from testkit import plain_http
 from testkit.signing import signed
 
 
@@ -21,7 +20,7 @@ class AppServer:
     """A client of one HTTP interface, at its base URL."""
 
     def __init__(self, url: str) -> None:
-        self._client = httpx.AsyncClient(base_url=url, timeout=30)
+        self._client = plain_http.async_client(base_url=url, timeout=30)
 
     async def push(self, body: Mapping[str, Any], *secrets: str) -> dict[str, Any]:
         """Send POST /v2/push; return the answer."""

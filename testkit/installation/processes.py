@@ -17,6 +17,7 @@ import psutil
 
 from services.domain.master_key import create_master
 from services.runtime.rpc.caller import OPERATOR
+from testkit import plain_http
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from testkit.certificates import Authority
 from testkit.installation.app_server import AppCredentials
@@ -185,7 +186,7 @@ class Installation:
         def is_ready() -> bool:
             assert self._processes[name].poll() is None, f"{name} ended: {self._recent(name)}"
             try:
-                answer = httpx.get(url, timeout=2)
+                answer = http.get(url)
             except httpx.TransportError:
                 return False
             if answer.status_code == 200:
@@ -193,7 +194,8 @@ class Installation:
             return answer.status_code == 200
 
         try:
-            blocking_until(is_ready, _START_S)
+            with plain_http.client(timeout=2) as http:
+                blocking_until(is_ready, _START_S)
         except TimeoutError:
             raise AssertionError(f"{name} is not ready after {_START_S} s: {self._recent(name)}") from None
 

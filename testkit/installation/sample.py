@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from testkit import plain_http
 from testkit.installation.app_server import AppCredentials
 from testkit.installation.processes import Installation
 from testkit.signing import signed
@@ -28,7 +29,7 @@ class Service:
             "ios": self._installation.ios_url,
             "v2": self._installation.v2_url,
         }
-        self._http = httpx.Client(timeout=30)
+        self._http = plain_http.client(timeout=30)
 
     def __enter__(self) -> "Service":
         try:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from carillon.commands.role_calls import SOCKET_NAME
@@ -19,6 +18,7 @@ from protos.registry.v1.registry_pb2 import PauseAppsRequest, ResumeAppsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.channel import connect
+from testkit import plain_http
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
@@ -87,7 +87,7 @@ async def registry(carillon: Installation) -> AsyncIterator[Any]:
 
 async def refused(carillon: Installation, body: Any, *secrets: str) -> int:
     """Return the HTTP status of a push."""
-    async with httpx.AsyncClient(base_url=carillon.v2_url, timeout=30) as http:
+    async with plain_http.async_client(base_url=carillon.v2_url, timeout=30) as http:
         return (await http.post("/v2/push", content=signed(body, *secrets))).status_code
 
 

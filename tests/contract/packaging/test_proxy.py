@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from services.runtime.http.listener import HttpListener
+from testkit import plain_http
 from testkit.ports import free_ports
 from testkit.repository import ROOT
 from testkit.services import running_services
@@ -85,7 +86,7 @@ async def running_proxy(directory: Path, edge_port: int) -> AsyncIterator[list[i
     try:
 
         async def healthy() -> bool:
-            async with httpx.AsyncClient() as http:
+            async with plain_http.async_client() as http:
                 with contextlib.suppress(httpx.TransportError):
                     return (await http.get(f"http://127.0.0.1:{health}/healthz")).status_code == 200
             return False

@@ -21,6 +21,7 @@ from services.domain.role import BuiltRole, RoleContext
 from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.http.operations import Operations
+from testkit import plain_http
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.valid_requests import valid_requests
 from testkit.gateway.websocket import DeviceClient
@@ -78,7 +79,7 @@ class FuzzedService:
         step = "the operations port"
         try:
             async with asyncio.timeout(60):
-                async with httpx.AsyncClient() as http:
+                async with plain_http.async_client() as http:
                     url = f"http://127.0.0.1:{self.ports['console']}/healthz"
                     assert (await http.get(url)).status_code == 200
                 step = "registering a device"

@@ -1,6 +1,5 @@
 """How many HTTP connections may be open: in all, from one address, and beside the console's."""
 
-import httpx
 import pytest
 
 from services.runtime.http.limits import HttpLimits, api_limits
@@ -8,6 +7,7 @@ from services.runtime.http.operations import Operations
 from services.runtime.process.settings import Settings, SettingsError
 from services.runtime.sockets.open_files import hard_file_limit
 from services.runtime.sockets.peers import is_loopback
+from testkit import plain_http
 from testkit.services import running_services
 from testkit.waiting import until_holds
 from tests.unit.http.serving import GET, serving
@@ -81,7 +81,7 @@ async def test_the_console_answers_while_all_other_connections_are_taken() -> No
         for client in clients:
             client.send(GET)
         await until_holds(lambda: served.requests == 4)
-        async with httpx.AsyncClient(timeout=10) as http:
+        async with plain_http.async_client(timeout=10) as http:
             assert (await http.get(f"http://127.0.0.1:{console.port}/healthz")).status_code == 200
 
 

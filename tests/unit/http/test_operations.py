@@ -13,6 +13,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.http.listener import HttpListener
 from services.runtime.http.operations import Operations
 from services.runtime.process.metrics import RPC_SECONDS
+from testkit import plain_http
 
 BOUND_S = 60.0
 
@@ -27,7 +28,7 @@ class Opened:
         ready = asyncio.Event()
         self.task = asyncio.create_task(self._listener.run(ready))
         await asyncio.wait_for(ready.wait(), BOUND_S)
-        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self._listener.port}", timeout=BOUND_S)
+        self._client = plain_http.async_client(base_url=f"http://127.0.0.1:{self._listener.port}", timeout=BOUND_S)
         return self._client
 
     async def __aexit__(self, *_: object) -> None:

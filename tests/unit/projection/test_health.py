@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
@@ -21,6 +20,7 @@ from services.runtime.process import background
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.health import CHECK_S, STALLED_CHECKS, Followed, Health
 from services.runtime.projection.positions import AppliedPositions
+from testkit import plain_http
 from testkit.faults.full_disk import full_disk
 from testkit.services import running_services
 from testkit.waiting import until_holds
@@ -138,7 +138,7 @@ async def test_any_other_background_task_that_fails_is_logged_and_counted(
 async def test_healthz_shows_the_problems_and_livez_stays_alive(log: Log, health: Health, tmp_path: Path) -> None:
     operations = Operations("127.0.0.1", 0, health.problems)
     operations.set_ready()
-    async with running_services([operations]), httpx.AsyncClient(timeout=60) as http:
+    async with running_services([operations]), plain_http.async_client(timeout=60) as http:
         url = f"http://127.0.0.1:{operations.port}"
         assert (await http.get(f"{url}/healthz")).json() == {"status": "ready"}
         await log.append([RECORD])

@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.http.listener import HttpListener
+from testkit import plain_http
 from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.services import running_services
@@ -196,7 +197,7 @@ async def test_edges_count_broadcasts_and_stored_bytes_together(installation: Ed
     services = edge.main.build(settings, installation.context).services
     async with running_services(services, stop_at_once=True):
         (port,) = [each.port for each in services if isinstance(each, HttpListener) and each.name == "v2 interface"]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as second:
+        async with plain_http.async_client(base_url=f"http://127.0.0.1:{port}", timeout=20) as second:
             edges = [installation.http, second] * 4
             stored = [(await each.post("/v2/push", content=later)).json()["result"] for each in edges]
             now = signed(body, installation.secrets[app.appkey])

@@ -17,6 +17,7 @@ from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
+from testkit import plain_http
 from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.ios_tokens import ios_token
@@ -50,7 +51,7 @@ async def another_edge(installation: EdgeInstallation, directory: str) -> AsyncI
     services = edge.main.build(settings, installation.context).services
     async with running_services(services):
         (listener,) = [each for each in services if isinstance(each, HttpListener) and each.name == "v2 interface"]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}", timeout=20) as http:
+        async with plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20) as http:
             yield http
 
 

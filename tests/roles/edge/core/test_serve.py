@@ -24,19 +24,13 @@ from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.settings import Settings, SettingsError
+from testkit import plain_http
 from testkit.edge.v2_bodies import broadcast
+from testkit.ports import free_ports
 from testkit.signing import signed
 
 SECRET = "s" * 64
 CONFIGURE = "from services.runtime.process.logs import configure; configure('INFO', text_on_terminal=False)"
-
-
-def free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 async def with_app(directory: Path) -> App:
@@ -75,7 +69,7 @@ async def serving(env: dict[str, str]) -> AsyncIterator[Process]:
 
 
 async def ready(url: str, process: Process) -> None:
-    async with asyncio.timeout(60), httpx.AsyncClient() as http:
+    async with asyncio.timeout(60), plain_http.async_client() as http:
         while process.returncode is None:
             try:
                 answer = await http.get(url)
@@ -100,7 +94,7 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
         "CARILLON_KAFKA_BOOTSTRAP": "",
         "FORWARDED_ALLOW_IPS": "*",
     }
-    async with serving(env) as process, httpx.AsyncClient(timeout=20) as http:
+    async with serving(env) as process, plain_http.async_client(timeout=20) as http:
         await ready(f"http://127.0.0.1:{console}/healthz", process)
         push, forwarded = signed(broadcast(app), SECRET), {"X-Forwarded-For": "203.0.113.9"}
         answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=push, headers=forwarded)

@@ -13,9 +13,11 @@ import pytest
 from edge.workers import merged
 from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
+from testkit import plain_http
 from testkit.kafka.broker import KafkaBroker
+from testkit.ports import free_ports
 from testkit.waiting import until
-from tests.roles.edge.core.test_serve import free_ports, serving
+from tests.roles.edge.core.test_serve import serving
 
 SERIES = re.compile(r'^carillon_edge_requests_total\{.*path="/v2/push".*worker="(\d)".*\} (\S+)$', re.MULTILINE)
 UPTIME = re.compile(r'^process_start_time_seconds\{worker="(\d)"\}', re.MULTILINE)
@@ -44,7 +46,7 @@ async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, e
 
         async def get(path: str) -> httpx.Response:
             """Ask over a new connection, so that either worker may answer."""
-            async with httpx.AsyncClient(timeout=60) as http:
+            async with plain_http.async_client(timeout=60) as http:
                 return await http.get(console + path)
 
         async def ready() -> bool:
@@ -57,7 +59,7 @@ async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, e
         await until(ready)
         assert (await get("/healthz")).content == b'{"status":"ready"}'
         for _ in range(20):
-            async with httpx.AsyncClient(timeout=60) as http:
+            async with plain_http.async_client(timeout=60) as http:
                 assert (await http.post(f"http://127.0.0.1:{ports['V2']}/v2/push", content=b"{}")).json()["result"]
         for _ in range(5):
             text = (await get("/metrics")).text
