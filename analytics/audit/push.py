@@ -18,7 +18,8 @@ SELECT request_json FROM {table:Identifier}
 WHERE request_id = {request_id:String} AND request_json != '' ORDER BY msgid LIMIT 1
 """
 _TASK = """
-SELECT event, toUnixTimestamp64Milli(time), toUnixTimestamp64Milli(due), writer, door, address, request_id
+SELECT event, toUnixTimestamp64Milli(time), toUnixTimestamp64Milli(due), reason, writer, door, address,
+  request_id
 FROM tasks FINAL WHERE task_key = {task_key:String}
 """
 _CANCELS = """
@@ -128,20 +129,20 @@ def _sending_span(
     """Return when the push was to be sent: from its acceptance, or from its task's due time, to its end so far."""
     due_ms = [due_ms for event, _, due_ms, *_ in tasks if event == "scheduled"]
     ended_ms = [partitions[event][1] for event in ("cancelled", "finished", "failed") if event in partitions]
-    ended_ms += [time_ms for event, time_ms, *_ in tasks if event in ("cancelled", "expired")]
+    ended_ms += [time_ms for event, time_ms, *_ in tasks if event in ("cancelled", "expired", "failed")]
     return min(due_ms, default=push.time_ms), max(ended_ms, default=_FAR_FUTURE_MS)
 
 
 def _task_entries(push: PushRecord, rows: Sequence[Sequence[Any]], zone: ZoneInfo) -> list[TimelineEntry]:
     return [
-        entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, origin_text(*origin), zone))
-        for event, time_ms, due_ms, *origin in rows
+        entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, reason, origin, zone))
+        for event, time_ms, due_ms, reason, *origin in rows
     ]
 
 
-def _task_detail(task_key: str, event: str, due_ms: int, origin: str, zone: ZoneInfo) -> str:
+def _task_detail(task_key: str, event: str, due_ms: int, reason: str, origin: Sequence[str], zone: ZoneInfo) -> str:
     due = f"due {time_text(due_ms, zone)}" if event == "scheduled" else ""
-    return comma_joined(f"task {task_key}", due, origin)
+    return comma_joined(f"task {task_key}", due, reason, origin_text(*origin))
 
 
 def _partition_entries(partitions: dict[str, list[Any]], zone: ZoneInfo) -> list[TimelineEntry]:

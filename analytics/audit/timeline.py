@@ -11,7 +11,8 @@ _ORDER = {
     for rank, event in enumerate(
         (
             *("registered", "task scheduled", "app paused", "all apps paused", "task paused"),
-            *("app resumed", "all apps resumed", "task expired", "task fell due", "task sent", "task cancelled"),
+            *("app resumed", "all apps resumed", "task expired"),
+            *("task fell due", "task sent", "task failed", "task cancelled"),
             *("command", "audience"),
             *("connected", "sent", "received", "shown", "clicked", "dismissed", "failed", "dropped"),
             *("cancel command", "push cancelled", "cancelled", "expired", "finished", "push failed"),

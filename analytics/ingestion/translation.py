@@ -226,8 +226,9 @@ def _app_rows(record: Record, message: AppFact) -> list[Row]:
 
 
 def _task_rows(record: Record, message: TaskFact) -> list[Row]:
-    def row(event: str, time_ms: int, due_ms: int = 0) -> Row:
-        return TASKS_TABLE.row(RowSource(record, message.meta, TaskEvent(message.task_key, event, time_ms, due_ms)))
+    def row(event: str, time_ms: int, due_ms: int = 0, reason: str = "") -> Row:
+        task_event = TaskEvent(message.task_key, event, time_ms, due_ms, reason)
+        return TASKS_TABLE.row(RowSource(record, message.meta, task_event))
 
     match message.WhichOneof("fact"):
         case "scheduled":
@@ -247,6 +248,8 @@ def _task_rows(record: Record, message: TaskFact) -> list[Row]:
             return [row("paused", message.meta.time_ms)]
         case "expired":
             return [row("expired", message.meta.time_ms)]
+        case "failed":
+            return [row("failed", message.meta.time_ms, reason=message.failed.reason)]
         case None:
             return []
         case never:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import (
     TASK_STATUS_EXPIRED,
+    TASK_STATUS_FAILED,
     TASK_STATUS_UNSENT,
     CancelTask,
     GetTaskRequest,
@@ -110,6 +111,8 @@ def _check_unsent(task: Task) -> None:
         raise ConflictError("task_key: the task was cancelled already")
     if task.status == TASK_STATUS_EXPIRED:
         raise ConflictError("task_key: the task was not sent; its time to live ended while its app was paused")
+    if task.status == TASK_STATUS_FAILED:
+        raise ConflictError("task_key: the task could not be sent and has ended")
     if task.status != TASK_STATUS_UNSENT:
         raise ConflictError("task_key: the task was sent already")
 

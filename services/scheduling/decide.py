@@ -1,7 +1,6 @@
 """Decisions about timed tasks: the facts that follow from commands, and the records that send a due task. Pure."""
 
 import hashlib
-from collections.abc import Callable
 from typing import assert_never
 
 from protos.push.v1.push_pb2 import PushCommand, SendPush
@@ -11,6 +10,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskCommand,
     TaskExpired,
     TaskFact,
+    TaskFailed,
     TaskFellDue,
     TaskPaused,
     TaskScheduled,
@@ -19,6 +19,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 from services.scheduling.state import UNSENT, StoredClaim, StoredTask
 
 WRITER = "scheduling"
+_MAX_REASON = 500
 
 
 def decide(command: TaskCommand, task: StoredTask | None, claim: StoredClaim | None = None) -> TaskFact | None:
@@ -52,11 +53,14 @@ def paused(task_key: str, now_ms: int) -> TaskFact:
     return TaskFact(meta=_meta(f"{task_key}/paused", now_ms), task_key=task_key, paused=TaskPaused())
 
 
-def after_pause(task: StoredTask, is_paused: Callable[[str], bool], now_ms: int) -> TaskFact | None:
-    """Return how a paused task goes on: it expires, falls due as none of its apps is paused, or stays paused (None)."""
-    if task.expires_ms <= now_ms:
-        return TaskFact(meta=_meta(f"{task.task_key}/expired", now_ms), task_key=task.task_key, expired=TaskExpired())
-    return None if any(map(is_paused, task.appkeys)) else fell_due(task.task_key, now_ms)
+def expired(task_key: str, now_ms: int) -> TaskFact:
+    return TaskFact(meta=_meta(f"{task_key}/expired", now_ms), task_key=task_key, expired=TaskExpired())
+
+
+def failed(task_key: str, reason: str, now_ms: int) -> TaskFact:
+    return TaskFact(
+        meta=_meta(f"{task_key}/failed", now_ms), task_key=task_key, failed=TaskFailed(reason=reason[:_MAX_REASON])
+    )
 
 
 def sent(task_key: str, now_ms: int) -> TaskFact:

@@ -10,9 +10,11 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_r
 from services.runtime.log.port import Log
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.projection.replay import State
+from services.scheduling.due_tasks import DueTasks
 from services.scheduling.projection import SchedulingProjection
 from services.scheduling.server import SchedulingServicer
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
+from services.scheduling.task_sender import TaskSender
 from services.scheduling.timer import Timer
 
 
@@ -26,12 +28,14 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
     audiences = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    timer = Timer(projection.follower, projection.tasks, audiences, writer, context.apps, context.clock)
+    sender = TaskSender(projection.follower, projection.tasks, audiences, writer, context.clock)
+    due_tasks = DueTasks(projection.tasks, context.apps)
+    timer = Timer(projection.follower, due_tasks, sender, context.apps, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)
     positions = PositionsServicer(projection.follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[projection, timer],
+        services=[projection, sender, timer],
         servicers=[
             lambda server: add_SchedulingServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

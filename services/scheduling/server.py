@@ -13,7 +13,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskStatus,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
-from services.runtime.errors import NotFoundError
+from services.runtime.errors import CarillonError, NotFoundError
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 from services.scheduling.state import Status, StoredTask
@@ -27,6 +27,7 @@ _STATUS = {
     Status.SENT: TaskStatus.TASK_STATUS_SENT,
     Status.CANCELLED: TaskStatus.TASK_STATUS_CANCELLED,
     Status.EXPIRED: TaskStatus.TASK_STATUS_EXPIRED,
+    Status.FAILED: TaskStatus.TASK_STATUS_FAILED,
 }
 
 
@@ -53,6 +54,9 @@ class SchedulingServicer(SchedulingServiceServicer):
             raise NotFoundError("no such claim")
         if found.is_unsent:
             await self._unsent.wait_sent(found.task_key)
+            found = await self._follower.query(self._tasks.find_claim, request.key) or found
+        if found.failure:
+            raise CarillonError(f"the push was not sent: {found.failure}")
         return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
 
     async def GetStoredBytes(self, request: GetStoredBytesRequest, context: Context) -> GetStoredBytesResponse:

@@ -3,7 +3,8 @@
     WAITING ── TaskCancelled ──> CANCELLED <── TaskCancelled ──┐
        ├────── TaskPaused ────────────────────────────────> PAUSED ── TaskExpired ──> EXPIRED
        └────── TaskFellDue ───> FELL_DUE <── TaskFellDue ──────┘
-                                   └── TaskSent ──> SENT
+                                   ├── TaskSent ──> SENT
+                                   └── TaskFailed ──> FAILED
 
 A task that fell due will be sent: each start sends the tasks whose TaskSent is missing once more, with the same
 message ids. The order of TaskCancelled and TaskFellDue in `tasks` therefore decides which of the two applies.
@@ -12,6 +13,8 @@ A task is paused if its due time comes while one of its apps is paused. Its time
 
 A request with an idempotency key is a task too, due at once unless it is timed. Its TaskScheduled carries a claim: one
 record holds the claimed key, the pushes to send and the answer.
+
+A task is its first push's app's: that app's turn sends it, and it waits for no other app's tasks.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, assert_never
 
-from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact
+from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
 
 CLAIM_MS = 600_000
 """How long a claim blocks its idempotency key for other requests."""
@@ -32,6 +35,7 @@ class Status(IntEnum):
     CANCELLED = 4
     PAUSED = 5
     EXPIRED = 6
+    FAILED = 7
 
 
 UNSENT = (Status.WAITING, Status.PAUSED)
@@ -58,23 +62,30 @@ class StoredTask:
 
     @property
     def expires_ms(self) -> int:
-        """The time from which none of the pushes of a paused task may be sent."""
-        scheduled = self.scheduled.scheduled
-        return scheduled.due_ms + 1000 * max(push.period_s for push in scheduled.pushes)
+        return expires_ms(self.scheduled.scheduled)
 
     def is_of(self, appkeys: Iterable[str]) -> bool:
         """Return whether a push of the task belongs to one of the apps."""
         return not self.appkeys.isdisjoint(appkeys)
 
 
+def expires_ms(scheduled: TaskScheduled) -> int:
+    """Return the time from which none of the pushes of a paused task may be sent."""
+    return scheduled.due_ms + 1000 * max((push.period_s for push in scheduled.pushes), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredClaim:
-    """The last claim of an idempotency key. `is_unsent`: its task goes out at once and is not sent yet."""
+    """The last claim of an idempotency key. `is_unsent`: its task goes out at once and is not sent yet.
+
+    `failure`: why its task, which was to go out at once, was not sent; "" for any other task.
+    """
 
     task_key: str
     claim: Claim
     created_ms: int
     is_unsent: bool
+    failure: str
 
     @property
     def expires_ms(self) -> int:
@@ -90,6 +101,10 @@ class Tasks(Protocol):
 
     def change(self, task_key: str, before: Collection[Status], after: Status, cancelled_by: bytes = b"") -> None:
         """Change the status of a task that is in one of `before`. A task without a set time is deleted once sent."""
+        ...
+
+    def fail(self, task_key: str, reason: str) -> None:
+        """Note that a task that fell due was not sent, and why."""
         ...
 
 
@@ -108,6 +123,8 @@ def apply(tasks: Tasks, partition: int, fact: TaskFact) -> None:
             tasks.change(fact.task_key, UNSENT, Status.FELL_DUE)
         case "sent":
             tasks.change(fact.task_key, (Status.FELL_DUE,), Status.SENT)
+        case "failed":
+            tasks.fail(fact.task_key, fact.failed.reason)
         case None:
             pass
         case other:

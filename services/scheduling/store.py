@@ -1,11 +1,11 @@
 """The tables of timed tasks and idempotency claims in SQLite."""
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
-from services.scheduling.state import CLAIM_MS, UNSENT, Status, StoredClaim, StoredTask
+from services.scheduling.state import CLAIM_MS, UNSENT, Status, StoredClaim, StoredTask, expires_ms
 
 DDL = """
 CREATE TABLE tasks (
@@ -16,11 +16,16 @@ CREATE TABLE tasks (
   scheduled BLOB NOT NULL,
   cancelled_by BLOB NOT NULL,
   at_once INTEGER NOT NULL,
-  was_paused INTEGER NOT NULL);
-CREATE INDEX tasks_waiting ON tasks (due_ms, task_key) WHERE status = 1;
+  was_paused INTEGER NOT NULL,
+  appkey TEXT NOT NULL,
+  expires_ms INTEGER NOT NULL,
+  failure TEXT NOT NULL);
+CREATE INDEX tasks_next ON tasks (due_ms) WHERE status = 1;
+CREATE INDEX tasks_waiting ON tasks (appkey, due_ms, task_key) WHERE status = 1;
 CREATE INDEX tasks_at_once ON tasks (task_key) WHERE at_once = 1;
-CREATE INDEX tasks_paused ON tasks (due_ms, task_key) WHERE status = 5;
-CREATE INDEX tasks_fell_due ON tasks (due_ms, task_key) WHERE status = 2;
+CREATE INDEX tasks_expiring ON tasks (expires_ms) WHERE status = 5;
+CREATE INDEX tasks_paused ON tasks (appkey, due_ms, task_key) WHERE status = 5;
+CREATE INDEX tasks_fell_due ON tasks (appkey, due_ms, task_key) WHERE status = 2;
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
   PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
@@ -36,17 +41,34 @@ CREATE TABLE claims (
 CREATE INDEX claims_by_age ON claims (partition, created_ms);
 """
 _TASK = "task_key, partition, status, scheduled, cancelled_by, was_paused"
+_UNSENT_AT_ONCE = 1
+_FAILED_AT_ONCE = 2
+_APPS = """
+WITH RECURSIVE apps (appkey) AS (
+  SELECT min(appkey) FROM tasks WHERE status = {0:d} UNION ALL
+  SELECT (SELECT min(appkey) FROM tasks WHERE status = {0:d} AND tasks.appkey > apps.appkey) FROM apps
+  WHERE apps.appkey IS NOT NULL)
+SELECT appkey FROM apps WHERE appkey IS NOT NULL AND EXISTS (
+  SELECT 1 FROM tasks WHERE status = {0:d} AND tasks.appkey = apps.appkey AND due_ms <= ?)
+"""
 _PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
 
 
 class FiringOrder(NamedTuple):
-    """The sort key of tasks: earliest due time first, then by task key."""
+    """The sort key of an app's tasks: earliest due time first, then by task key."""
 
     due_ms: int
     task_key: str
 
 
 BEFORE_ALL = FiringOrder(-(2**63), "")
+AT_ANY_TIME = 2**63 - 1
+
+
+class DueTask(NamedTuple):
+    appkey: str
+    task_key: str
+    partition: int
 
 
 class TaskTable:
@@ -59,8 +81,11 @@ class TaskTable:
         key, task = scheduled.task_key, scheduled.scheduled
         value = scheduled.SerializeToString(deterministic=True)
         added = self._rows.execute(
-            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-            (key, partition, task.due_ms, Status.WAITING, value, b"", task.at_once),
+            "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, '')",
+            (
+                *(key, partition, task.due_ms, Status.WAITING, value, b"", task.at_once),
+                *(next((push.appkey for push in task.pushes), ""), expires_ms(task)),
+            ),
         )
         if not task.at_once:
             if added.rowcount:
@@ -89,6 +114,13 @@ class TaskTable:
                 "DELETE FROM tasks WHERE task_key = ? AND status = ? AND at_once = 1", (task_key, Status.SENT)
             )
 
+    def fail(self, task_key: str, reason: str) -> None:
+        """Note why a task that fell due was not sent. One that was to go out at once is kept too, for its claim."""
+        self._rows.execute(
+            "UPDATE tasks SET status = ?, at_once = at_once * ?, failure = ? WHERE task_key = ? AND status = ?",
+            (Status.FAILED, _FAILED_AT_ONCE, reason, task_key, Status.FELL_DUE),
+        )
+
     def _add_claim(self, partition: int, task_key: str, task: TaskScheduled) -> None:
         """Store the claim, and delete the expired claims of the partition first."""
         self._rows.execute(
@@ -103,11 +135,15 @@ class TaskTable:
     def find_claim(self, key: bytes) -> StoredClaim | None:
         """Return the last claim of the idempotency key."""
         row = self._rows.execute(
-            "SELECT task_key, claim, created_ms, EXISTS (SELECT 1 FROM tasks WHERE tasks.task_key = claims.task_key"
-            " AND at_once = 1) FROM claims WHERE key = ?",
+            "SELECT claims.task_key, claim, created_ms, at_once, failure"
+            " FROM claims LEFT JOIN tasks ON tasks.task_key = claims.task_key WHERE key = ?",
             (key,),
         ).fetchone()
-        return StoredClaim(row[0], Claim.FromString(row[1]), row[2], bool(row[3])) if row else None
+        if row is None:
+            return None
+        task_key, claim, created_ms, at_once, failure = row
+        is_unsent, has_failed = at_once == _UNSENT_AT_ONCE, at_once == _FAILED_AT_ONCE
+        return StoredClaim(task_key, Claim.FromString(claim), created_ms, is_unsent, failure if has_failed else "")
 
     def find(self, task_key: str) -> StoredTask | None:
         row = self._rows.execute(f"SELECT {_TASK} FROM tasks WHERE task_key = ?", (task_key,)).fetchone()  # noqa: S608
@@ -122,29 +158,70 @@ class TaskTable:
         row = self._rows.execute("SELECT due_ms FROM tasks WHERE status = 1 ORDER BY due_ms LIMIT 1").fetchone()
         return row[0] if row else None
 
-    def due(self, now_ms: int, limit: int) -> list[tuple[str, int]]:
-        """Return keys and partitions of the waiting tasks whose due time has come, earliest first."""
-        return self._rows.execute(
-            "SELECT task_key, partition FROM tasks WHERE status = 1 AND due_ms <= ? ORDER BY due_ms, task_key LIMIT ?",
-            (now_ms, limit),
-        ).fetchall()
-
-    def paused(self, after: FiringOrder, limit: int) -> list[StoredTask]:
-        """Return the paused tasks after `after`, earliest first."""
-        return self._unsent(Status.PAUSED, after, limit)
-
-    def fell_due(self, after: FiringOrder, limit: int) -> list[StoredTask]:
-        """Return the tasks after `after` that fell due and are not sent yet, earliest first."""
-        return self._unsent(Status.FELL_DUE, after, limit)
-
-    def _unsent(self, status: Status, after: FiringOrder, limit: int) -> list[StoredTask]:
-        """Select with the status in the statement's text, without which SQLite does not use the status's index."""
+    def due(self, now_ms: int, limit: int) -> list[DueTask]:
+        """Return the waiting tasks whose due time has come, earliest first."""
         rows = self._rows.execute(
-            f"SELECT {_TASK} FROM tasks WHERE status = {status:d} AND (due_ms, task_key) > (?, ?)"  # noqa: S608
+            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND due_ms <= ? ORDER BY due_ms LIMIT ?",
+            (now_ms, limit),
+        )
+        return list(map(DueTask._make, rows))
+
+    def due_of_app(self, appkey: str, now_ms: int, limit: int) -> list[DueTask]:
+        """Return the app's waiting tasks whose due time has come, earliest first."""
+        rows = self._rows.execute(
+            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND appkey = ? AND due_ms <= ?"
             " ORDER BY due_ms, task_key LIMIT ?",
-            (*after, limit),
+            (appkey, now_ms, limit),
+        )
+        return list(map(DueTask._make, rows))
+
+    def apps_with(self, status: Status, due_ms: int = AT_ANY_TIME) -> list[str]:
+        """Return the apps, in order, that have a task in WAITING, PAUSED or FELL_DUE with a due time until `due_ms`.
+
+        The cost is that of a few look-ups for each app with a task in the status, however many tasks it has.
+        """
+        return [appkey for (appkey,) in self._rows.execute(_APPS.format(status), (due_ms,))]
+
+    def expired(self, now_ms: int, limit: int) -> list[DueTask]:
+        """Return paused tasks whose time to live is over."""
+        rows = self._rows.execute(
+            "SELECT appkey, task_key, partition FROM tasks WHERE status = 5 AND expires_ms <= ?"
+            " ORDER BY expires_ms LIMIT ?",
+            (now_ms, limit),
+        )
+        return list(map(DueTask._make, rows))
+
+    def next_expiry_ms(self) -> int | None:
+        """Return when the time to live of the next paused task ends."""
+        row = self._rows.execute("SELECT expires_ms FROM tasks WHERE status = 5 ORDER BY expires_ms LIMIT 1").fetchone()
+        return row[0] if row else None
+
+    def paused(self, appkey: str, after: FiringOrder, limit: int) -> list[StoredTask]:
+        """Return the app's paused tasks after `after`, earliest first."""
+        rows = self._rows.execute(
+            f"SELECT {_TASK} FROM tasks WHERE status = 5 AND appkey = ? AND (due_ms, task_key) > (?, ?)"  # noqa: S608
+            " ORDER BY due_ms, task_key LIMIT ?",
+            (appkey, *after, limit),
         )
         return [_task(row) for row in rows]
+
+    def fell_due(self, appkey: str, after: FiringOrder, limit: int) -> list[FiringOrder]:
+        """Return the places of the app's tasks after `after` that fell due and are not sent yet, earliest first."""
+        rows = self._rows.execute(
+            "SELECT due_ms, task_key FROM tasks WHERE status = 2 AND appkey = ? AND (due_ms, task_key) > (?, ?)"
+            " ORDER BY due_ms, task_key LIMIT ?",
+            (appkey, *after, limit),
+        )
+        return list(map(FiringOrder._make, rows))
+
+    def apps_of(self, task_keys: Iterable[str]) -> set[str]:
+        """Return the apps whose turn the tasks wait for."""
+        query = "SELECT appkey FROM tasks WHERE task_key = ?"
+        return {row[0] for key in task_keys if (row := self._rows.execute(query, (key,)).fetchone())}
+
+    def find_all(self, task_keys: Iterable[str]) -> list[StoredTask]:
+        """Return those of the tasks that exist, in the given order."""
+        return [task for key in task_keys if (task := self.find(key))]
 
     def keys_of_apps(
         self, appkeys: Sequence[str], *, descending: bool, offset: int, limit: int
@@ -165,10 +242,6 @@ class TaskTable:
 
     def close(self) -> None:
         self._rows.close()
-
-
-def firing_order(task: StoredTask) -> FiringOrder:
-    return FiringOrder(task.scheduled.scheduled.due_ms, task.task_key)
 
 
 def _pages(appkeys: Sequence[str]) -> str:

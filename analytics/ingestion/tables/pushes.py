@@ -22,12 +22,13 @@ class AcceptedPush(NamedTuple):
 
 
 class TaskEvent(NamedTuple):
-    """One event of a timed task; `due_ms` is 0 for events other than `scheduled`."""
+    """One event of a timed task; `due_ms` is 0 for events other than `scheduled`, and only `failed` has a reason."""
 
     task_key: str
     event: str
     time_ms: int
     due_ms: int = 0
+    reason: str = ""
 
 
 class PartitionEvent(NamedTuple):
@@ -110,6 +111,7 @@ TASKS_TABLE = Table[RowSource[TaskEvent]](
     Column("event", TEXT, lambda row: row.part.event),
     Column("time", TIME, lambda row: row.part.time_ms),
     Column("due", TIME, lambda row: row.part.due_ms),
+    Column("reason", TEXT, lambda row: row.part.reason),
     *ORIGIN,
     *POSITION,
 )

@@ -13,6 +13,7 @@ from edge.v2.replies import time_text
 from protos.scheduling.v1.scheduling_pb2 import (
     TASK_STATUS_CANCELLED,
     TASK_STATUS_EXPIRED,
+    TASK_STATUS_FAILED,
     TASK_STATUS_SENT,
     TASK_STATUS_UNSENT,
     Task,
@@ -26,6 +27,7 @@ _STATUS: Mapping["TaskStatus.ValueType", Status] = MappingProxyType(
         TASK_STATUS_SENT: "send",
         TASK_STATUS_CANCELLED: "cancel",
         TASK_STATUS_EXPIRED: "cancel",
+        TASK_STATUS_FAILED: "cancel",
     }
 )
 

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -15,6 +15,18 @@ class Clock(Protocol):
     async def sleep_until(self, moment_ms: int) -> None:
         """Return once now_ms() >= moment_ms."""
         ...
+
+
+async def wait_for_first(clock: Clock, moment_ms: int | None, *events: asyncio.Event) -> None:
+    """Return at the moment, if there is one, or when one of the events is set."""
+    waits: list[asyncio.Task[Any]] = [asyncio.create_task(event.wait()) for event in events]
+    if moment_ms is not None:
+        waits.append(asyncio.create_task(clock.sleep_until(moment_ms)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 class SystemClock:

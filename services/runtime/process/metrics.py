@@ -93,4 +93,5 @@ PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach 
 APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push service, by reason", ["reason"])
 APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
+TASKS_FAILED = Counter("carillon_scheduling_tasks_failed_total", "Timed tasks that could not be sent, ended as failed")
 INSERTED = Counter("carillon_analytics_rows_inserted_total", "Rows inserted into ClickHouse", ["table"])

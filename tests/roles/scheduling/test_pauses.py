@@ -8,7 +8,7 @@ from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.domain.apps import INSTALLATION_PAUSE_KEY
 from services.domain.topics import APPS
 from services.runtime.log.port import NewRecord
-from services.scheduling import timer
+from services.scheduling import due_tasks
 from testkit.waiting import run_ready_tasks
 from tests.roles.scheduling.conftest import APP, OTHER_APP, Installation, push
 from tests.roles.scheduling.test_firing import assert_replays, assert_sent_once, is_fact
@@ -98,7 +98,7 @@ async def test_the_tasks_of_a_paused_app_delay_no_other_apps_tasks(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more waiting tasks than one page holds, all due before the other app's task."""
-    monkeypatch.setattr(timer, "_PAGE", 5)
+    monkeypatch.setattr(due_tasks, "PAGE", 5)
     async with installation.running():
         await pause(installation)
         for n in range(12):

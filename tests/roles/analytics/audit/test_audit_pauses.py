@@ -5,7 +5,7 @@ from pathlib import Path
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditAppRequest, AuditPushRequest
 from protos.push.v1.push_pb2 import SendPush
-from protos.scheduling.v1.scheduling_pb2 import TaskExpired, TaskFact, TaskPaused, TaskScheduled
+from protos.scheduling.v1.scheduling_pb2 import TaskExpired, TaskFact, TaskFailed, TaskPaused, TaskScheduled
 from services.domain.topics import TASKS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite import SqliteLog
@@ -16,8 +16,8 @@ from tests.roles.analytics.service import running_service
 ALICE = "through cli from alice@ops, request req-4"
 
 
-def task(kind: str, time_ms: int, **fact: object) -> NewRecord:
-    return new_record(TASKS.name, 1, TaskFact(meta=meta(f"task {kind}", time_ms, "scheduling"), task_key="t", **fact))  # type: ignore[arg-type]
+def task(kind: str, time_ms: int, key: str = "t", **fact: object) -> NewRecord:
+    return new_record(TASKS.name, 1, TaskFact(meta=meta(f"task {kind}", time_ms, "scheduling"), task_key=key, **fact))  # type: ignore[arg-type]
 
 
 async def test_the_timeline_of_a_push_has_the_pauses_while_it_was_sent(
@@ -59,9 +59,10 @@ async def test_the_timeline_of_a_push_has_the_pauses_while_it_was_sent(
     ]
 
 
-async def test_the_timeline_of_a_timed_push_that_expired_during_the_pause(
+async def test_the_timeline_of_a_timed_push_that_expired_during_the_pause_or_could_not_be_sent(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
+    of_other = SendPush(msgid=10, appkey=APP, task_key="u")
     scheduled = TaskScheduled(pushes=[SendPush(msgid=9, appkey=APP, task_key="t")], due_ms=T0 + 100, created_ms=T0)
     await log.append(
         [
@@ -72,10 +73,16 @@ async def test_the_timeline_of_a_timed_push_that_expired_during_the_pause(
             task("paused", T0 + 100, paused=TaskPaused()),
             task("expired", T0 + 200, expired=TaskExpired()),
             app_changed("resumed", time_ms=T0 + 300),
+            task("other", T0, "u", scheduled=TaskScheduled(pushes=[of_other], due_ms=T0 + 1, created_ms=T0)),
+            task("failed", T0 + 500, "u", failed=TaskFailed(reason="the request is too large")),
         ]
     )
     async with running_service(log, clickhouse, tmp_path) as analytics:
         push = await analytics.AuditPush(AuditPushRequest(msgid=9))
+        failed = await analytics.AuditPush(AuditPushRequest(msgid=10))
+    event, after_ms, detail = lines_of(failed.timeline)[-1]
+    assert (event, after_ms) == ("task failed", 500)
+    assert "task u, the request is too large" in detail
     assert [line[:2] for line in lines_of(push.timeline)] == [
         ("task scheduled", 0),
         ("app paused", 50),

@@ -1,0 +1,176 @@
+"""Sends one app's tasks that fell due, and tries again those that could not be sent."""
+
+import asyncio
+from dataclasses import dataclass
+
+from protos.push.v1.push_pb2 import SendPush
+from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.domain.audience_resolver import AudienceResolver
+from services.domain.command_writer import Command, CommandWriter, push_command
+from services.domain.topics import TASKS
+from services.runtime.errors import (
+    BusyError,
+    CarillonError,
+    ConflictError,
+    DeadlineError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
+from services.runtime.log.batcher import Batcher
+from services.runtime.process.clock import Clock, wait_for_first
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import TASKS_FAILED, TASKS_FIRED
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
+from services.scheduling import decide
+from services.scheduling.state import StoredTask
+from services.scheduling.store import BEFORE_ALL, TaskTable
+
+RETRY_MS = 1000
+"""Delay between a failed attempt to send a task and the next one, ms."""
+
+MAX_FAILURES = 5
+"""Attempts that fail because of the task itself, after which it ends as failed."""
+
+CONCURRENT_TASKS = 100
+"""Tasks of one app that are resolved and appended at the same time."""
+
+_MAX_RETRIES = 10_000
+
+
+@dataclass(slots=True)
+class _Retry:
+    """A task that is tried again at `at_ms`; `failures` counts the attempts that failed because of the task itself."""
+
+    at_ms: int
+    failures: int
+
+
+class AppSender:
+    """Sends the app's tasks in the order of their due times, until none is left.
+
+    While the registry or the log does not answer, tasks wait; a page of tasks none of which could be sent ends a pass,
+    so that a registry that is down is not asked about each of a million tasks again and again. A task that is refused
+    ends as failed at once, and one whose attempts fail for another reason after MAX_FAILURES of them. Failures are
+    counted since the start of the process.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        tasks: TaskTable,
+        audiences: AudienceResolver,
+        writer: CommandWriter,
+        facts: Batcher[Fact, None],
+        clock: Clock,
+        appkey: str,
+    ) -> None:
+        self._follower = follower
+        self._tasks = tasks
+        self._audiences = audiences
+        self._writer = writer
+        self._facts = facts
+        self._clock = clock
+        self._appkey = appkey
+        self._retries: dict[str, _Retry] = {}
+        self._paused_until_ms = 0
+        self._woken = asyncio.Event()
+
+    def wake_up(self) -> None:
+        """Look for tasks that fell due meanwhile."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Return when no task is left to send and none is tried again."""
+        while self._woken.is_set() or self._retries:
+            next_retry_ms = min((retry.at_ms for retry in self._retries.values()), default=None)
+            if next_retry_ms is not None:
+                next_retry_ms = max(next_retry_ms, self._paused_until_ms)
+            await wait_for_first(self._clock, next_retry_ms, self._woken)
+            self._woken.clear()
+            await self._send_all()
+
+    async def _send_all(self) -> None:
+        after = BEFORE_ALL
+        while True:
+            places = await self._follower.query(self._tasks.fell_due, self._appkey, after, CONCURRENT_TASKS)
+            if not places:
+                return
+            after = places[-1]
+            now_ms = self._clock.now_ms()
+            chosen = [place.task_key for place in places if self._may_send(place.task_key, now_ms)]
+            if chosen and not await self._send_page(chosen):
+                self._paused_until_ms = self._clock.now_ms() + RETRY_MS
+                return
+
+    def _may_send(self, task_key: str, now_ms: int) -> bool:
+        retry = self._retries.get(task_key)
+        return len(self._retries) < _MAX_RETRIES if retry is None else retry.at_ms <= now_ms
+
+    async def _send_page(self, task_keys: list[str]) -> bool:
+        """Send these tasks and write the facts that follow; return whether one was sent or ended as failed."""
+        tasks = await self._follower.query(self._tasks.find_all, task_keys)
+        made = await asyncio.gather(*(self._send(task) for task in tasks))
+        facts = [
+            Fact(TASKS, task.partition, task.task_key.encode(), fact)
+            for task, fact in zip(tasks, made, strict=True)
+            if fact is not None
+        ]
+        if not facts:
+            return False
+        await self._facts.put(facts, 0)
+        for fact in facts:
+            self._retries.pop(fact.message.task_key, None)
+        failed = sum(fact.message.HasField("failed") for fact in facts)
+        TASKS_FAILED.inc(failed)
+        TASKS_FIRED.inc(len(facts) - failed)
+        return True
+
+    async def _send(self, task: StoredTask) -> TaskFact | None:
+        """Append the task's pushes; return the fact that follows, None if the task must be tried again."""
+        try:
+            commands = await self._commands(task)
+            reached(Point.TASK_SENDING)
+            await self._writer.append(commands)
+            reached(Point.TASK_SENT)
+        except (InputError, NotFoundError, ConflictError) as error:
+            return self._failed(task, str(error))
+        except (BusyError, DeadlineError, UnavailableError) as error:
+            logger.warning("a timed task is not sent yet; trying again", task=task.task_key, error=str(error))
+            self._try_again(task, is_its_fault=False)
+            return None
+        except CarillonError as error:
+            logger.warning("a timed task could not be sent; trying again", task=task.task_key, error=str(error))
+            failures = self._try_again(task, is_its_fault=True)
+            if failures < MAX_FAILURES:
+                return None
+            return self._failed(task, f"{failures} attempts failed, the last one with: {error}")
+        return decide.sent(task.task_key, self._clock.now_ms())
+
+    def _try_again(self, task: StoredTask, *, is_its_fault: bool) -> int:
+        """Try the task again later; return how many attempts have failed because of it."""
+        known = self._retries.get(task.task_key)
+        failures = (known.failures if known else 0) + is_its_fault
+        self._retries[task.task_key] = _Retry(self._clock.now_ms() + RETRY_MS, failures)
+        return failures
+
+    def _failed(self, task: StoredTask, reason: str) -> TaskFact:
+        logger.error("a timed task failed", task=task.task_key, app=self._appkey, reason=reason)
+        return decide.failed(task.task_key, reason, self._clock.now_ms())
+
+    async def _commands(self, task: StoredTask) -> list[Command]:
+        try:
+            return [await self._push_command(task, push) for push in task.scheduled.scheduled.pushes]
+        except CarillonError:
+            raise
+        except Exception as error:
+            logger.error("a timed task cannot be made into pushes", task=task.task_key, exc_info=error)
+            raise CarillonError("internal error") from error
+
+    async def _push_command(self, task: StoredTask, push: SendPush) -> Command:
+        resolved = SendPush()
+        resolved.CopyFrom(push)
+        resolved.audience.CopyFrom((await self._audiences.resolve(push.appkey, push.audience)).audience)
+        return push_command(decide.push_command(task, resolved, self._clock.now_ms()))

@@ -1,0 +1,79 @@
+"""Sends the tasks that fell due: each app's in order, apps independently of each other."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from services.domain.audience_resolver import AudienceResolver
+from services.domain.command_writer import CommandWriter
+from services.runtime.log.batcher import Batcher, ByteBudget
+from services.runtime.process import background
+from services.runtime.process.clock import Clock
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.follower import Follower
+from services.scheduling.app_sender import AppSender
+from services.scheduling.state import Status
+from services.scheduling.store import TaskTable
+
+_MAX_FACTS = 500
+
+
+class TaskSender:
+    """A service with a background task for each app that has tasks to send; facts of all apps share appends.
+
+    An error that no attempt mends, such as a state that cannot be written, ends the service.
+    """
+
+    name = "scheduling sender"
+
+    def __init__(
+        self, follower: Follower, tasks: TaskTable, audiences: AudienceResolver, writer: CommandWriter, clock: Clock
+    ) -> None:
+        self._follower = follower
+        self._tasks = tasks
+        facts: Batcher[Fact, None] = Batcher(self._write, ByteBudget(0), _MAX_FACTS)
+        self._new_app = partial(AppSender, follower, tasks, audiences, writer, facts, clock)
+        self._apps: dict[str, AppSender] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[None]
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self._ended = asyncio.get_running_loop().create_future()
+        self._wake_up(await self._follower.query(self._tasks.apps_with, Status.FELL_DUE))
+        ready.set()
+        try:
+            await self._ended
+        finally:
+            for task in self._sending:
+                task.cancel()
+            await asyncio.gather(*self._sending, return_exceptions=True)
+
+    async def send(self, task_keys: Sequence[str]) -> None:
+        """Send these tasks, which fell due, as soon as it is their app's turn."""
+        if task_keys:
+            self._wake_up(await self._follower.query(self._tasks.apps_of, task_keys))
+
+    def _wake_up(self, appkeys: Iterable[str]) -> None:
+        for appkey in appkeys:
+            app = self._apps.get(appkey)
+            if app is None:
+                app = self._apps[appkey] = self._new_app(appkey)
+                task = background.start(f"timed tasks of app {appkey}", self._send_all(appkey, app))
+                self._sending.add(task)
+                task.add_done_callback(self._check)
+            app.wake_up()
+
+    async def _send_all(self, appkey: str, app: AppSender) -> None:
+        try:
+            await app.run()
+        finally:
+            del self._apps[appkey]
+
+    def _check(self, task: "asyncio.Task[None]") -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not self._ended.done():
+            self._ended.set_exception(error)
+
+    async def _write(self, facts: list[Fact]) -> Sequence[None]:
+        await self._follower.write(lambda: facts)
+        return [None] * len(facts)
