@@ -11,9 +11,9 @@ from testkit.clickhouse.server import ClickHouseServer
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import kafka
+from tests.journeys.kinds import KINDS
 
 WELCOME = re.compile(r"(Carillon is ready\.|\d\. .*| {2,3}\S.*)?")
-KINDS = ["embedded", pytest.param("shards", marks=pytest.mark.kafka)]
 
 
 @pytest.fixture(scope="session", params=KINDS)

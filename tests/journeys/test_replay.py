@@ -62,6 +62,7 @@ def ends(data: Path) -> dict[str, int]:
         return defaultdict(int, log.execute('SELECT topic, sum("end") FROM ends GROUP BY topic').fetchall())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", REPLAYABLE)
 def test_a_state_is_rebuilt_as_of_an_earlier_moment(stopped: StoppedService, tmp_path: Path, role: str) -> None:
     """This works although compaction kept only the last record of each device."""
@@ -96,6 +97,7 @@ def test_an_earlier_state_never_replaces_the_live_one(
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", REPLAYABLE)
 def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Path, role: str) -> None:
     """The start and `--verify` refuse it; a rebuild replaces it."""
@@ -148,6 +150,7 @@ def _set_version(path: Path, version: int) -> None:
         file.execute(f"PRAGMA user_version = {version}")
 
 
+@pytest.mark.long
 async def test_replays_send_nothing(stopped: StoppedService, tmp_path: Path, unavailable_apns: UnavailableApns) -> None:
     """Pushes are pending at this time, to APNs and for an offline device."""
     copy = stopped.copy(tmp_path / "data")
@@ -179,6 +182,7 @@ async def _has_new_connection(apns: UnavailableApns) -> bool:
     return apns.new_connections() > 0
 
 
+@pytest.mark.long
 def test_progress_is_shown_on_a_terminal(stopped: StoppedService, tmp_path: Path) -> None:
     """It shows records done, all records, rate and time left; without a terminal only the answer is printed."""
     counts = ends(stopped.installation.data)

@@ -146,6 +146,7 @@ async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_resta
         await device.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shard", range(2))
 def test_the_state_of_each_process_equals_its_replay(carillon: Installation, shard: int) -> None:
     for role in REPLAYABLE:

@@ -17,9 +17,10 @@ from testkit.device import VirtualDevice
 from testkit.installation.processes import CARILLON, Installation
 
 
-@pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Installation]:
-    installation = Installation(tmp_path / "data", None)
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """`carillon up` without any app but the demo app, until a test creates one."""
+    installation = Installation(tmp_path_factory.mktemp("welcome") / "data", None)
     installation.start()
     yield installation
     installation.close()
@@ -63,26 +64,27 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
         await process.wait()
 
 
-async def test_the_demo_app_is_created_once(installation: Installation) -> None:
-    installation.stop()
-    installation.start()
-    apps = installation.carillon("app", "list", "--json").strip().splitlines()
-    assert [json.loads(app)["name"] for app in apps] == ["Demo"]
-    device = VirtualDevice(installation.gateway_url, json.loads(apps[0])["appkey"])
+def test_the_files_of_the_service_are_accessible_to_their_owner_alone(installation: Installation) -> None:
+    modes = {path.name: path.stat().st_mode & 0o077 for path in installation.data.rglob("*") if path.suffix != ".out"}
+    assert "carillon.sock" in modes
+    assert not {name for name, mode in modes.items() if mode}
+
+
+async def test_further_starts_create_no_demo_app_and_print_no_secret_but_its(installation: Installation) -> None:
+    assert " send --secret " in await asyncio.to_thread(_printed_by_the_next_start, installation)
+    (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]
+    assert demo["name"] == "Demo"
+    device = VirtualDevice(installation.gateway_url, demo["appkey"])
     await device.connect()
     await device.close()
 
-
-def test_only_the_secret_of_the_demo_app_is_printed(installation: Installation) -> None:
-    assert " send --secret " in _printed_by_the_next_start(installation)
-    (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]
     create = ("app", "create", "--platform", "android", "--name", "Demo", "--package", "org.example.demo", "--json")
     own = json.loads(installation.carillon(*create))
-    printed = _printed_by_the_next_start(installation)
+    printed = await asyncio.to_thread(_printed_by_the_next_start, installation)
     assert demo["appkey"] in printed
     assert own["secret_key"] not in printed
     installation.carillon("app", "set", demo["appkey"], "--name", "Shop")
-    printed = _printed_by_the_next_start(installation)
+    printed = await asyncio.to_thread(_printed_by_the_next_start, installation)
     assert "--secret" not in printed
     assert f"{installation.v2_url}/v2/push" in printed
 
@@ -116,9 +118,3 @@ def test_the_program_is_named_without_its_path_only_if_the_shell_finds_it(monkey
     assert command_line(CARILLON, {}) == "carillon"
     monkeypatch.setenv("PATH", "/nowhere")
     assert command_line(CARILLON, {"CARILLON_DATA_DIR": "/my data"}) == f"CARILLON_DATA_DIR='/my data' {CARILLON}"
-
-
-def test_the_files_of_the_service_are_accessible_to_their_owner_alone(installation: Installation) -> None:
-    modes = {path.name: path.stat().st_mode & 0o077 for path in installation.data.rglob("*") if path.suffix != ".out"}
-    assert "carillon.sock" in modes
-    assert not {name for name, mode in modes.items() if mode}

@@ -116,6 +116,7 @@ async def all_answers(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *ms
     return [answer async for answer in found]
 
 
+@pytest.mark.long
 async def test_old_rows_are_dropped_and_new_ones_kept(
     analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
 ) -> None:

@@ -115,6 +115,7 @@ async def test_inserts_whose_answers_are_lost_are_made_once(
         await clickhouse.close()
 
 
+@pytest.mark.long
 async def test_a_store_on_a_server_is_rebuilt(server: ClickHouseServer, log: SqliteLog, tmp_path: Path) -> None:
     settings = settings_of(server, tmp_path)
     await log.append(new_records(0))
