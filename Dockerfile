@@ -1,4 +1,5 @@
-# One image for every role: `docker run carillon serve ROLE`, or `up` for all of them in one process.
+# Two images. The default, carillon-embedded, runs every role, `up` too. With --target roles: carillon, for all roles but analytics,
+# without the embedded store and its packages.
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 WORKDIR /src
 COPY requirements requirements
@@ -11,14 +12,16 @@ COPY edge edge
 COPY analytics analytics
 COPY carillon carillon
 COPY sdk sdk
-RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./sdk
 RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
-FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+FROM build AS build-embedded
+RUN /opt/carillon/bin/pip install --no-cache-dir --require-hashes -r requirements/embedded.lock
+
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS base
 RUN groupadd --gid 10001 carillon \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin carillon \
  && install -d -o carillon -g carillon -m 0700 /data /keys /device-keys /secrets-key
-COPY --from=build /opt/carillon /opt/carillon
 ENV PATH=/opt/carillon/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     CARILLON_DATA_DIR=/data \
@@ -29,4 +32,10 @@ VOLUME ["/data"]
 EXPOSE 8001 8080 8200 8300 8400
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["carillon"]
+
+FROM base AS roles
+COPY --from=build /opt/carillon /opt/carillon
+
+FROM base AS embedded
+COPY --from=build-embedded /opt/carillon /opt/carillon
 CMD ["up"]

@@ -1,28 +1,30 @@
-PYTHON ?= python3
+# The Python that made .venv, else python3. `make run PYTHON=python3.13` takes another one, and makes .venv anew.
+PYTHON ?= $(shell made=$$(sed -n 's/^executable = //p' .venv/pyvenv.cfg 2>/dev/null); [ -x "$$made" ] && echo "$$made" || echo python3)
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check
 TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run install test test-long lint buf bench soak fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor test test-long lint buf bench soak fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
-run: .venv/installed
-	$(BIN)/carillon up
+run: install
+	@$(BIN)/carillon up
 
 ## Make the virtual environment and install the service in it, with the packages of requirements/ checked by their hashes.
-install: .venv/installed
+install: python
+	@$(PYTHON) -m setup.install
 
-.venv/installed: pyproject.toml protos/build.py requirements/runtime.lock requirements/build.lock $(shell find protos -name '*.proto')
-	$(PYTHON) -m venv .venv
-	$(PIP_INSTALL) --require-hashes -r requirements/runtime.lock -r requirements/build.lock
-	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
-	touch $@
+install-dev: python
+	@$(PYTHON) -m setup.install --dev
 
-.venv/installed-dev: .venv/installed requirements/dev.lock
-	$(PIP_INSTALL) --require-hashes -r requirements/dev.lock
-	touch $@
+python:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python 3.11 to 3.14, or name one: make run PYTHON=python3.13" >&2; exit 1; }
+	@$(PYTHON) -m setup.python_version
+
+## Say what is missing on this machine, for what, and the command that mends it; ARGS=--json for programs.
+doctor:
+	@$(PYTHON) -m setup.doctor $(ARGS)
 
 ## Write requirements/*.lock anew after a change of pyproject.toml; ARGS=--upgrade also takes newer versions.
 lock: $(TOOLS)/installed
@@ -31,7 +33,7 @@ lock: $(TOOLS)/installed
 ## Write the software bill of materials of an installation (CycloneDX JSON) to dist/carillon.cdx.json.
 sbom: $(TOOLS)/installed
 	mkdir -p dist
-	$(TOOLS)/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml --mc-type application \
+	$(TOOLS)/bin/cyclonedx-py requirements requirements/embedded.lock --pyproject pyproject.toml --mc-type application \
 		--output-reproducible --of JSON -o dist/carillon.cdx.json
 
 ## Compare the locked packages with the known vulnerabilities of PyPI's database.
@@ -48,14 +50,14 @@ $(TOOLS)/installed: requirements/tools.lock
 	touch $@
 
 ## Every check, and every test that decides a change; at most 8 minutes on two cores.
-test: .venv/installed-dev lint buf
+test: install-dev lint buf
 	$(PYTEST) -m "not long"
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
-test-long: .venv/installed-dev
+test-long: install-dev
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=full
 
-lint: .venv/installed-dev
+lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -66,11 +68,11 @@ buf:
 	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
 
 ## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
-soak: .venv/installed-dev
+soak: install-dev
 	$(BIN)/python -m tests.soak $(ARGS)
 
 ## The fuzzer: mutated, signed requests and device frames: make fuzz ARGS="--bodies 1000000"
-fuzz: .venv/installed-dev
+fuzz: install-dev
 	$(BIN)/python -m tests.soak.fuzz $(ARGS)
 
 clean:

@@ -1,5 +1,6 @@
 """Settings of the analytics role."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -7,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from analytics.store.query_limits import QueryLimits
+from services.runtime.process.extras import missing_package
 from services.runtime.process.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "analytics"
@@ -29,6 +31,8 @@ class AnalyticsSettings(Settings, frozen=True, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.clickhouse_url is None:
+            if find_spec("chdb") is None:
+                raise SettingsError(missing_package(f"analytics without {PREFIX}CLICKHOUSE_URL", "chdb"))
             if self.shards > 1:
                 raise SettingsError(f"{PREFIX}CLICKHOUSE_URL is needed when {PREFIX}SHARDS is more than 1")
             return

@@ -39,11 +39,11 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
         raise click.UsageError("--until and --into go together: an earlier state never replaces the live one")
     if verify and until is not None:
         raise click.UsageError("--verify compares with the live state, which cannot be taken back to an earlier moment")
-    definition = role_definition(role)
-    if definition.replay is None:
-        choices = ", ".join(replayable_roles())
-        raise click.BadParameter(f"{role} has no state to replay; choose one of {choices}", param_hint="ROLE")
     with plain_errors(), progress_bar(shown=not as_json) as progress:
+        definition = role_definition(role)
+        if definition.replay is None:
+            choices = ", ".join(replayable_roles())
+            raise click.BadParameter(f"{role} has no state to replay; choose one of {choices}", param_hint="ROLE")
         settings = load(definition.settings, environment())
         if until is not None and into is not None:
             moment = _parse_time(until, settings)

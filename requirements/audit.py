@@ -46,7 +46,7 @@ def verdict(report: Mapping[str, Any]) -> Verdict:
 
 def main() -> int:
     program = str(Path(sys.executable).parent / "pip-audit")
-    arguments = ["--requirement", "requirements/runtime.lock", "--disable-pip", "--format", "json"]
+    arguments = ["--requirement", "requirements/embedded.lock", "--disable-pip", "--format", "json"]
     ended = subprocess.run(  # noqa: S603
         [program, *arguments, "--progress-spinner", "off"],
         cwd=ROOT,

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+OF_THIS_REPOSITORY = "carillon-device"
+"""A dependency that is installed from `sdk/`; the lock files hold its dependencies."""
+
 _OPTIONS = (
     *("--universal", "--generate-hashes", "--no-config", "--quiet", "--no-strip-extras"),
     *("--custom-compile-command", "make lock"),
@@ -32,13 +35,14 @@ def compile_lock(name: str, requirements: Sequence[str], options: Sequence[str])
 
 def main(options: Sequence[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    runtime = project["project"]["dependencies"]
+    runtime = [text for text in project["project"]["dependencies"] if not text.startswith(OF_THIS_REPOSITORY)]
     extras = project["project"]["optional-dependencies"]
     build = project["build-system"]["requires"]
-    oldest = ["--python-version", project["project"]["requires-python"].removeprefix(">=")]
-    compile_lock("dev", [*runtime, *build, *extras["dev"]], [*oldest, *options])
+    oldest = ["--python-version", project["project"]["requires-python"].partition(",")[0].removeprefix(">=")]
+    compile_lock("dev", [*runtime, *extras["embedded"], *build, *extras["dev"]], [*oldest, *options])
     of_dev = ["--constraints", "requirements/dev.lock"]
     compile_lock("runtime", runtime, [*oldest, *of_dev, *options])
+    compile_lock("embedded", [*runtime, *extras["embedded"]], [*oldest, *of_dev, *options])
     compile_lock("build", build, [*oldest, *of_dev, *options])
     compile_lock("tools", extras["tools"], [*oldest, *options])
 

@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from services.domain.master_key import create_master
+from services.runtime.process.extras import EMBEDDED_PACKAGES
 from services.runtime.rpc.caller import OPERATOR
 from testkit import plain_http
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
@@ -42,7 +43,8 @@ class _Instance:
 class Installation:
     """The processes of one installation: `carillon up`, or with Kafka `carillon serve` for each role.
 
-    The processes of roles call each other with mutual TLS, each with a certificate of its role.
+    The processes of roles call each other with mutual TLS, each with a certificate of its role. Only those of analytics
+    can import the packages of the extra `embedded`.
 
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`...
     """
@@ -76,7 +78,7 @@ class Installation:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
             authority = Authority(self._certificates / "authority")
             self.env |= _tls(authority, OPERATOR)
-            self._instances = _served(shards, ports, authority)
+            self._instances = _served(shards, ports, authority, without_embedded(self._certificates / "slim"))
         else:
             self._instances = {"up": _Instance(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -203,19 +205,31 @@ class Installation:
         return self.output(name).read_text(errors="replace")[-4000:]
 
 
-def _served(shards: int, console_ports: Iterator[int], authority: Authority) -> dict[str, _Instance]:
+def without_embedded(folder: Path) -> dict[str, str]:
+    """Return the setting of a process that cannot import the packages of the extra `embedded`; writes into `folder`."""
+    folder.mkdir()
+    for name in EMBEDDED_PACKAGES:
+        (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name} here', name='{name}')\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+def _served(
+    shards: int, console_ports: Iterator[int], authority: Authority, slim: Mapping[str, str]
+) -> dict[str, _Instance]:
     """Return one process for each role, or for each shard of it, by name and in the order of starting."""
+    extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *FRONTENDS)}
     instances = {
         role if shards == 1 else f"{role}-{shard}": _Instance(
             ("serve", role),
             next(console_ports),
-            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards), **_tls(authority, role)},
+            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards), **_tls(authority, role), **extra[role]},
         )
         for role in BACKENDS
         for shard in range(shards)
     }
     return instances | {
-        role: _Instance(("serve", role), next(console_ports), _tls(authority, role)) for role in FRONTENDS
+        role: _Instance(("serve", role), next(console_ports), {**_tls(authority, role), **extra[role]})
+        for role in FRONTENDS
     }
 
 

@@ -7,15 +7,19 @@ import shlex
 import shutil
 
 import msgspec
+import pytest
 
 from carillon.main import COMMANDS
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import OURS, PROJECT, THEIRS, dockerfile, mounts
+from tests.contract.packaging.test_locks import PYTHONS
 
 
 def test_images_are_pinned() -> None:
     images = [service["image"] for service in THEIRS.values()]
     images += [arguments.split()[0] for step, arguments in dockerfile() if step == "FROM"]
+    stages = {arguments.partition(" AS ")[2] for step, arguments in dockerfile() if step == "FROM"}
+    images = [image for image in images if image not in stages]
     assert all(re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}", image) for image in images)
     assert len({image for image in images if image.startswith("python:")}) == 1
 
@@ -40,25 +44,55 @@ def test_pinning_asks_for_every_image_and_changes_nothing_but_digests() -> None:
     assert pinned(f"FROM a:1.2@{old}\n", digest_of)[1] == [f"a:1.2: {old} -> {new}"]
 
 
-def test_the_image_runs_the_command_as_a_user_that_owns_its_directories() -> None:
+def image(target: str) -> list[tuple[str, str]]:
+    """Return the steps that make an image: those of its stage, after those of the stages that it is from."""
     steps = dockerfile()
-    final = steps[max(index for index, (step, _) in enumerate(steps) if step == "FROM") :]
+    starts = [index for index, (step, _) in enumerate(steps) if step == "FROM"]
+    for start, end in zip(starts, [*starts[1:], len(steps)], strict=True):
+        origin, _, name = steps[start][1].partition(" AS ")
+        if name == target:
+            is_from_stage = any(step == "FROM" and arguments.endswith(f" AS {origin}") for step, arguments in steps)
+            return [*(image(origin) if is_from_stage else []), *steps[start:end]]
+    raise AssertionError(f"the Dockerfile has no stage {target}")
+
+
+def test_only_analytics_has_the_packages_of_the_embedded_store() -> None:
+    """The image of each role in the compose file, and the lock files that are installed in it."""
+    for name, service in OURS.items():
+        target = service["build"]["target"]
+        (copied,) = [arguments for step, arguments in image(target) if step == "COPY"]
+        source, directory, _ = copied.split()
+        stage = source.removeprefix("--from=")
+        locks = {
+            lock
+            for step, arguments in image(stage)
+            if step == "RUN" and f"{directory}/bin/pip" in arguments
+            for lock in re.findall(r"requirements/(\w+)\.lock", arguments)
+        }
+        assert locks == ({"runtime", "embedded"} if name == "analytics" else {"runtime"})
+        assert service["image"] == ("carillon-embedded" if name == "analytics" else "carillon")
+    assert dockerfile()[-1] == ("CMD", '["up"]')
+
+
+@pytest.mark.parametrize("target", ["roles", "embedded"])
+def test_the_image_runs_the_command_as_a_user_that_owns_its_directories(target: str) -> None:
+    final = image(target)
     made = next(arguments for step, arguments in final if step == "RUN")
     order = [step for step, _ in final]
     ((_, user),) = [step for step in final if step[0] == "USER"]
     assert user not in ("root", "0")
     assert re.search(rf"useradd .*\b{user}\b", made)
-    assert order.index("USER") > max(index for index, step in enumerate(order) if step in ("RUN", "COPY"))
+    assert order.index("USER") > max(index for index, step in enumerate(order) if step == "RUN")
     owned = re.search(rf"install -d -o {user} -g {user} -m 0700 (.*)", made)
     assert owned
     directories = {target for name in [*OURS, "keys"] for target in mounts(name)}
     assert directories == set(owned[1].split())
 
     ((_, entry),) = [step for step in final if step[0] == "ENTRYPOINT"]
-    ((_, command),) = [step for step in final if step[0] == "CMD"]
     (program,) = msgspec.json.decode(entry)
     assert program in PROJECT["project"]["scripts"]
-    assert set(msgspec.json.decode(command)) <= set(COMMANDS)
+    for command in (arguments for step, arguments in final if step == "CMD"):
+        assert set(msgspec.json.decode(command)) <= set(COMMANDS)
 
 
 def test_the_image_is_built_from_files_that_exist_and_are_sent_to_the_builder() -> None:
@@ -94,4 +128,4 @@ def test_the_commands_of_the_dockerfile_exist() -> None:
         if step == "COPY" and "--from" in arguments:
             assert arguments.split()[0].removeprefix("--from=") in stages
     python = next(arguments for step, arguments in dockerfile() if step == "FROM").split()[0]
-    assert python.startswith("python:" + PROJECT["project"]["requires-python"].removeprefix(">="))
+    assert python.startswith("python:" + PYTHONS[0])

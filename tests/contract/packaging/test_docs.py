@@ -8,7 +8,7 @@ import pytest
 from testkit.repository import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = "analytics|bench|carillon|dashboards|docs|edge|protos|sdk|services|testkit|tests"
+FOLDERS = "analytics|bench|carillon|dashboards|deploy|docs|edge|protos|requirements|sdk|services|setup|testkit|tests"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,18 +11,23 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from setup.install import pip_arguments
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import PROJECT, dockerfile
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
-RUNTIME = PROJECT["project"]["dependencies"]
+LOCK = runpy.run_path(str(ROOT / "requirements/lock.py"))
+SDK = tomllib.loads((ROOT / "sdk/pyproject.toml").read_text())["project"]["dependencies"]
+_OTHERS = [text for text in PROJECT["project"]["dependencies"] if not text.startswith(LOCK["OF_THIS_REPOSITORY"])]
+RUNTIME = [*_OTHERS, *SDK]
 BUILD = PROJECT["build-system"]["requires"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 LOCKED = {
     "runtime": RUNTIME,
     "build": BUILD,
-    "dev": [*RUNTIME, *BUILD, *EXTRAS["dev"]],
+    "embedded": [*RUNTIME, *EXTRAS["embedded"]],
+    "dev": [*RUNTIME, *EXTRAS["embedded"], *BUILD, *EXTRAS["dev"]],
     "tools": EXTRAS["tools"],
 }
 AUDIT = runpy.run_path(str(ROOT / "requirements/audit.py"))
@@ -87,7 +93,7 @@ def test_every_file_has_a_hash_and_no_registry_is_named(name: str) -> None:
     assert not re.search(r"://|--(extra-)?index-url|--find-links|-e ", text)
 
 
-@pytest.mark.parametrize("name", ["runtime", "build"])
+@pytest.mark.parametrize("name", ["runtime", "embedded", "build"])
 def test_tests_run_with_the_versions_that_are_installed_in_production(name: str) -> None:
     for environment in environments():
         assert versions(name, environment).items() <= versions("dev", environment).items()
@@ -99,11 +105,18 @@ def test_every_lock_file_is_known_here_and_remade_by_make_lock() -> None:
     assert written == set(LOCKED)
 
 
+def test_front_ends_and_delivery_are_installed_without_the_embedded_store() -> None:
+    for environment in environments():
+        extra = versions("embedded", environment).keys() - versions("runtime", environment).keys()
+        assert {"chdb", "pyarrow", "pandas"} <= extra
+
+
 def test_every_installation_checks_hashes() -> None:
     commands = [arguments for step, arguments in dockerfile() if step == "RUN"]
-    commands += (ROOT / "Makefile").read_text().replace("$(PIP_INSTALL)", "pip install -q").splitlines()
-    installs = [one for command in commands for one in command.split("&&") if "pip install" in one and ":=" not in one]
-    assert len(installs) >= 7
+    commands += (ROOT / "Makefile").read_text().splitlines()
+    commands += [" ".join(["pip", *arguments]) for dev in (False, True) for arguments in pip_arguments(dev=dev)]
+    installs = [one for command in commands for one in command.split("&&") if "pip install" in one]
+    assert len(installs) >= 9
     for command in installs:
         assert ("--require-hashes" in command) != ("--no-deps" in command), command
     for command in (command for command in commands if "pip wheel" in command):

@@ -1,0 +1,186 @@
+"""Says what this machine lacks to run Carillon and its tests, for what it is needed, and the command that mends it.
+
+`make doctor` runs it, with `--json` for programs. Exit code 1: `make run` would not work. It is written for Python 3.6,
+because an old Python is one of the things it finds.
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from setup.python_version import problem
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN, TEST = "make run", "make test"
+_MANY_FILES = 65536
+_ENOUGH_GB = 3
+PORTS = {
+    "CARILLON_ANDROID_PORT": 8001,
+    "CARILLON_CONSOLE_PORT": 8080,
+    "CARILLON_IOS_PORT": 8200,
+    "CARILLON_V2_PORT": 8300,
+    "CARILLON_GATEWAY_PORT": 8400,
+}
+_PACKAGES = {
+    "apt-get": {"java": "openjdk-17-jdk-headless", "maven": "maven", "npm": "npm", "chromium": "chromium"},
+    "dnf": {"java": "java-17-openjdk-headless", "maven": "maven", "npm": "npm", "chromium": "chromium"},
+    "brew": {"java": "openjdk@17", "maven": "maven", "npm": "node", "chromium": "--cask chromium"},
+}
+_FOLDERS_OF_PROGRAMS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+
+
+class Check(NamedTuple):
+    """One thing that is looked at. `needed_for` is a make target and the part of it; `mend` a command or an advice."""
+
+    name: str
+    is_ok: bool
+    found: str
+    needed_for: str
+    mend: str
+
+
+def checks(env: Dict[str, str]) -> List[Check]:
+    """Look at everything, in the order of its importance."""
+    return [
+        python_check(),
+        _free_disk(),
+        *(_port(name, env) for name in PORTS),
+        _open_files(),
+        _version("Java 17", ["java", "-version"], 17, TEST + " (a Kafka broker)", _install("java")),
+        _program("Maven", ["mvn"], TEST + " (the broker's files)", _install("maven")),
+        _version("Node.js 20", ["node", "--version"], 20, TEST + " (the JavaScript SDK)", _NODE),
+        _program("npx", ["npx"], TEST + " (buf, which checks protos/)", _NODE),
+        _program(
+            "a browser",
+            ["chromium", "chromium-browser", "google-chrome"],
+            TEST + " (the JavaScript SDK in a page)",
+            _install("chromium"),
+        ),
+        _program("haproxy", ["haproxy"], TEST + " (the proxy's settings)", _install("haproxy")),
+    ]
+
+
+def report(found: Sequence[Check]) -> List[str]:
+    """Return the lines for people."""
+    lines = []
+    for check in found:
+        lines.append("{:8} {:22} {}".format("ok" if check.is_ok else "MISSING", check.name, check.found).rstrip())
+        if not check.is_ok:
+            lines += ["         needed for {}".format(check.needed_for), "         mend: {}".format(check.mend)]
+    missing = [check for check in found if not check.is_ok]
+    for target in (RUN, TEST):
+        count = sum(1 for check in missing if is_needed(check, target))
+        lines.append("{}: {}".format(target, "ready" if not count else "{} missing".format(count)))
+    return lines
+
+
+def is_needed(check: Check, target: str) -> bool:
+    """Return whether the target needs what is checked; the tests need what the service needs, but for its ports."""
+    return check.needed_for.startswith(target) or (target == TEST and check.needed_for == RUN)
+
+
+def main(arguments: Sequence[str]) -> int:
+    found = checks(_settings())
+    if "--json" in arguments:
+        ready = {target: all(one.is_ok for one in found if is_needed(one, target)) for target in (RUN, TEST)}
+        print(json.dumps({"ready": ready, "checks": [dict(one._asdict()) for one in found]}))
+    else:
+        print("\n".join(report(found)))
+    return 0 if all(check.is_ok for check in found if check.needed_for.startswith(RUN)) else 1
+
+
+def _settings() -> Dict[str, str]:
+    """Return the environment, completed by the plain lines of the .env file."""
+    env = {}  # type: Dict[str, str]
+    file = ROOT / ".env"
+    if file.is_file():
+        lines = re.findall(r"^(?:export )?(\w+)=(.*)$", file.read_text(encoding="utf-8", errors="replace"), re.M)
+        env.update((name, value.strip().strip("\"'")) for name, value in lines)
+    env.update(os.environ)
+    return env
+
+
+def python_check() -> Check:
+    wrong = problem(tuple(sys.version_info[:3]), find_spec("ensurepip") is not None)
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Check("Python 3.11 to 3.14", not wrong, "{} ({})".format(version, sys.executable), RUN, wrong)
+
+
+def _free_disk() -> Check:
+    free_gb = shutil.disk_usage(str(ROOT)).free / 1e9
+    mend = "du -xsh ~/.cache/* | sort -h shows what could go; or clone to another disk"
+    found = "{:.1f} GB free in {}".format(free_gb, ROOT)
+    return Check("disk, {} GB".format(_ENOUGH_GB), free_gb >= _ENOUGH_GB, found, RUN, mend)
+
+
+def _port(name: str, env: Dict[str, str]) -> Check:
+    text = env.get(name, str(PORTS[name]))
+    host = env.get("CARILLON_HOST", "127.0.0.1")
+    mend = "ss -ltnp 'sport = :{0}' shows the process that uses it; to use another port: {1}={2} make run".format(
+        text, name, PORTS[name] + 10000
+    )
+    error = _bind_error(host, int(text)) if text.isdigit() else "not a number"
+    return Check("port {}".format(text), not error, error or "free", RUN + " (" + name + ")", mend)
+
+
+def _bind_error(host: str, port: int) -> str:
+    """Return why nothing can listen at this address; "" if something can."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _open_files() -> Check:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    is_ok = hard == resource.RLIM_INFINITY or hard >= _MANY_FILES
+    found = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+    mend = "echo '* hard nofile 1048576' > /etc/security/limits.d/carillon.conf (as root), then log in again"
+    needed_for = "many devices: the gateway needs an open file for each"
+    return Check("open files, {}".format(_MANY_FILES), is_ok, "hard limit " + found, needed_for, mend)
+
+
+def _program(name: str, programs: Sequence[str], needed_for: str, mend: str) -> Check:
+    """Check that one of these programs is installed."""
+    paths = [path for path in (shutil.which(program, path=_FOLDERS_OF_PROGRAMS) for program in programs) if path]
+    return Check(name, bool(paths), paths[0] if paths else "", needed_for, mend)
+
+
+def _version(name: str, command: Sequence[str], least: int, needed_for: str, mend: str) -> Check:
+    """Check that the first number that the command prints is at least `least`."""
+    number = _printed_number(command)
+    found = "" if number is None else "{} {}".format(command[0], number)
+    return Check(name + " or newer", number is not None and number >= least, found, needed_for, mend)
+
+
+def _printed_number(command: Sequence[str]) -> Optional[int]:
+    try:
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rb"(\d+)\.", ended.stdout)
+    return int(found.group(1)) if found and ended.returncode == 0 else None
+
+
+def _install(package: str) -> str:
+    """Return the command that installs a package with the package manager of this machine."""
+    manager = next((name for name in _PACKAGES if shutil.which(name)), "apt-get")
+    return "{} install {}".format(manager, _PACKAGES[manager].get(package, package))
+
+
+_NODE = "{} && npm install --global node@22".format(_install("npm"))
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""Says in one line why this Python cannot run Carillon, with the command that takes another one; exit code 1.
+
+The Makefile runs it before everything else. It is written for Python 3.6, so that old versions get this line too.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+_PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+
+
+def supported_minors() -> range:
+    """Return the n of each supported Python 3.n, as pyproject.toml names them."""
+    found = re.search(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"$', _PROJECT.read_text(encoding="utf-8"), re.M)
+    assert found
+    return range(int(found.group(1)), int(found.group(2)))
+
+
+def other_python() -> str:
+    """Return the name of a supported Python on the PATH, the newest one; "" if there is none."""
+    for minor in reversed(supported_minors()):
+        name = "python3.{}".format(minor)
+        if shutil.which(name) and _works(name):
+            return name
+    return ""
+
+
+def problem(version: "tuple[int, ...]", has_ensurepip: bool) -> str:
+    """Return why a Python of this version cannot make the virtual environment, and what to do; "" if it can."""
+    minors = supported_minors()
+    name = ".".join(str(part) for part in version[:3])
+    if version[0] != 3 or version[1] not in minors:
+        other = other_python()
+        mend = "make run PYTHON={}".format(other) if other else "install one of these, then: make run PYTHON=python3.N"
+        return "Carillon needs Python 3.{} to 3.{}, but this is Python {}. {}".format(
+            minors[0], minors[-1], name, "Use another one: " + mend if other else "To go on, " + mend
+        )
+    if not has_ensurepip:
+        package = "python3.{}-venv".format(version[1])
+        return (
+            "Python {} cannot make virtual environments: ensurepip is missing. Install it: apt-get install {}".format(
+                name, package
+            )
+        )
+    return ""
+
+
+def _works(name: str) -> bool:
+    """Return whether the program runs (a shim of a version manager may not) and can make virtual environments."""
+    ended = subprocess.run([name, "-c", "import ensurepip"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return ended.returncode == 0
+
+
+def main() -> int:
+    found = problem(tuple(sys.version_info[:3]), find_spec("ensurepip") is not None)
+    if found:
+        sys.stderr.write(found + "\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
