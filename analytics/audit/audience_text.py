@@ -88,7 +88,8 @@ def attribute(clause: AttributeClause) -> str:
 
 
 def model(clause: ModelClause) -> str:
-    return f"model {_within(clause.negated)} {_one_of([f'{pair.brand} {pair.model}' for pair in clause.pairs])}"
+    models = [*(f"{pair.brand} {pair.model}" for pair in clause.pairs), *(f"any {brand}" for brand in clause.brands)]
+    return f"model {_within(clause.negated)} {_one_of(models)}"
 
 
 def activity(clause: ActivityClause) -> str:

@@ -80,6 +80,7 @@ def _activity(clause: ActivityClause, opens: int) -> Clause:
 
 def _model(clause: ModelClause, device: DeviceState) -> Clause:
     brand, model = device.attribute("brand"), device.attribute("model")
-    within = model != "" and (brand, model) in [(pair.brand, pair.model) for pair in clause.pairs]
+    is_one_of_pairs = model != "" and (brand, model) in [(pair.brand, pair.model) for pair in clause.pairs]
+    within = is_one_of_pairs or (brand != "" and brand in clause.brands)
     found = f"model {brand or 'unknown'} {model or 'unknown'}"
     return Clause(text=audience_text.model(clause), holds=within != clause.negated, found=found)

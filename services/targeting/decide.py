@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import (
+    ATTRIBUTE_BRAND,
     COMPARISON_EQUAL,
     COMPARISON_GREATER,
     COMPARISON_GREATER_OR_EQUAL,
@@ -17,8 +18,8 @@ from protos.push.v1.push_pb2 import (
     COMPARISON_LESS_OR_EQUAL,
     ActivityClause,
     AttributeClause,
-    BrandModel,
     Filter,
+    ModelClause,
 )
 from services.targeting.index import Value, ValueBitmaps
 from services.targeting.state import AppIndex
@@ -66,19 +67,19 @@ def matching(index: AppIndex, wanted: Filter, today: int) -> Steps:
 
 def clauses_of(index: AppIndex, wanted: Filter, today: int) -> Clauses:
     """Look up the bitmaps that a filter names. Without a positive clause all reachable devices are included."""
-    tags, models = index.tags.values, index.models.values
+    tags = index.tags.values
     included = [
         *([_groups(tags, (group.tags for group in wanted.tags))] if wanted.tags else []),
         *([_groups(tags, (group.stags for group in wanted.stags))] if wanted.stags else []),
         *(_attribute(index, clause) for clause in wanted.attributes if not clause.negated),
-        *(_values(models, _pairs(clause.pairs)) for clause in wanted.models if not clause.negated),
+        *(_models(index, clause) for clause in wanted.models if not clause.negated),
         *([[_active(index, clause, today)]] for clause in wanted.activity),
     ]
     excluded = [
         *([_groups(tags, (group.tags for group in wanted.not_tags))] if wanted.not_tags else []),
         *([_groups(tags, (group.stags for group in wanted.not_stags))] if wanted.not_stags else []),
         *(_attribute(index, clause) for clause in wanted.attributes if clause.negated),
-        *(_values(models, _pairs(clause.pairs)) for clause in wanted.models if clause.negated),
+        *(_models(index, clause) for clause in wanted.models if clause.negated),
     ]
     entries = sum(len(group) for groups in (*included, *excluded) for group in groups)
     return Clauses(included or [[[index.reachable.copy()]]], excluded, entries)
@@ -103,8 +104,10 @@ def _values(values: ValueBitmaps[Value], wanted: Iterable[Value]) -> Groups:
     return [[bitmap] for value in wanted if (bitmap := values.find(value)) is not None]
 
 
-def _pairs(pairs: Iterable[BrandModel]) -> Iterable[tuple[str, str]]:
-    return ((pair.brand, pair.model) for pair in pairs)
+def _models(index: AppIndex, clause: ModelClause) -> Groups:
+    pairs = ((pair.brand, pair.model) for pair in clause.pairs)
+    brands = index.attributes[ATTRIBUTE_BRAND].values
+    return [*_values(index.models.values, pairs), *_values(brands, clause.brands)]
 
 
 def _active(index: AppIndex, clause: ActivityClause, today: int) -> BitMap:

@@ -1,5 +1,6 @@
 """The device-attribute filter, `optfilter`: its options are ANDed, the values inside one are ORed."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -54,7 +55,8 @@ _Comparisons = Annotated[
 
 
 def _opens(days: int, example: dict[str, int]) -> msgspec.Meta:
-    return described(f"Number of app opens in {days} days, today included, compared with numbers.", example)
+    window = f"{days} calendar days of the service's time zone, today included"
+    return described(f"Number of app opens in {window}, compared with numbers.", example)
 
 
 class PositiveOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,12 +84,16 @@ class DeviceFilter(PositiveOptions, frozen=True, forbid_unknown_fields=True):
     model: Annotated[
         PairLists | Pairs | None,
         described(
-            "Models by brand: an object from brand to a model or a list of models, or a list of such objects.",
+            "Models by brand: an object from brand to a model or a list of models, or a list of such objects. Beside"
+            " phone it narrows the brands that both name; phone's other brands are chosen with all their models.",
             {"brand": ["one", "two"]},
         ),
     ] = None
     model_not: Annotated[
-        PairLists | Pairs | None, described("As model: all models except these.", [{"brand": "old"}])
+        PairLists | Pairs | None,
+        described(
+            "All models except these; beside phone_not only these of a brand that both name.", [{"brand": "old"}]
+        ),
     ] = None
 
 
@@ -97,24 +103,39 @@ def read(raw: msgspec.Raw, at: str) -> Filter:
     if all(getattr(options, name) is None for name in options.__struct_fields__):
         raise InputError(f"{at} must name at least one option")
     _check_regions(options, at)
+    brands, models = zip(*(_brands_and_models(options, negated) for negated in (False, True)), strict=True)
     return Filter(
         attributes=[
             AttributeClause(attribute=attribute, values=values, negated=negated)
             for name, attribute in _ATTRIBUTES.items()
             for negated in (False, True)
-            if (values := _value(options, name, negated))
+            if (values := brands[negated] if name == "phone" else _value(options, name, negated))
         ],
-        models=[
-            ModelClause(pairs=_pairs(pairs), negated=negated)
-            for negated in (False, True)
-            if (pairs := _value(options, "model", negated))
-        ],
+        models=[clause for clause in models if clause is not None],
         activity=[clause for days in _DAYS for clause in _activity(options, days, at)],
     )
 
 
 def _value(options: DeviceFilter, name: str, negated: bool) -> Any:
     return getattr(options, f"{name}_not" if negated else name)
+
+
+def _brands_and_models(options: DeviceFilter, negated: bool) -> tuple[Sequence[str], ModelClause | None]:
+    """Return the brands to compare alone, and the clause of models.
+
+    A brand that both options name stands for the models named beside it. The other brands stand for all their models:
+    negated they are compared alone, and else they are in the clause of models, because one of both has to hold.
+    """
+    brands: Sequence[str] = _value(options, "phone", negated) or ()
+    given = _value(options, "model", negated)
+    pairs = _pairs(given) if given else []
+    named = {pair.brand for pair in pairs}
+    others = [brand for brand in brands if brand not in named]
+    if negated:
+        return others, ModelClause(pairs=pairs, negated=True) if pairs else None
+    if brands:
+        pairs = [pair for pair in pairs if pair.brand in brands]
+    return (brands, None) if not pairs else ((), ModelClause(pairs=pairs, brands=others))
 
 
 def _check_regions(options: DeviceFilter, at: str) -> None:

@@ -44,6 +44,6 @@ def _entry_counts(wanted: Filter) -> dict[str, int]:
         "stags": sum(len(group.stags) for group in wanted.stags),
         "not_stags": sum(len(group.stags) for group in wanted.not_stags),
         "attributes": sum(len(clause.values) for clause in wanted.attributes),
-        "models": sum(len(clause.pairs) for clause in wanted.models),
+        "models": sum(len(clause.pairs) + len(clause.brands) for clause in wanted.models),
         "activity": len(wanted.activity),
     }

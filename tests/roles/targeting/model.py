@@ -101,6 +101,7 @@ filters = st.builds(
         st.builds(
             ModelClause,
             pairs=st.lists(st.builds(BrandModel, brand=_word, model=_word), max_size=3),
+            brands=st.lists(_word, max_size=2),
             negated=st.booleans(),
         ),
         max_size=1,
@@ -171,7 +172,8 @@ def _attribute(device: Device, clause: AttributeClause) -> bool:
 
 def _model(device: Device, clause: ModelClause) -> bool:
     brand, model = device.attributes.brand, device.attributes.model
-    return model != "" and any((pair.brand, pair.model) == (brand, model) for pair in clause.pairs)
+    is_one_of_pairs = model != "" and any((pair.brand, pair.model) == (brand, model) for pair in clause.pairs)
+    return is_one_of_pairs or (brand != "" and brand in clause.brands)
 
 
 def _count(key: tuple[int, int], opened: Sequence[Open], days: int, now_ms: int, zone: ZoneInfo) -> int:

@@ -54,6 +54,10 @@ def clause(*values: str, attribute: Attribute.ValueType = REGION, negated: bool 
             "model not in Xiaomi Mi 9",
         ),
         (
+            Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 9")], brands=["Acme"])]),
+            "model in [Xiaomi Mi 9, any Acme]",
+        ),
+        (
             Filter(
                 tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[5])],
                 not_stags=[StagGroup(stags=["news"])],

@@ -93,8 +93,8 @@ CLAUSES = [
         "region 上海市",
     ),
     (
-        Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 8")])]),
-        "model in Xiaomi Mi 8",
+        Filter(models=[ModelClause(pairs=[BrandModel(brand="Xiaomi", model="Mi 8")], brands=["Acme"])]),
+        "model in [Xiaomi Mi 8, any Acme]",
         "model Xiaomi Mi 9",
     ),
     (
