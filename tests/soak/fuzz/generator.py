@@ -78,6 +78,10 @@ _HEAD_LINES = (
 )
 
 
+_MAX_BODY_BYTES = 2 * 1024 * 1024
+"""Twice the largest body of an edge: a longer one is refused likewise, and its bytes would cost the fuzzer's own time."""
+
+
 class Generator:
     """Makes the cases of one seed from valid calls and from valid frames of a welcomed device and of one to be."""
 
@@ -123,12 +127,12 @@ class Generator:
         return Call(interface, method, path, headers, body, signers, sign, by_socket=random.random() < 0.05)
 
     def _body(self, random: Random, valid: Object, pool: Sequence[Value]) -> bytes:
-        """Return JSON of a mutated value; one in five is mutated as bytes too."""
+        """Return JSON of a mutated value; one in five is mutated as bytes too. What is longer than the bound is cut."""
         mutator = Mutator(random, pool)
         kind = random.random()
         value = valid if kind < 0.02 else mutator.mutated(valid)
         data = written(value).encode(errors="surrogatepass")
-        return mutated_bytes(random, data) if kind > 0.8 else data
+        return (mutated_bytes(random, data) if kind > 0.8 else data)[:_MAX_BODY_BYTES]
 
     def _head(self, random: Random) -> Head:
         port = random.choice(PORTS)
