@@ -79,7 +79,7 @@ _HEAD_LINES = (
 
 
 _MAX_BODY_BYTES = 2 * 1024 * 1024
-"""Twice the largest body of an edge: a longer one is refused likewise, and its bytes would cost the fuzzer's own time."""
+"""Twice the largest body of an edge: a longer one is refused likewise, and its bytes cost the fuzzer's own time."""
 
 
 class Generator:
