@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analytics.projection import AnalyticsStore, DeferredIngestion, connect, open_ingestion
+from analytics.projection import AnalyticsStore, DeferredIngestion, Patience, connect, open_ingestion
 from analytics.replay import fill, rebuild, verify
 from analytics.server import AnalyticsServicer
 from analytics.settings import ROLE_NAME, AnalyticsSettings
@@ -13,7 +13,8 @@ from services.domain.role import BuiltRole, ReplaySupport, RoleContext, RoleDefi
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
-_READY_WITHIN_S = 5.0
+_PATIENCE = Patience(after_failure_s=5.0, at_most_s=5.0)
+_PATIENCE_WITH_CHDB = Patience(after_failure_s=10.0, at_most_s=60.0)
 _PREWARM_S = 300
 
 
@@ -28,16 +29,14 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
         limits=settings.query_limits(),
         others=_others(settings, context),
     )
-    ready_within_s = _READY_WITHIN_S if settings.clickhouse_url else None
+    patience = _PATIENCE if settings.clickhouse_url else _PATIENCE_WITH_CHDB
     is_first = settings.shard == 0
-    store = AnalyticsStore(
-        clickhouse, settings.history_days, settings.zone(), is_first=is_first, ready_within_s=ready_within_s
-    )
+    store = AnalyticsStore(clickhouse, settings.history_days, settings.zone(), is_first=is_first, patience=patience)
     ahead = clickhouse.limited(settings.query_limits()._replace(seconds=_PREWARM_S))
     prewarm = [Prewarm(ahead, context.clock, settings.zone())] if is_first else []
     return BuiltRole(
         ROLE_NAME,
-        services=[store, DeferredIngestion(store, ingestion, ready_within_s), *prewarm],
+        services=[store, DeferredIngestion(store, ingestion, patience.at_most_s), *prewarm],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -13,16 +13,26 @@ from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import check_migrated, migrate
 from analytics.store.retention import apply_retention
+from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log
+from services.runtime.process import background
+from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
+
+
+class Patience(NamedTuple):
+    """How many seconds a start waits for the store: once opening it has failed, and in any case."""
+
+    after_failure_s: float
+    at_most_s: float
 
 
 class AnalyticsStore:
     """A service that opens the analytics store, migrates it, and sets how long rows are kept.
 
-    Only the first of several instances migrates; the others wait for its migrations. With `ready_within_s` the service
-    is ready after that time even if no server answers, so that the roles that deliver pushes start without analytics.
+    Only the first of several instances migrates; the others wait for its migrations. When its patience is over the
+    service is ready even if the store is not open, so that the roles that deliver pushes start without it.
     """
 
     name = "analytics store"
@@ -34,26 +44,50 @@ class AnalyticsStore:
         zone: ZoneInfo,
         *,
         is_first: bool = True,
-        ready_within_s: float | None = None,
+        patience: Patience,
     ) -> None:
         self.opened = asyncio.Event()
         self._clickhouse = clickhouse
         self._is_first = is_first
         self._history_days = history_days
         self._zone = zone
-        self._ready_within_s = ready_within_s
+        self._patience = patience
+        self._failed = asyncio.Event()
+        self._problem = "opening it takes long"
 
     async def run(self, ready: asyncio.Event) -> None:
-        with ready_within(self._ready_within_s, ready):
-            try:
-                await retry_until_available("the analytics store does not answer", self._open)
-                self.opened.set()
-                ready.set()
-                await asyncio.Event().wait()
-            finally:
-                await self._clickhouse.close()
+        waiting = background.start("waiting for the analytics store", self._start_without(ready))
+        try:
+            await retry_until_available("the analytics store does not answer", self._open)
+            self.opened.set()
+            waiting.cancel()
+            ready.set()
+            await asyncio.Event().wait()
+        finally:
+            waiting.cancel()
+            await self._clickhouse.close()
+
+    async def _start_without(self, ready: asyncio.Event) -> None:
+        after_failure_s, at_most_s = self._patience
+        await asyncio.sleep(after_failure_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._failed.wait(), at_most_s - after_failure_s)
+        logger.error(
+            "the service starts without analytics, because its store is not open yet: until it is, statistics,"
+            " acknowledgements and audits are unavailable; nothing is lost",
+            problem=self._problem,
+        )
+        ready.set()
 
     async def _open(self) -> None:
+        try:
+            await self._open_once()
+        except UnavailableError as error:
+            self._problem = str(error)
+            self._failed.set()
+            raise
+
+    async def _open_once(self) -> None:
         await self._clickhouse.open()
         if not self._is_first:
             await check_migrated(self._clickhouse)
@@ -64,32 +98,27 @@ class AnalyticsStore:
 
 
 class DeferredIngestion:
-    """A service that starts the ingestion once the store is open; `ready_within_s` as for AnalyticsStore."""
+    """A service that starts the ingestion once the store is open.
+
+    It is ready at once if the store, which starts before it, is not open by then, and after `ready_within_s` at most.
+    """
 
     name = Ingestion.name
 
-    def __init__(self, store: AnalyticsStore, ingestion: Ingestion, ready_within_s: float | None = None) -> None:
+    def __init__(self, store: AnalyticsStore, ingestion: Ingestion, ready_within_s: float) -> None:
         self._store = store
         self._ingestion = ingestion
         self._ready_within_s = ready_within_s
 
     async def run(self, ready: asyncio.Event) -> None:
-        with ready_within(self._ready_within_s, ready):
+        if not self._store.opened.is_set():
+            ready.set()
+        timer = asyncio.get_running_loop().call_later(self._ready_within_s, ready.set)
+        try:
             await self._store.opened.wait()
             await self._ingestion.run(ready)
-
-
-@contextlib.contextmanager
-def ready_within(seconds: float | None, ready: asyncio.Event) -> Iterator[None]:
-    """Set `ready` after this many seconds at the latest; None: leave it to the body."""
-    if seconds is None:
-        yield
-        return
-    timer = asyncio.get_running_loop().call_later(seconds, ready.set)
-    try:
-        yield
-    finally:
-        timer.cancel()
+        finally:
+            timer.cancel()
 
 
 def connect(settings: AnalyticsSettings) -> ClickHouse:

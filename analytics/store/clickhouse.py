@@ -49,7 +49,8 @@ class ClickHouse:
 
     async def open(self) -> None:
         """Create the database. ConflictError: another process holds the path. UnavailableError: no server answers."""
-        self._engine.open()
+        with _translated_errors():
+            self._engine.open()
         await self._call(lambda client: None)
 
     def beside(self, database: str) -> "ClickHouse":

@@ -63,7 +63,7 @@ class Engine:
     def submit(self, call: Callable[[Client], Result]) -> "Future[Result]":
         """Run a call in a thread. UnavailableError: the engine is not open."""
         if not self._opened:
-            raise UnavailableError("the analytics store is not open yet")
+            raise UnavailableError("the analytics store is not open yet; the service's log says why")
         return self._threads.submit(lambda: call(self._client(_ANSWERS_WITHIN_S)))
 
     def kill(self, mark: str) -> "Future[Any]":

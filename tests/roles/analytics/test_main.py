@@ -1,35 +1,41 @@
 """The wired role: settings, exclusive access to the store, rebuild and verify, and the operators' command."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from analytics.ingestion.ingestion import sources
 from analytics.main import build
-from analytics.projection import connect
+from analytics.projection import Patience, connect
 from analytics.replay import rebuild, verify
 from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate, migrations
 from carillon.commands.audit import audit
 from carillon.commands.role_calls import SOCKET_NAME
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
 from services.domain.role import RoleContext
 from services.domain.topics import TOPICS
-from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.errors import ConflictError, NotFoundError, UnavailableError
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import SettingsError, load
+from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import serve
+from services.runtime.rpc.server import Server, serve
 from tests.roles.analytics.records import T0, app_outcomes, device, outcomes, send, started
 
 
@@ -84,6 +90,42 @@ async def test_a_store_that_is_not_open_is_unavailable(tmp_path: Path) -> None:
         await clickhouse.rows("SELECT 1")
     assert not (tmp_path / "chdb").exists()
     await clickhouse.close()
+
+
+async def test_the_service_starts_without_an_embedded_store_that_cannot_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens the store, and fills it, as soon as the cause has gone."""
+    monkeypatch.setattr("analytics.main._PATIENCE_WITH_CHDB", Patience(0.01, 60))
+    settings = settings_in(tmp_path)
+    in_the_way = settings.state_dir("analytics") / "chdb"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_text("no directory")
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
+    await log.append([send(1000)])
+    role = build(settings, context(log))
+    with capture_logs() as logs:
+        tasks = []
+        async with asyncio.timeout(60):
+            for service in role.services:
+                ready = asyncio.Event()
+                tasks.append(asyncio.create_task(service.run(ready)))
+                await ready.wait()
+    assert [line["log_level"] for line in logs if "starts without analytics" in line["event"]] == ["error"]
+    server = LocalServer()
+    role.servicers[0](cast(Server, server))
+    stub = AnalyticsServiceStub(server.channel())
+
+    in_the_way.unlink()
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(UnavailableError, NotFoundError):
+                assert (await stub.AuditPush(AuditPushRequest(msgid=1000))).kind == "broadcast"
+                break
+    for task in reversed(tasks):
+        task.cancel()
+        await asyncio.wait([task])
+    await log.close()
 
 
 async def test_a_server_that_does_not_answer(tmp_path: Path, unused_tcp_port: int) -> None:

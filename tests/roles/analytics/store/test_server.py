@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from analytics.ingestion.ingestion import sources
 from analytics.main import build
-from analytics.projection import AnalyticsStore
+from analytics.projection import AnalyticsStore, Patience
 from analytics.replay import fill, rebuild, verify
 from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
@@ -54,7 +54,7 @@ async def test_a_server_that_starts_late(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Services behind it start without it after a while; it is filled once it answers."""
-    monkeypatch.setattr("analytics.main._READY_WITHIN_S", 0.01)
+    monkeypatch.setattr("analytics.main._PATIENCE", Patience(0.01, 0.01))
     server.kill()
     await log.append(new_records(0))
     store, ingestion, *_ = build(settings_of(server, tmp_path), context(log)).services
