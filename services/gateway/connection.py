@@ -47,6 +47,7 @@ class DeviceConnection(WSListener):
     """The connection of one device; `session` is set by the welcome, which also replaces the handler.
 
     `unsent_reports` counts, in each window of the frame limit, what the device reports on pushes it was not sent here.
+    `has_unapplied_activity`: an app open or a login of the device may not count for the pushes that follow yet.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class DeviceConnection(WSListener):
         "_unacknowledged",
         "_window",
         "closing_ms",
+        "has_unapplied_activity",
         "hello_received",
         "idle_after_ms",
         "last_frame_ms",
@@ -96,6 +98,7 @@ class DeviceConnection(WSListener):
         self._window = 0
         self._frames_in_window = 0
         self.unsent_reports = 0
+        self.has_unapplied_activity = False
         self.last_frame_ms = now_ms()
         self.idle_after_ms = limits.hello_ms
         self.paused_ms: int | None = None

@@ -35,7 +35,7 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
     random = SystemRandom()
     gateway = f"gateway-{secrets.token_hex(4)}"
     connections: ConnectionTable[DeviceConnection] = ConnectionTable()
-    writer = SessionWriter(context.log, context.clock, gateway, settings.partitions, connections.counts)
+    writer = SessionWriter(context.log, context.peers, context.clock, gateway, settings.partitions, connections.counts)
     deliveries = context.peers.all("delivery")
     queues = [UnreportedQueue() for _ in deliveries]
     pushes = PushSender(connections, context.clock.now_ms, random)

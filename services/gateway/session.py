@@ -5,7 +5,7 @@ from functools import partial
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
-from services.domain.device_protocol.answers import Error, Pong
+from services.domain.device_protocol.answers import Error, Pong, error_answer
 from services.domain.device_protocol.commands import activity_kind, report_kind
 from services.domain.device_protocol.frames import (
     Ack,
@@ -26,7 +26,7 @@ from services.gateway.decide import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.session_writer import SessionWriter
 from services.gateway.uplink import UnreportedQueue
-from services.runtime.errors import InputError
+from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.metrics import CONNECTIONS, UNSENT_REPORTS_DROPPED
 
 TOO_MANY_UNSENT = "too many acknowledgements and reports of pushes that were not sent to this device"
@@ -92,6 +92,7 @@ class SessionHandler(Handler):
                 connection.send(Pong())
             case Activity(event=event):
                 self._writer.record(session, activity_kind(event))
+                connection.has_unapplied_activity = True
             case Hello():
                 connection.goodbye("protocol", UNEXPECTED_HELLO)
             case _:
@@ -114,7 +115,15 @@ class SessionHandler(Handler):
             self._queue(session).report(session, msgids, kind, self._now_ms(), is_proved=unsent == 0)
 
     async def _answer(self, connection: DeviceConnection, session: Session, request: Change | GetDeviceRequest) -> None:
-        connection.send(await self._requests.answer(request, session, connection.address))
+        """Carry out a request after what the device reported of its use before, so that its ok covers both."""
+        try:
+            if connection.has_unapplied_activity:
+                await self._writer.wait_applied(session)
+                connection.has_unapplied_activity = False
+        except CarillonError as error:
+            connection.send(error_answer(request.id, error))
+        else:
+            connection.send(await self._requests.answer(request, session, connection.address))
 
     def _queue(self, session: Session) -> UnreportedQueue:
         return self._unreported[session.partition % len(self._unreported)]

@@ -6,10 +6,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
+from protos.runtime.v1.log_pb2 import Position
 from services.domain.meta import stamp
 from services.domain.topics import SESSIONS
 from services.gateway.connections import Session
-from services.runtime.errors import CarillonError, InputError
+from services.runtime.errors import CarillonError, DeadlineError, InputError
 from services.runtime.log.port import Log, NewRecord
 from services.runtime.log.topics import partition_of
 from services.runtime.process import background
@@ -17,6 +18,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED
+from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 MAX_EVENTS = 200_000
 """Upper bound of the events that wait while the log is away; the oldest are dropped."""
@@ -28,14 +30,25 @@ _MINUTE_MS = 60_000
 
 
 class SessionWriter:
-    """Service: appends recorded events within 200 ms, app opens at once, in one record a partition and flush."""
+    """Service: appends recorded events within 200 ms, app opens at once, in one record a partition and flush.
+
+    Whoever has to know that an event counts for the pushes that follow, such as to an alias's latest active device,
+    awaits `wait_applied`.
+    """
 
     name = "gateway-sessions"
 
     def __init__(
-        self, log: Log, clock: Clock, gateway: str, partitions: int, count: Callable[[], dict[str, int]]
+        self,
+        log: Log,
+        peers: Peers,
+        clock: Clock,
+        gateway: str,
+        partitions: int,
+        count: Callable[[], dict[str, int]],
     ) -> None:
         self._log = log
+        self._peers = peers
         self._clock = clock
         self._gateway = gateway
         self._partitions = partitions
@@ -45,6 +58,9 @@ class SessionWriter:
         self._unsent: list[NewRecord] = []
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
+        self._recorded = self._flushed = 0
+        self._has_flushed = asyncio.Event()
+        self._appended: dict[int, Position] = {}
 
     def record(self, session: Session, kind: "SessionEventKind.ValueType", reason: str = "") -> None:
         event = SessionEvent(
@@ -57,9 +73,26 @@ class SessionWriter:
             reason=reason,
         )
         self._events.append((session.partition, event))
+        self._recorded += 1
         self._changed.set()
         if kind == SessionEventKind.SESSION_EVENT_KIND_APP_OPENED:
             self._urgent.set()
+
+    async def wait_applied(self, session: Session) -> None:
+        """Return once the roles that read sessions have applied what was recorded of this one so far.
+
+        DeadlineError: that takes longer than WAIT_APPLIED_S.
+        """
+        recorded = self._recorded
+        self._urgent.set()
+        try:
+            async with asyncio.timeout(WAIT_APPLIED_S):
+                while self._flushed < recorded:
+                    await self._has_flushed.wait()
+        except TimeoutError:
+            raise DeadlineError("the log does not accept session facts; repeat the request") from None
+        if (position := self._appended.get(session.partition)) is not None:
+            await self._peers.wait_applied([position])
 
     async def run(self, ready: asyncio.Event) -> None:
         counting = background.start_endless("count of connections", self._count_minutes())
@@ -89,9 +122,13 @@ class SessionWriter:
     async def _flush(self) -> None:
         self._changed.clear()
         self._urgent.clear()
+        recorded = self._recorded
         self._unsent += self._new_records()
         while self._unsent and not await self._append():
             await asyncio.sleep(_RETRY_S)
+        self._flushed = recorded
+        self._has_flushed.set()
+        self._has_flushed = asyncio.Event()
 
     async def _last_flush(self) -> None:
         self._unsent += self._new_records()
@@ -102,12 +139,16 @@ class SessionWriter:
         new_records = self._unsent
         reached(Point.SESSIONS_GATHERED)
         try:
-            await self._log.append(new_records)
+            offsets = await self._log.append(new_records)
         except InputError as error:
             logger.error("the log refused session facts", error=str(error), records=len(new_records))
         except CarillonError as error:
             logger.warning("session facts could not be appended; trying again", error=str(error))
             return False
+        else:
+            for new_record, offset in zip(new_records, offsets, strict=True):
+                place = Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
+                self._appended[new_record.partition] = place
         reached(Point.SESSIONS_APPENDED)
         self._unsent = []
         for new_record in new_records:

@@ -1,15 +1,19 @@
 """Requests of a welcomed device, and what it reads afterwards."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
+from protos.registry.v1.registry_pb2 import FindAliasesRequest
+from services.domain.topics import SESSIONS
 from services.gateway.connection import MAX_QUEUED_REQUESTS
 from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import DeviceClient
+from testkit.waiting import run_ready_tasks
 
 
 @pytest.fixture
@@ -144,3 +148,35 @@ async def test_a_device_with_too_many_queued_requests_is_disconnected(
         client.send(type="clear_alias", id=number)
     assert await client.goodbye() == "protocol"
     gate.set()
+
+
+async def test_after_ok_a_push_to_the_alias_goes_to_the_device_that_opened_the_app_last(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is slow to take the app open; the answer waits for it, and for the registry."""
+    clients = [await DeviceClient.connect(gateway.port) for _ in range(2)]
+    tokens = []
+    for client in clients:
+        tokens.append((await client.hello(ANDROID))["token"])
+        assert (await client.request(type="set_alias", id=1, alias="anna"))["type"] == "ok"
+        gateway.clock.move(1)
+    await gateway.session_facts(enough=2)
+    append, arrived, go_on = gateway.log.append, asyncio.Event(), asyncio.Event()
+
+    async def append_slowly(new_records: Sequence[NewRecord]) -> list[int]:
+        if new_records[0].topic == SESSIONS.name:
+            arrived.set()
+            await go_on.wait()
+        return await append(new_records)
+
+    monkeypatch.setattr(gateway.log, "append", append_slowly)
+    clients[0].send(type="activity", event="open")
+    answered = asyncio.create_task(clients[0].request(type="get_device", id=2))
+    await arrived.wait()
+    assert (await clients[1].request(type="get_device", id=3))["type"] == "ok"
+    await run_ready_tasks()
+    assert not answered.done(), "the registry has answered both devices by now"
+    go_on.set()
+    assert (await answered)["type"] == "ok"
+    (found,) = (await gateway.registry.FindAliases(FindAliasesRequest(appkey=ANDROID, aliases=["anna"]))).aliases
+    assert found.devices[0].token == tokens[0]

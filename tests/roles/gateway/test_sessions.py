@@ -82,7 +82,7 @@ async def test_a_failed_count_of_connections_is_a_problem_of_the_process(gateway
     def fail() -> dict[str, int]:
         raise RuntimeError("no count")
 
-    writer = SessionWriter(gateway.log, gateway.clock, "gateway-1", PARTITIONS, fail)
+    writer = SessionWriter(gateway.log, gateway.context.peers, gateway.clock, "gateway-1", PARTITIONS, fail)
     async with running_services([writer]):
         await asyncio.sleep(0)
         gateway.clock.move(60)
