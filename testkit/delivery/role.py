@@ -23,7 +23,7 @@ from services.domain.ids import MessageIds, event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
-from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection import replay
 from services.runtime.rpc.channel import Channel
@@ -41,37 +41,11 @@ from testkit.delivery.records import (
     listed_audience,
     outcome_rows,
 )
-from testkit.faults.crashing_log import CrashingLog, KilledError, records_of
+from testkit.faults.crashing_log import KilledError, KillingLog, records_of
 from testkit.services import TIMEOUT_S, add_servicers, running_services
 from testkit.waiting import run_ready_tasks
 
 ANDROID_APP = App(appkey=APP, platform=PLATFORM_ANDROID)
-
-
-class KillingLog(CrashingLog):
-    """A log that kills its process during the first append with a record for which `kill_at` holds.
-
-    Only the first `kept_records` of that append are in the log afterwards.
-    """
-
-    def __init__(self, log: Log) -> None:
-        super().__init__(log)
-        self.kill_at: Callable[[NewRecord], bool] = lambda new_record: False
-        self.kept_records = 0
-
-    def restart(self) -> None:
-        """Accept appends again."""
-        self.kill_at = lambda new_record: False
-        self.died.clear()
-
-    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        if self.died.is_set():
-            raise KilledError
-        if not any(self.kill_at(new_record) for new_record in new_records):
-            return await self._log.append(new_records)
-        await self._log.append(new_records[: self.kept_records])
-        self.died.set()
-        raise KilledError
 
 
 @dataclass

@@ -1,40 +1,48 @@
 """A log that simulates the death of its process in a chosen append."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from services.runtime.log.delegating import DelegatingLog
+from services.runtime.log.port import Log, NewRecord, Partition, Record
 
 
 class KilledError(Exception):
     """The simulated process has ended."""
 
 
-class CrashingLog:
+class CrashingLog(DelegatingLog):
     """A log whose process may die in an append; subclasses choose in which one, and then set `died`."""
 
     def __init__(self, log: Log) -> None:
-        self._log = log
-        self.topics = log.topics
+        super().__init__(log)
         self.died = asyncio.Event()
 
+
+class KillingLog(CrashingLog):
+    """A log that kills its process during the first append with a record for which `kill_at` holds.
+
+    Only the first `kept_records` of that append are in the log afterwards.
+    """
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.kill_at: Callable[[NewRecord], bool] = lambda new_record: False
+        self.kept_records = 0
+
+    def restart(self) -> None:
+        """Accept appends again."""
+        self.kill_at = lambda new_record: False
+        self.died.clear()
+
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        return await self._log.append(new_records)
-
-    async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        return await self._log.open(starts)
-
-    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await self._log.ends(partitions)
-
-    async def last(self, partition: Partition) -> Record | None:
-        return await self._log.last(partition)
-
-    async def check_writable(self) -> None:
-        await self._log.check_writable()
-
-    async def close(self) -> None:
-        await self._log.close()
+        if self.died.is_set():
+            raise KilledError
+        if not any(self.kill_at(new_record) for new_record in new_records):
+            return await self._log.append(new_records)
+        await self._log.append(new_records[: self.kept_records])
+        self.died.set()
+        raise KilledError
 
 
 async def records_of(log: Log, partition: Partition) -> list[Record]:

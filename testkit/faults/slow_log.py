@@ -1,37 +1,22 @@
 """A log whose readers wait until a test releases them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
-from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from services.runtime.log.delegating import DelegatingLog
+from services.runtime.log.port import Log, Partition, Reader, Record
 
 
-class SlowLog:
+class SlowLog(DelegatingLog):
     """Passes a log on, but its readers return nothing until `shown` is set. `asked` is set once one reads."""
 
     def __init__(self, log: Log) -> None:
-        self._log = log
-        self.topics = log.topics
+        super().__init__(log)
         self.asked = asyncio.Event()
         self.shown = asyncio.Event()
 
-    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        return await self._log.append(new_records)
-
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        return SlowReader(self, await self._log.open(starts))
-
-    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await self._log.ends(partitions)
-
-    async def last(self, partition: Partition) -> Record | None:
-        return await self._log.last(partition)
-
-    async def check_writable(self) -> None:
-        await self._log.check_writable()
-
-    async def close(self) -> None:
-        await self._log.close()
+        return SlowReader(self, await super().open(starts))
 
 
 class SlowReader:

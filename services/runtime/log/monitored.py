@@ -2,16 +2,17 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from services.runtime.log.delegating import DelegatingLog
+from services.runtime.log.port import Log, NewRecord
 
 PROBE_S = 10.0
 _LATE_CHECKS = 3
 
 
-class MonitoredLog:
+class MonitoredLog(DelegatingLog):
     """Passes a log on. `problem` says in words why records cannot be appended, or None.
 
     An append that fails because the log is unavailable is a problem, and so is one that is not answered between four
@@ -20,8 +21,7 @@ class MonitoredLog:
     """
 
     def __init__(self, log: Log) -> None:
-        self._log = log
-        self.topics = log.topics
+        super().__init__(log)
         self.problem: str | None = None
         self._numbers = itertools.count()
         self._pending: dict[int, int] = {}
@@ -39,21 +39,6 @@ class MonitoredLog:
             del self._pending[number]
         self.problem = None
         return offsets
-
-    async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        return await self._log.open(starts)
-
-    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await self._log.ends(partitions)
-
-    async def last(self, partition: Partition) -> Record | None:
-        return await self._log.last(partition)
-
-    async def check_writable(self) -> None:
-        await self._log.check_writable()
-
-    async def close(self) -> None:
-        await self._log.close()
 
     async def check(self) -> None:
         """Look for appends that are not answered; end a problem that is over. Call it at regular intervals."""

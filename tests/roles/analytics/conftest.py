@@ -22,6 +22,7 @@ from testkit.clickhouse.server import ClickHouseServer
 OVER_HTTP = {
     "test_acks",
     "test_audit",
+    "test_audit_device",
     "test_audit_export",
     "test_broadcasts",
     "test_connection_changes",

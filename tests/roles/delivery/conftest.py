@@ -11,7 +11,8 @@ from services.domain.topics import TOPICS
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.clock import ManualClock
 from testkit.delivery.records import PARTITIONS, START_MS
-from testkit.delivery.role import DeliveryHarness, KillingLog
+from testkit.delivery.role import DeliveryHarness
+from testkit.faults.crashing_log import KillingLog
 
 
 @pytest.fixture

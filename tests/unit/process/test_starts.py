@@ -16,6 +16,7 @@ from services.domain.role_addresses import DEFAULT_ADDRESSES
 from services.domain.role_context import role_context
 from services.domain.topics import DEVICES, TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
@@ -29,7 +30,6 @@ from services.runtime.projection.follower import Follower
 from services.runtime.projection.store import MemoryStore
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
-from testkit.faults.crashing_log import CrashingLog
 from testkit.kafka.broker import KafkaBroker
 from testkit.services import add_servicers
 
@@ -38,7 +38,7 @@ BOUND_S = 120
 EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
 
 
-class HesitantLog(CrashingLog):
+class HesitantLog(DelegatingLog):
     """A log whose calls about the same partitions, and whose reads, fail the first time."""
 
     def __init__(self, log: SqliteLog) -> None:

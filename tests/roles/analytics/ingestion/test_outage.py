@@ -14,12 +14,12 @@ from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.store.clickhouse import ClickHouse
 from services.domain.topics import PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
+from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.clickhouse.databases import EmptyDatabases
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
-from testkit.faults.crashing_log import CrashingLog
 from testkit.waiting import until_holds
 from tests.roles.analytics.records import send
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
@@ -65,7 +65,7 @@ async def store(server: ClickHouseServer, databases: EmptyDatabases) -> AsyncIte
     await databases.give_back(name)
 
 
-class CountingLog(CrashingLog):
+class CountingLog(DelegatingLog):
     """A log that counts the records and bytes its readers have returned."""
 
     def __init__(self, log: Log) -> None:

@@ -1,6 +1,8 @@
 """Pushes whose audience targeting does not resolve: they wait, end as failed, or are cancelled, and delay no other."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,6 +15,7 @@ from services.delivery.starting.starter import ROUND
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, UnavailableError
 from services.runtime.rpc.local import LocalServer
 from testkit.delivery.faulty_targeting import put_before
+from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import APP, OTHER_APP, NumberedDevice, stag_audience
 from testkit.delivery.role import DeliveryHarness
 from testkit.waiting import run_ready_tasks
@@ -31,14 +34,21 @@ async def reasons(delivery: DeliveryHarness, msgid: int) -> list[tuple[int, str]
     return [(fact.partition, fact.failed.reason) for fact in facts]
 
 
-async def test_a_push_that_waits_for_targeting_delays_no_unicast_no_cancel_and_no_start(
-    delivery: DeliveryHarness,
-) -> None:
+@contextlib.asynccontextmanager
+async def without_targeting(delivery: DeliveryHarness) -> AsyncIterator[GatewayClient]:
+    """Register A, run delivery again with a targeting that does not answer, and connect A to a gateway."""
     async with delivery.running():
         await delivery.register(A)
     async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
         gateway.connect((1, A))
         await run_ready_tasks()
+        yield gateway
+
+
+async def test_a_push_that_waits_for_targeting_delays_no_unicast_no_cancel_and_no_start(
+    delivery: DeliveryHarness,
+) -> None:
+    async with without_targeting(delivery) as gateway:
         waiting, unicast = delivery.push(), delivery.push(A)
         await delivery.command(waiting, unicast)
         await gateway.expect((1, unicast.msgid))
@@ -96,11 +106,7 @@ async def test_a_push_that_is_stuck_is_cancelled_at_once(delivery: DeliveryHarne
 async def test_an_unavailable_targeting_is_never_counted_but_the_time_to_live_ends_the_wait(
     delivery: DeliveryHarness,
 ) -> None:
-    async with delivery.running():
-        await delivery.register(A)
-    async with delivery.running(hide_targeting=True), delivery.gateway() as gateway:
-        gateway.connect((1, A))
-        await run_ready_tasks()
+    async with without_targeting(delivery) as gateway:
         short, long = delivery.push(period_s=60), delivery.push()
         await delivery.command(short, long)
         await delivery.advance(59, steps=59)

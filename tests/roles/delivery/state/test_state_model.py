@@ -22,7 +22,6 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state import serialization
 from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import LATE_MS, DeliveryState
 from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.delivery.state.sent_messages import REPORTED_KINDS
@@ -292,14 +291,6 @@ def loaded_from(state: DeliveryState) -> DeliveryState:
 
 def fully_started(state: DeliveryState) -> set[int]:
     return {msgid for msgid in state.started if msgid not in state.requested}
-
-
-def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
-    ranges, singles = BitMap(range(5000)), BitMap()
-    ranges.run_optimize()
-    for number in range(5000):
-        singles.add(number)
-    assert BitmapAudience(1, ranges, singles).dump() == BitmapAudience(1, singles, ranges).dump()
 
 
 DeliveryStateMachine.TestCase.settings = settings(

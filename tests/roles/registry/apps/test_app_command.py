@@ -1,75 +1,17 @@
 """`carillon app` and `carillon device revoke`, run as processes against the running registry's socket."""
 
-import asyncio
-import json
-import os
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from structlog.testing import capture_logs
 
 from carillon.commands.app.group import app as app_commands
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import PauseAppsRequest
-from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
-from services.runtime.rpc.listener import RpcListener
-from services.runtime.rpc.server import serve
-from services.runtime.rpc.user_socket import UserSocket
-from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
-from testkit.services import running_services
-from tests.roles.registry.conftest import BOUND_S, RunningRegistry, device_facts, register
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
+from tests.roles.registry.apps.command import Carillon, run
+from tests.roles.registry.conftest import RunningRegistry, device_facts, register
 
 QUOTAS = ("requests_per_s", "targets_per_s", "broadcasts_per_day", "devices", "stored_task_bytes")
-Carillon = Callable[..., Awaitable[Outcome]]
-
-
-async def run(data_dir: str, *arguments: str, group: str = "app") -> Outcome:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from carillon.main import main; main(prog_name='carillon')",
-        group,
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**env, "CARILLON_DATA_DIR": data_dir, "COLUMNS": "200", "LC_ALL": "C.UTF-8"},
-    )
-    out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
-    assert process.returncode is not None
-    return Outcome(process.returncode, out.decode(), err.decode())
-
-
-@pytest.fixture
-async def carillon(registry: RunningRegistry) -> AsyncIterator[Carillon]:
-    """Return a function that runs `carillon app` with its arguments."""
-    user_socket = UserSocket("commands", registry.settings.data / "carillon.sock")
-    server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
-    for add in registry.role.servicers:
-        add(server)
-
-    async def call(*arguments: str, group: str = "app") -> Outcome:
-        return await run(registry.settings.data_dir, *arguments, group=group)
-
-    async with running_services([RpcListener("calls", server), user_socket]):
-        yield call
-    user_socket.close()
 
 
 CREATE = ("create", "--platform", "android", "--name", "天气", "--package", "com.example.weather")
@@ -225,77 +167,6 @@ async def test_the_keys_of_one_device_and_of_all_are_revoked(registry: RunningRe
     unknown = await carillon("revoke", app.appkey, "three", group="device")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err == f"Error: app {app.appkey} has no device with this token\n"
-
-
-async def test_an_apns_key_is_set_shown_changed_and_removed(
-    registry: RunningRegistry, carillon: Carillon, tmp_path: Path
-) -> None:
-    app, text = await registry.app(PLATFORM_IOS), pem()
-    file = tmp_path / "AuthKey_ABC123DEFG.p8"
-    file.write_text(text)
-    own = ("--apns-key", str(file), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
-    (shown,) = (await carillon("set", app.appkey, *own, "--apns-environment", "both", "--json")).lines
-    expected = {"key_id": KEY_ID, "team_id": TEAM_ID, "topic": app.package, "environment": "both"}
-    assert shown["apns"] == expected
-    known = registry.apps.get(app.appkey)
-    assert known is not None
-    assert open_credentials(known, registry.keys) == ApnsCredentials(
-        KEY_ID, TEAM_ID, app.package, text, Environment.BOTH
-    )
-
-    changed = await carillon("set", app.appkey, "--apns-topic", "com.example.other")
-    assert f"key {KEY_ID} of team {TEAM_ID} for com.example.other, both" in changed.out
-    (gone,) = (await carillon("set", app.appkey, "--apns-key", "none", "--json")).lines
-    assert gone["apns"] is None
-    assert "no key" in (await carillon("show", app.appkey)).out
-
-
-async def test_apns_key_errors_are_one_sentence(
-    registry: RunningRegistry,
-    carillon: Carillon,
-    tmp_path: Path,
-) -> None:
-    app = await registry.app(PLATFORM_IOS)
-    (tmp_path / "binary.p8").write_bytes(bytes(range(256)))
-    ids = ("--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
-    for given, code, told in (
-        (("--apns-key", str(tmp_path / "missing.p8"), *ids), 2, "missing.p8: No such file"),
-        (("--apns-key", str(tmp_path), *ids), 2, "Is a directory"),
-        (("--apns-key", str(tmp_path / "binary.p8"), *ids), 2, "is no text in PEM form"),
-        (("--apns-key", "none", *ids), 2, "stands alone"),
-        (("--apns-environment", "test"), 2, "production"),
-        (ids, 1, "at first give the key too"),
-    ):
-        outcome = await carillon("set", app.appkey, *given)
-        assert (outcome.code, outcome.out, told in outcome.err) == (code, "", True), outcome.err
-    assert registry.apps.get(app.appkey) == app
-
-
-async def test_the_apns_key_is_in_no_file_output_or_log_line(
-    registry: RunningRegistry,
-    carillon: Carillon,
-    tmp_path: Path,
-) -> None:
-    app, text = await registry.app(PLATFORM_IOS), pem()
-    words = canaries(text)
-    outside = tmp_path.with_suffix(".p8")
-    outside.write_text(text)
-    own = ("--apns-key", str(outside), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
-    with capture_logs() as logs:
-        outcomes = [
-            await carillon("set", app.appkey, *own),
-            await carillon("set", app.appkey, "--apns-key", str(outside), "--json"),
-            await carillon("set", app.appkey, "--apns-key", str(outside), "--apns-key-id", "x"),
-            await carillon("show", app.appkey, "--json"),
-            await carillon("list"),
-            await carillon("rotate-secret", app.appkey),
-        ]
-    told = "".join(f"{outcome.out}{outcome.err}" for outcome in outcomes) + str(logs)
-    assert [outcome.code for outcome in outcomes] == [0, 0, 1, 0, 0, 0]
-    assert not [word for word in words if word.decode() in told]
-    assert holding(tmp_path, words) == []
-    (tmp_path / "planted").write_text(text)
-    assert holding(tmp_path, words) == [tmp_path / "planted"]
 
 
 async def test_without_a_running_service_the_error_says_what_to_do(tmp_path: Any) -> None:

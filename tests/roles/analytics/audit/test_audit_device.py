@@ -1,0 +1,115 @@
+"""Audits of devices with a known history."""
+
+from pathlib import Path
+
+from pyroaring import BitMap
+
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.devices_pb2 import DeviceFact
+from services.domain.topics import DEVICES
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite import SqliteLog
+from tests.roles.analytics.audit.timelines import lines
+from tests.roles.analytics.records import (
+    APP,
+    T0,
+    app_outcomes,
+    device,
+    outcomes,
+    session,
+    started,
+)
+from tests.roles.analytics.service import running_service
+
+
+async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    request = AuditDeviceRequest(appkey=APP, token="token-1-3")
+    shanghai = {"region": "上海市"}
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        for state in (
+            device(3, attributes={"region": "北京市"}),
+            device(4),
+            device(3, time_ms=T0 + 2, attributes=shanghai, alias="a", tags=[1, 2], stags=["news"]),
+            device(3, time_ms=T0 + 3, attributes=shanghai, alias="b", tags=[2, 7]),
+            device(3, time_ms=T0 + 30, alias="b", tags=[2, 7], removed_ms=T0 + 30, removed_reason="unregistered"),
+        ):
+            await log.append([state])
+            answer = await analytics.AuditDevice(request)
+        await log.append(
+            [
+                session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                session(4, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                started(1000, 1, [3, 4], T0 + 9),
+                started(1001, 1, [4], T0 + 9),
+                started(1002, 2, [3], T0 + 9),
+                outcomes(1, app_outcomes(1000, [3, 4], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_DROPPED, T0 + 11, "mailbox full"), seed="2"),
+                outcomes(2, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 12)),
+                session(3, Session.SESSION_EVENT_KIND_CLOSED, T0 + 20, reason="idle"),
+            ]
+        )
+        answer = await analytics.AuditDevice(request)
+
+    assert (answer.appkey, answer.token) == (APP, "token-1-3")
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android, region 北京市"),
+        ("connected", 1, 1, 1, ""),
+        ("changed", 2, 2, 1, 'alias a, +tag 1, +tag 2, +stag "news", region 上海市'),
+        ("changed", 3, 3, 1, 'alias b, +tag 7, -tag 1, -stag "news"'),
+        ("audience", 9, 9, 1, "push 1000"),
+        ("sent", 10, 10, 1, "message 1000"),
+        ("dropped", 11, 11, 1, "message 1000, mailbox full"),
+        ("disconnected", 20, 20, 1, "idle"),
+        ("removed", 30, 30, 1, "unregistered"),
+    ]
+
+
+async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        reason = "revoked by alice@ops"
+        revocations = DeviceFact(revocations=Revocations(appkey=APP, partition=1, numbers=BitMap([3]).serialize()))
+        revoked = NewRecord(DEVICES.name, 1, APP.encode(), revocations.SerializeToString())
+        for state in (
+            device(3, token="t"),
+            revoked,
+            device(3, token="t", time_ms=T0 + 5, removed_ms=T0 + 5, removed_reason=reason),
+            device(8, token="t", time_ms=T0 + 7, registered_ms=T0 + 7, former_numbers=[3]),
+        ):
+            await log.append([state])
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="t"))
+        await log.append(
+            [
+                session(3, Session.SESSION_EVENT_KIND_OPENED, T0 + 1),
+                started(1000, 1, [3], T0 + 2),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 3)),
+                session(8, Session.SESSION_EVENT_KIND_OPENED, T0 + 8),
+            ]
+        )
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="t"))
+
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android"),
+        ("connected", 1, 1, 1, ""),
+        ("audience", 2, 2, 1, "push 1000"),
+        ("sent", 3, 3, 1, "message 1000"),
+        ("removed", 5, 5, 1, reason),
+        ("registered again", 7, 7, 1, ""),
+        ("connected", 8, 8, 1, ""),
+    ]
+
+
+async def test_a_device_whose_first_states_were_compacted(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append([device(3), device(3, time_ms=T0 + 9, alias="a", tags=[1])])
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+
+    assert lines(list(answer.timeline)) == [
+        ("registered", 0, 0, 1, "android"),
+        ("changed", 9, 9, 1, "alias a, +tag 1"),
+    ]
