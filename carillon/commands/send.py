@@ -2,34 +2,38 @@
 
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import click
 import httpx
 
-from carillon.commands.sign import secret_option, text_in
+from carillon.commands.sign import secret_options, secrets_in, text_in
 from edge.core.signature import sign_text
 
 _TIMEOUT_S = 30
 
 
 @click.command()
-@secret_option
+@secret_options
 @click.option("--url", required=True, help="Where to send it, such as http://127.0.0.1:8300/v2/push.")
 @click.option("--method", type=click.Choice(["POST", "DELETE"]), default="POST", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as one line of JSON.")
 @click.argument("file", type=click.File("rb"))
-def send(secrets: tuple[str, ...], url: str, method: str, as_json: bool, file: IO[bytes]) -> None:
+def send(
+    secrets: Sequence[str], secret_files: Sequence[Path], url: str, method: str, as_json: bool, file: IO[bytes]
+) -> None:
     """Sign the request in FILE (- for standard input), send it and print the answer.
 
     The exit code is 0 when the answer's result is 0, else 1.
     """
-    answer = _send(url, method, signed_body(text_in(file), secrets))
+    answer = _send(url, method, signed_body(text_in(file), secrets_in(secrets, secret_files)))
     click.echo(json.dumps(answer, ensure_ascii=False, indent=None if as_json else 2))
     sys.exit(0 if answer.get("result") == 0 else 1)
 
 
-def signed_body(text: str, secrets: tuple[str, ...]) -> bytes:
+def signed_body(text: str, secrets: Sequence[str]) -> bytes:
     """Return the request with its sign. It is built from the canonical text, so numbers stay as written."""
     rest = text[1:] if text == "{}" else f",{text[1:]}"
     return f'{{"sign":"{sign_text(text, secrets)}"{rest}'.encode()

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from carillon.commands.send import send
 from carillon.commands.sign import sign
+from carillon.environment import check_names
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.v2_bodies import broadcast
 from testkit.signing import reference_sign
@@ -30,6 +32,31 @@ def test_sign_reports_a_wrong_request() -> None:
     assert result.exit_code == 1
     assert result.output == "Error: the request cannot be signed: a is given twice\n"
     assert CliRunner().invoke(sign, ["-"], input=b"{}").exit_code == 2
+
+
+def test_secrets_come_from_files_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = reference_sign(BODY, "first", "second") + "\n"
+    files = [tmp_path / "one", tmp_path / "two"]
+    for file, secret in zip(files, ("first", " second\n"), strict=True):
+        file.write_text(secret)
+    from_files = [word for file in files for word in ("--secret-file", str(file))]
+    assert CliRunner().invoke(sign, [*from_files, "-"], input=BODY).output == expected
+    of_process = CliRunner(env={"CARILLON_APP_SECRET": "first second"})
+    assert of_process.invoke(sign, ["-"], input=BODY).output == expected
+    assert of_process.invoke(sign, ["--secret", "s", "-"], input=BODY).output == reference_sign(BODY, "s") + "\n"
+    (tmp_path / ".env").write_text("CARILLON_APP_SECRET='first second'\n")
+    assert CliRunner().invoke(sign, ["-"], input=BODY).output == expected
+    check_names({"CARILLON_APP_SECRET": "s"})
+
+    files[0].write_text("first\nsecond\n")
+    for wrong, told in (
+        ([*from_files, "-"], "must hold one secret key and nothing else"),
+        (["--secret-file", "none", "-"], "none cannot be read"),
+        ([*from_files, "--secret", "s", "-"], "their order counts"),
+    ):
+        refused = CliRunner().invoke(sign, wrong, input=BODY)
+        assert (refused.exit_code, told in " ".join(refused.output.split())) == (2, True), refused.output
 
 
 async def run_send(body: bytes, *arguments: str) -> Result:
