@@ -114,8 +114,11 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
         behind = await self._catch_up()
         time_range = TimeRange(request.from_ms, request.to_ms)
-        async with self._turns.turn(OPERATORS):
-            audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
+        try:
+            async with self._turns.turn(OPERATORS):
+                audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
+        except NotFoundError as error:
+            raise _not_found(error, behind) from None
         audit.records_behind = behind
         return audit
 

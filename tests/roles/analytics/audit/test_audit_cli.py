@@ -109,6 +109,8 @@ async def test_an_app(carillon: Carillon) -> None:
         "request req-1",
     ]
     assert (await carillon("app", APP, "--from", "2026-09-22", "--to", "2026-09-23")).output == ""
+    unknown = await carillon("app", "77", *day)
+    assert (unknown.exit_code, unknown.stderr) == (1, "Error: the event log knows no app with the appkey '77'\n")
     for wrong in (("--from", "yesterday"), ("--from", "2026-09-22", "--to", "2026-09-22")):
         assert (await carillon("app", APP, *wrong)).exit_code == click.UsageError.exit_code
 
@@ -140,7 +142,7 @@ async def test_an_incomplete_audit_reports_the_missing_records(
     monkeypatch.setattr(ClickHouse, "insert", insert)
     await log.append([send(1001), send(1002)])
     answer = await carillon("push", "1000", "--json")
-    app = await carillon("app", APP, "--from", "2026-09-21", "--to", "2026-09-22")
+    app = await carillon("app", APP, "--from", "2026-09-21", "--to", "2026-09-22", "--json")
     exported = await carillon("export", "1000")
     stuck.set()
 
@@ -148,3 +150,4 @@ async def test_an_incomplete_audit_reports_the_missing_records(
     for result in (answer, app, exported):
         assert "Incomplete: analytics is 2 records behind the event log" in result.stderr
         assert result.exit_code == 0
+    assert [json.loads(result.stderr)["records_behind"] for result in (answer, app)] == [2, 2]
