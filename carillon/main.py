@@ -1,6 +1,8 @@
 """The `carillon` command: a group that imports each subcommand only when it is used."""
 
 import importlib
+import json
+from typing import IO, Any
 
 import click
 
@@ -21,8 +23,38 @@ COMMANDS = {
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
 
+_AS_JSON = "--json"
+
+
+class JsonError(click.ClickException):
+    """An error of a command with --json: one line of JSON on standard error, with the exit code of the error."""
+
+    def __init__(self, error: click.ClickException) -> None:
+        super().__init__(error.format_message())
+        self._code = error.exit_code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        return self._code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(json.dumps({"error": self.message}, ensure_ascii=False), file=file, err=True)
+
+
 class LazyGroup(click.Group):
     """A group that imports a subcommand on use, so that short commands do not import every role."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_AS_JSON] = _AS_JSON in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if ctx.meta[_AS_JSON]:
+                raise JsonError(error) from None
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -34,7 +66,7 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="carillon")
 def main() -> None:
     """Carillon: self-hosted push messaging. Start with `carillon up`."""

@@ -67,7 +67,7 @@ def push(msgid: int, token: str, as_json: bool) -> None:
         return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
 
     answer = call_role("analytics", call)
-    warn_if_behind(answer.records_behind)
+    warn_if_behind(answer.records_behind, as_json=as_json)
     if as_json:
         print_json(push_object(answer))
         return
@@ -89,7 +89,7 @@ def device(appkey: str, token: str, as_json: bool) -> None:
         return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
 
     answer = call_role("analytics", call)
-    warn_if_behind(answer.records_behind)
+    warn_if_behind(answer.records_behind, as_json=as_json)
     if as_json:
         print_json(device_object(answer))
         return
@@ -118,7 +118,7 @@ def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None
 
     async def call(channel: Channel) -> None:
         async for page in _pages(channel, request):
-            warn_if_behind(page.records_behind)
+            warn_if_behind(page.records_behind, as_json=as_json)
             for entry in page.timeline:
                 if as_json:
                     print_json(entry_object(entry))

@@ -1,17 +1,16 @@
 """The output of `carillon audit`: text for people, JSON objects for programs."""
 
 import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from carillon.commands import tables
 from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceResponse,
     AuditPushResponse,
@@ -20,18 +19,16 @@ from protos.analytics.v1.analytics_pb2 import (
     TimelineEntry,
 )
 
-_UNFOLDED_WIDTH = 400
-"""Width when the output is no terminal, in columns: nothing is folded then."""
-
 
 def print_json(answer: dict[str, Any]) -> None:
     click.echo(json.dumps(answer, ensure_ascii=False))
 
 
-def warn_if_behind(records: int) -> None:
-    """Warn that the output lacks the newest records."""
+def warn_if_behind(records: int, *, as_json: bool = False) -> None:
+    """Warn on standard error that the output lacks the newest records."""
     if records:
-        click.echo(f"Incomplete: analytics is {records} records behind the event log; try again later.", err=True)
+        text = f"Incomplete: analytics is {records} records behind the event log; try again later."
+        click.echo(json.dumps({"warning": text, "records_behind": records}) if as_json else text, err=True)
 
 
 def push_object(answer: AuditPushResponse) -> dict[str, Any]:
@@ -91,7 +88,7 @@ def device_facts(answer: AuditDeviceResponse) -> list[tuple[str, str]]:
 
 def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
     """Return the timeline as a table in the zone; an entry that spans time shows its first and last time."""
-    table = _table()
+    table = tables.table()
     table.add_column("time", no_wrap=True)
     table.add_column("until", no_wrap=True)
     table.add_column("event", no_wrap=True)
@@ -105,7 +102,7 @@ def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
 
 def states_table(states: Sequence[StateCount]) -> Table:
     """Return the device counts by state as a table."""
-    table = _table()
+    table = tables.table()
     table.add_column("state", no_wrap=True)
     table.add_column("devices", justify="right")
     table.add_column("reason", overflow="fold")
@@ -116,7 +113,7 @@ def states_table(states: Sequence[StateCount]) -> Table:
 
 def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
     """Print the verdict, the clauses and the timeline of a push on one device."""
-    clauses = _table()
+    clauses = tables.table()
     for name in ("clause", "holds", "the device had"):
         clauses.add_column(name, overflow="fold")
     for clause in answer.clauses:
@@ -131,16 +128,15 @@ def app_line(entry: TimelineEntry, zone: ZoneInfo) -> str:
     return f"{_time(entry.first_ms, zone)}  {entry.event}{count}  {_printable(entry.detail)}"
 
 
-def show(facts: Sequence[tuple[str, str]], *tables: Table) -> None:
+def show(facts: Sequence[tuple[str, str]], *with_rows: Table) -> None:
     """Print the lines, then the tables that have rows."""
-    console = Console(width=None if sys.stdout.isatty() else _UNFOLDED_WIDTH)
     for name, value in facts:
         if value:
-            console.print(Text(f"{name:<10} ", style="bold").append(value, style="not bold"), soft_wrap=True)
-    for table in tables:
-        if table.row_count:
-            console.print()
-            console.print(table)
+            click.echo(f"{click.style(f'{name:<10}', bold=True)} {_printable(value)}")
+    for one in with_rows:
+        if one.row_count:
+            click.echo()
+            tables.show(one)
 
 
 def _on_device_object(answer: PushOnDevice) -> dict[str, Any]:
@@ -151,10 +147,6 @@ def _on_device_object(answer: PushOnDevice) -> dict[str, Any]:
         "clauses": [{"text": clause.text, "holds": clause.holds, "found": clause.found} for clause in answer.clauses],
         "timeline": [entry_object(entry) for entry in answer.timeline],
     }
-
-
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, header_style="bold")
 
 
 def _printable(text: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from carillon.commands.app.pause import pause, pauses_record, pauses_text, resum
 from carillon.commands.app.revoke import revoke_keys
 from carillon.commands.origin import command_origin
 from carillon.commands.role_calls import call_role
+from carillon.commands.tables import show, table
 from carillon.environment import environment
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Pause
 from protos.registry.v1.registry_pb2 import (
@@ -83,15 +83,15 @@ def list_apps(json_output: bool) -> None:
         for known in answer.apps:
             _print_json(_record(known, _installation_pause(answer)))
     elif answer.apps:
-        Console().print(_table(answer.apps, _installation_pause(answer)))
+        show(app_table(answer.apps, _installation_pause(answer)))
     else:
         click.echo("There is no app yet; see `carillon app create --help`.")
 
 
-@app.command()
+@app.command(name="show")
 @click.argument("appkey")
 @as_json
-def show(appkey: str, json_output: bool) -> None:
+def show_app(appkey: str, json_output: bool) -> None:
     """Show one app."""
     answer = _call(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey)))
     _print_app(answer, json_output)
@@ -233,19 +233,23 @@ def _text_fields(known: App) -> dict[str, str]:
     }
 
 
-def _table(apps: Sequence[App], installation_pause: Pause | None) -> Table:
+def app_table(apps: Sequence[App], installation_pause: Pause | None) -> Table:
+    """Return a row for each app. A narrow terminal folds its other columns, never the appkeys."""
     rows = [{**_text_fields(known), "paused": pauses_text(known, installation_pause)} for known in apps]
-    table = Table(*rows[0])
+    listed = table()
+    for name in rows[0]:
+        listed.add_column(name, no_wrap=name in ("appkey", "platform"), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(value) for value in row.values()))
-    return table
+        listed.add_row(*(Text(value) for value in row.values()))
+    return listed
 
 
 def _print_rows(rows: dict[str, str]) -> None:
-    table = Table(show_header=False, box=None, pad_edge=False)
+    names = table()
+    names.show_header = False
     for name, value in rows.items():
-        table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
-    Console().print(table)
+        names.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+    show(names)
 
 
 def _print_json(record: dict[str, Any]) -> None:

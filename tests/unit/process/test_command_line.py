@@ -1,0 +1,87 @@
+"""What all commands have in common: help by -h, errors of --json as JSON, tables that are whole outside a terminal."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from carillon.commands import tables
+from carillon.commands.app.group import app_table
+from carillon.main import main
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+
+APPS = [
+    App(appkey="1234567890", platform=PLATFORM_ANDROID, name="The name of an app " * 3, package="org.example." * 4),
+    App(appkey="2098765432", platform=PLATFORM_IOS, name="天气", package="com.example", account="an account"),
+]
+
+
+def commands(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
+    """Yield the names of every command and group, from the outermost on."""
+    yield names
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command
+        command._help_option = None  # Click keeps the first one: that of a test that invoked the command alone.
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name)
+
+
+def test_every_command_has_its_help_under_h() -> None:
+    for names in commands(main):
+        shown = CliRunner().invoke(main, [*names, "-h"])
+        assert (shown.exit_code, shown.output.startswith("Usage: ")) == (0, True), shown.output
+        assert "-h, --help" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("app list --json", 1, "no registry answers at"),
+        ("audit push 1 --json", 1, "no analytics answers at"),
+        ("audit app 1 --from tomorrow --json", 2, "--from"),
+        ("app pause --json", 2, "name one APPKEY"),
+        ("app show --json", 2, "Missing argument 'APPKEY'"),
+        ("replay edge --json", 2, "edge has no state to replay"),
+        ("send --json --secret s --url http://127.0.0.1:1/ -", 1, "no answer from"),
+    ],
+)
+def test_errors_of_json_commands_are_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner(env={"CARILLON_DATA_DIR": str(tmp_path)})
+    failed = runner.invoke(main, arguments.split(), input="{}")
+    (line,) = failed.stderr.splitlines()
+    assert (failed.stdout, failed.exit_code) == ("", code)
+    assert list(error := json.loads(line)) == ["error"]
+    assert told in error["error"]
+    plain = runner.invoke(main, [word for word in arguments.split() if word != "--json"], input="{}")
+    assert (plain.exit_code, "Error: " in plain.stderr) == (code, True)
+
+
+def test_outside_a_terminal_tables_have_no_boxes_and_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show(app_table(APPS, None))
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["appkey", "platform", "name"]
+    assert [line.split()[0] for line in lines] == [app.appkey for app in APPS]
+    assert APPS[0].name.strip() in lines[0]
+    assert APPS[0].package in lines[0]
+    assert not set("│┃━─…") & set("".join([header, *lines]))
+    assert lines == [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_terminal_folds_other_columns_than_the_appkeys(width: int) -> None:
+    terminal = io.StringIO()
+    Console(file=terminal, width=width).print(app_table(APPS, None))
+    assert all(app.appkey in terminal.getvalue() for app in APPS)
+    assert "…" not in terminal.getvalue()
