@@ -45,6 +45,8 @@ def command_detail(command: DeviceCommand) -> str:
             return "its key"
         case "revoke_all_keys":
             return "all keys of the app"
+        case "reserve_numbers":
+            return f"{command.reserve_numbers.count} device numbers"
         case None:
             return ""
         case never:

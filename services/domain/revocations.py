@@ -13,8 +13,10 @@ REVOKED = "revoked"
 
 @dataclass(frozen=True, slots=True)
 class RevokedKeys:
-    """The devices with revoked keys: all numbers below `below`, and `others`. Numbers are never reused, so keys stay
-    revoked."""
+    """Revoked device numbers: all below `below`, and `others`. Numbers are never reused, so keys stay revoked.
+
+    A number may be revoked before a device has it: no device gets it then.
+    """
 
     below: int = 0
     others: BitMap = field(default_factory=BitMap)
@@ -27,9 +29,22 @@ class RevokedKeys:
     def __contains__(self, number: int) -> bool:
         return number < self.below or number in self.others
 
-    def __iter__(self) -> Iterator[int]:
-        yield from range(self.below)
-        yield from self.others
+    @property
+    def end(self) -> int:
+        """The number after the last one that is revoked."""
+        return max(self.below, self.others.max() + 1 if self.others else 0)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the first and last number of each run of consecutive numbers in `others`."""
+        first = last = -2
+        for number in self.others:
+            if number != last + 1:
+                if last >= 0:
+                    yield first, last
+                first = number
+            last = number
+        if last >= 0:
+            yield first, last
 
 
 NONE_REVOKED = RevokedKeys()

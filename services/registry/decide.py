@@ -90,7 +90,7 @@ def _change(device: Device, command: DeviceCommand) -> None:
             _merge_attributes(device, command.set_attributes.attributes)
         case "remove":
             _remove(device, command.remove, command.meta.time_ms)
-        case "register" | "revoke_key" | "revoke_all_keys" | None:
+        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | None:
             pass
         case unexpected:
             assert_never(unexpected)

@@ -24,6 +24,17 @@ def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedKeys, nex
     return _record(command, partition, RevokedKeys(next_number))
 
 
+def reserve(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:
+    """Return the record with as many free numbers added as the command asks for; None if it asks for none."""
+    count = command.reserve_numbers.count
+    if not count:
+        return None
+    others = BitMap(revoked.others)
+    others.add_range(next_number, next_number + count)
+    others.run_optimize()
+    return _record(command, partition, RevokedKeys(revoked.below, others))
+
+
 def removed(device: Device, revocations: Revocations) -> Device:
     """Return the device, removed for the reason of the revocation."""
     changed = Device()

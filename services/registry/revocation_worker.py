@@ -58,8 +58,8 @@ class RevocationWorker:
             revoked = RevokedKeys.of(record)
             if revoked != self._apps.revoked(record.appkey, record.partition):
                 facts.append(published_revocations(record))
-            for number in revoked.others:
-                found = self._devices.registered(record.appkey, record.partition, number, number, 1)
+            for first, last in revoked.runs():
+                found = self._devices.registered(record.appkey, record.partition, first, last, last - first + 1)
                 facts += [device_fact(removed(device, record)) for device in found]
         return self._with_meta(facts)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from protos.registry.v1.devices_pb2 import ClearAlias, Device, DeviceCommand, DeviceFact
-from services.domain.revocations import revocations_key
+from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.registry.decide import FreeNumber, decide
-from services.registry.decide_revocations import removed, revoke_all, revoke_one
+from services.registry.decide_revocations import removed, reserve, revoke_all, revoke_one
 from services.registry.state import AliasState, DeviceState, record_id
 from services.registry.store import AliasTable, DeviceTable
 from services.runtime.log.port import Record
@@ -16,6 +16,8 @@ from services.runtime.projection.decider import Fact
 
 _DEDUPE_WINDOW = 50_000
 _OVERDUE_MS = 60_000
+_OF_A_PARTITION = ("revoke_all_keys", "reserve_numbers")
+"""Commands about no single device."""
 
 FindApp = Callable[[str], App | None]
 
@@ -48,18 +50,19 @@ class DeviceRules:
         """Return the facts that follow. ValueError: the command is not in its device's partition."""
         kind, partition = command.WhichOneof("command"), record.partition
         key = device_key(command.appkey, command.token)
-        if kind != "revoke_all_keys" and partition_of(key, self._partitions) != partition:
+        if kind not in _OF_A_PARTITION and partition_of(key, self._partitions) != partition:
             raise ValueError("the command is not in its device's partition")
         if self._is_repeated(command.meta.event_id):
             return ()
         revoked = self._devices.revoked(command.appkey, partition)
-        if kind == "revoke_all_keys":
-            next_number = self._devices.next_number(command.appkey, partition)
-            return self._revocation_facts(revoke_all(command, partition, revoked, next_number), None)
+        if kind in _OF_A_PARTITION:
+            choose = revoke_all if kind == "revoke_all_keys" else reserve
+            free = self._free_number(command.appkey, partition, revoked)
+            return self._revocation_facts(choose(command, partition, revoked, free.number), None)
         known = self._devices.find(command.appkey, command.token)
         if kind == "revoke_key":
             return self._revocation_facts(revoke_one(command, known, revoked), known)
-        return self._device_facts(command, partition, known, is_revoked=known is not None and known.number in revoked)
+        return self._device_facts(command, partition, known, revoked)
 
     def _revocation_facts(self, revocations: Revocations | None, device: Device | None) -> Sequence[Fact]:
         """Return the partition's revocation record for `devices` and `apps`, and the removal of the device, if any."""
@@ -74,13 +77,17 @@ class DeviceRules:
         return facts
 
     def _device_facts(
-        self, command: DeviceCommand, partition: int, known: Device | None, *, is_revoked: bool
+        self, command: DeviceCommand, partition: int, known: Device | None, revoked: RevokedKeys
     ) -> Sequence[Fact]:
+        is_revoked = known is not None and known.number in revoked
         is_new = known is None or is_revoked
-        number = self._devices.next_number(command.appkey, partition) if is_new else 0
-        app = self._find_app(command.appkey)
-        device = decide(command, known, app, FreeNumber(partition, number), is_revoked=is_revoked)
+        free = self._free_number(command.appkey, partition, revoked) if is_new else FreeNumber(partition, 0)
+        device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked)
         return () if device is None else (device_fact(device),)
+
+    def _free_number(self, appkey: str, partition: int, revoked: RevokedKeys) -> FreeNumber:
+        """Return the number after all that a device has, or that were reserved."""
+        return FreeNumber(partition, max(self._devices.next_number(appkey, partition), revoked.end))
 
     def _is_repeated(self, event_id: bytes) -> bool:
         if event_id in self._decided_ids:

@@ -66,6 +66,7 @@ class DeviceTable:
         return Device.FromString(row[0]) if row else None
 
     def next_number(self, appkey: str, partition: int) -> int:
+        """Return the number after those of all devices."""
         query = "SELECT max(number) + 1 FROM devices WHERE appkey = ? AND partition = ?"
         return int(self._rows.execute(query, (appkey, partition)).fetchone()[0] or 0)
 

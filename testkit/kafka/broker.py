@@ -90,6 +90,11 @@ class KafkaBroker:
         """Return the address of a listener by its name, `host:port`."""
         return f"127.0.0.1:{self._ports[listener]}"
 
+    @property
+    def data(self) -> Path:
+        """The directory with the broker's data, which may be copied while the broker is stopped."""
+        return self._directory / "data"
+
     def start(self) -> None:
         """Start the broker, after a stop or kill on the same data and port; return once it serves clients."""
         if not self._ports:

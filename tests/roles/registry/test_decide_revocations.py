@@ -6,11 +6,11 @@ from typing import Any
 from pyroaring import BitMap
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Revocations
-from protos.registry.v1.devices_pb2 import AddTags, Attributes, Device, DeviceCommand, RevokeKey
+from protos.registry.v1.devices_pb2 import AddTags, Attributes, Device, DeviceCommand, ReserveNumbers, RevokeKey
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.revocations import RevokedKeys
 from services.registry.decide import FreeNumber, decide
-from services.registry.decide_revocations import removed, revoke_all, revoke_one
+from services.registry.decide_revocations import removed, reserve, revoke_all, revoke_one
 from tests.roles.registry.conftest import NOON_MS, command, register
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
@@ -49,6 +49,17 @@ def test_revoking_all_keys_covers_every_assigned_number() -> None:
     assert revoke_all(requested(), 3, RevokedKeys(12), 12) is None
     assert revoke_all(requested(), 3, RevokedKeys(10, BitMap([10, 11])), 12) is None
     assert revoke_all(requested(), 3, RevokedKeys(), 0) is None
+
+
+def test_reserving_numbers_revokes_the_next_free_ones() -> None:
+    ask = requested(reserve_numbers=ReserveNumbers(count=3))
+    reserved = reserve(ask, 3, RevokedKeys(2, BitMap([7])), 12)
+    assert reserved is not None
+    assert RevokedKeys.of(reserved) == RevokedKeys(2, BitMap([7, 12, 13, 14]))
+    assert reserve(requested(reserve_numbers=ReserveNumbers()), 3, RevokedKeys(), 5) is None
+    revoked = RevokedKeys(2, BitMap([7, 12, 13, 14]))
+    assert (revoked.end, [*revoked.runs()]) == (15, [(7, 7), (12, 14)])
+    assert (RevokedKeys(4).end, [*RevokedKeys(4).runs()]) == (4, [])
 
 
 def test_registering_a_revoked_device_creates_a_new_one() -> None:

@@ -1,6 +1,7 @@
 """Revoked device keys: decisions, published records, removal of the devices, and crashes in between."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from protos.registry.v1.devices_pb2 import (
     Device,
     RegisterDevice,
     RemoveDevice,
+    ReserveNumbers,
     RevokeKey,
 )
 from protos.registry.v1.registry_pb2 import (
@@ -23,7 +25,7 @@ from protos.registry.v1.registry_pb2 import (
     RevokeDeviceKeyRequest,
 )
 from protos.runtime.v1.log_pb2 import Origin
-from services.domain.topics import APPS, DEVICES, TOPICS, decode, device_key
+from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS, decode, device_key
 from services.registry import revocation_worker
 from services.registry.settings import RegistrySettings
 from services.runtime.errors import NotFoundError
@@ -118,6 +120,24 @@ async def test_a_revoked_token_is_not_listed_as_rejected_by_apple(registry: Runn
     await revoke(registry, app, "t")
     answer = await registry.stub.ListInvalidTokens(ListInvalidTokensRequest(appkey=app.appkey, limit=10))
     assert not answer.tokens
+
+
+async def test_no_device_gets_a_reserved_number(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    await registry.apply(register(app, "t"))
+    first = await known(registry, app, "t")
+    ask = command(app, "", reserve_numbers=ReserveNumbers(count=3))
+    key = app.appkey.encode()
+    await registry.log.append([NewRecord(DEVICE_COMMANDS.name, first.partition, key, ask.SerializeToString())])
+    others = (f"n{index}" for index in itertools.count())
+    same = (token for token in others if partition_of(device_key(app.appkey, token), PARTITIONS) == first.partition)
+    await registry.apply(register(app, next(same)), register(app, token := next(same)))
+    await registry.apps.refresh()
+    reserved = [Device(appkey=app.appkey, partition=first.partition, number=first.number + more) for more in (1, 2, 3)]
+    assert [is_refused(registry, device) for device in (first, *reserved)] == [False, True, True, True]
+    assert (await known(registry, app, token)).number == first.number + 5
+    assert not is_refused(registry, await known(registry, app, token))
+    assert (await registry.verify()).equal
 
 
 async def test_the_key_of_a_removed_device_can_be_revoked_too(registry: RunningRegistry) -> None:

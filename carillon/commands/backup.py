@@ -1,0 +1,194 @@
+"""`carillon backup` and `carillon restore`: copies of the event log, from which every state can be rebuilt."""
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import uvloop
+
+from carillon.commands.origin import command_origin
+from carillon.environment import environment
+from carillon.startup import plain_errors, restrict_permissions
+from protos.registry.v1.devices_pb2 import DeviceCommand, ReserveNumbers
+from services.domain.apps import AppDirectory
+from services.domain.command_writer import Command, CommandWriter
+from services.domain.master_key import KeyPurpose, load_keys
+from services.domain.role_context import open_log
+from services.domain.topics import DEVICE_COMMANDS, TOPICS, decode
+from services.runtime.errors import ConflictError, InputError
+from services.runtime.log.point_in_time import until_ready
+from services.runtime.log.port import Log, Partition
+from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite_backup import copy_log
+from services.runtime.process import data_directory
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.settings import Settings, load
+from services.runtime.rpc.peers import Peers
+
+_LOG = Path("log") / "events.db"
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command()
+@click.argument("directory", type=_DIRECTORY)
+@_JSON
+def backup(directory: Path, as_json: bool) -> None:
+    """Copy the embedded event log to DIRECTORY, a new one, while the service runs.
+
+    The copy has every record that was acknowledged before the command began. It holds no key: keep a copy of the
+    master key elsewhere, once. A log in Kafka is backed up with its brokers' disks: see docs/operators/backup.md.
+    """
+    restrict_permissions()
+    with plain_errors():
+        settings = load(Settings, environment())
+        if settings.kafka_bootstrap is not None:
+            raise InputError("the event log is in Kafka: back up the disks of its brokers (docs/operators/backup.md)")
+        if directory.exists():
+            raise InputError(f"{directory} exists: name a new directory for the backup")
+        source = settings.data / _LOG
+        if not source.exists():
+            raise InputError(f"there is no event log at {source}: set CARILLON_DATA_DIR")
+        size = _write_backup(source, directory)
+    answer = {"directory": str(directory), "bytes": size}
+    click.echo(json.dumps(answer) if as_json else f"The event log, {size} bytes, is in {directory}.")
+
+
+@click.command()
+@click.argument("directory", type=_DIRECTORY, required=False)
+@click.option(
+    "--lost-devices",
+    type=click.IntRange(0, 10_000_000),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Upper bound of the devices that registered in one app after the backup.",
+)
+@_JSON
+def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
+    """Put the event log of a backup in place, before the service is started on it.
+
+    The data directory (CARILLON_DATA_DIR) must hold nothing but the master key; the service rebuilds its states when it
+    starts. With Kafka, restore the brokers first and give no DIRECTORY.
+
+    Devices that registered after the backup are unknown to the restored log, but hold valid keys. The keys of so many
+    are revoked, so that these devices register anew. Without that, a new device might share a number with one of
+    them and get its pushes.
+    """
+    restrict_permissions()
+    with plain_errors():
+        settings = load(Settings, environment())
+        if (directory is None) != (settings.kafka_bootstrap is not None):
+            raise InputError("name the backup's DIRECTORY, or none with CARILLON_KAFKA_BOOTSTRAP: one of both")
+        work = (
+            _restore_kafka(settings, lost_devices) if directory is None else _restore(settings, directory, lost_devices)
+        )
+        apps, newest_ms = uvloop.run(work)
+    newest = datetime.fromtimestamp(newest_ms / 1000, UTC).astimezone(settings.zone()).isoformat(timespec="seconds")
+    answer = {"newest_record": newest, "apps": apps}
+    text = f"The event log is in place. Its newest record is of {newest}. Start the service."
+    click.echo(json.dumps(answer) if as_json else text)
+
+
+def _write_backup(source: Path, directory: Path) -> int:
+    """Copy the log into the directory, which appears once it is complete; return the size in bytes."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    try:
+        (work / _LOG).parent.mkdir()
+        copy_log(source, work / _LOG)
+        size = (work / _LOG).stat().st_size
+        work.rename(directory)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return size
+
+
+async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tuple[int, int]:
+    if not (directory / _LOG).exists():
+        raise InputError(f"{directory} holds no backup: {directory / _LOG} is missing")
+    keys = load_keys(settings, frozenset(KeyPurpose))
+    with data_directory.lock_directory(settings.data):
+        _check_fresh(settings)
+        work = settings.data / "restoring"
+        try:
+            work.mkdir()
+            copy_log(directory / _LOG, work / _LOG.name)
+            log = SqliteLog(work / _LOG.name, TOPICS, partitions=settings.partitions)
+            try:
+                apps = await _apps(log)
+                for app in apps.all():
+                    keys.open(app.sealed_secret, app.appkey)
+                newest_ms = await _reserve(log, apps, settings, lost_devices)
+            finally:
+                await log.close()
+            work.rename(settings.data / _LOG.parent)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+    return len(apps.all()), newest_ms
+
+
+async def _restore_kafka(settings: Settings, lost_devices: int) -> tuple[int, int]:
+    log = await open_log(settings)
+    try:
+        apps = await _apps(log)
+        return len(apps.all()), await _reserve(log, apps, settings, lost_devices)
+    finally:
+        await log.close()
+
+
+def _check_fresh(settings: Settings) -> None:
+    """Check that the data directory has nothing but keys and locks. ConflictError: it has more."""
+    expected = {settings.key_file.name, "carillon.lock"}
+    if others := sorted({path.name for path in settings.data.iterdir()} - expected):
+        raise ConflictError(f"{settings.data} holds {', '.join(others)}: restore into one with the master key alone")
+
+
+async def _apps(log: Log) -> AppDirectory:
+    apps = AppDirectory(log)
+    await until_ready(apps.run)
+    return apps
+
+
+async def _reserve(log: Log, apps: AppDirectory, settings: Settings, lost_devices: int) -> int:
+    """Command the registry to reserve device numbers of every app; return the time of the newest record before."""
+    newest_ms = await _newest_ms(log, settings.partitions)
+    count = _share(lost_devices, settings.partitions)
+    if count:
+        commands = [
+            Command(DEVICE_COMMANDS, app.appkey.encode(), _reservation(app.appkey, count), partition)
+            for app in apps.all()
+            for partition in range(settings.partitions)
+        ]
+        writer = CommandWriter("cli", log, Peers({}, TOPICS), SystemClock(), settings.partitions)
+        await writer.append(commands, command_origin())
+    return newest_ms
+
+
+def _reservation(appkey: str, count: int) -> DeviceCommand:
+    return DeviceCommand(appkey=appkey, reserve_numbers=ReserveNumbers(count=count))
+
+
+def _share(devices: int, partitions: int) -> int:
+    """Return more devices than one partition has of so many, which are spread by a hash: six standard deviations."""
+    mean = devices / partitions
+    return math.ceil(mean + 6 * math.sqrt(mean)) if devices else 0
+
+
+async def _newest_ms(log: Log, partitions: int) -> int:
+    """Return the time of the newest record; 0 for an empty log."""
+    last = [await log.last(partition) for partition in _all_partitions(partitions)]
+    return max((decode(record).meta.time_ms for record in last if record is not None), default=0)
+
+
+def _all_partitions(partitions: int) -> Sequence[Partition]:
+    return [
+        Partition(topic.name, number) for topic in TOPICS.values() for number in range(topic.partitions(partitions))
+    ]

@@ -1,0 +1,37 @@
+"""Copies of the embedded log, which may be taken while a process writes it."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from services.runtime.errors import CarillonError
+from services.runtime.log.sqlite_file import connect
+
+
+def copy_log(source: Path, target: Path) -> None:
+    """Copy the log, as it is at one moment during the call, to a new file; checked and durable on return.
+
+    The process that writes the log goes on meanwhile. The copy is one file without a write-ahead log beside it.
+    CarillonError: the source cannot be read or is damaged, or the target cannot be written.
+    """
+    try:
+        target.touch(mode=0o600, exist_ok=False)
+        with closing(connect(source, read_only=True)) as reading, closing(sqlite3.connect(target)) as copy:
+            reading.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            (verdict,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+        for path in (target, target.parent):
+            _make_durable(path)
+    except (OSError, sqlite3.Error) as error:
+        raise CarillonError(f"the event log {source} cannot be copied to {target}: {error}") from error
+    if verdict != "ok":
+        raise CarillonError(f"the event log {source} is damaged: {verdict}")
+
+
+def _make_durable(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""`carillon backup` and `carillon restore`: what they leave behind, also when they fail, and what they refuse."""
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from carillon.main import main
+from protos.registry.v1.apps_pb2 import App, AppFact
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from services.domain.master_key import MasterKey, create_master
+from services.domain.topics import APPS, DEVICE_COMMANDS, TOPICS, decode
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite import SqliteLog
+from testkit.faults.full_disk import full_disk
+
+PARTITIONS = 2
+NEWEST_MS = 1_790_000_000_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory whose log has one app, and is written by this process."""
+    data = tmp_path / "data"
+    create_master(data / "master.key")
+    app = App(appkey="1234567890", sealed_secret=MasterKey.load(data / "master.key").seal("s" * 64, "1234567890"))
+    fact = AppFact(app=app)
+    fact.meta.time_ms = NEWEST_MS
+
+    async def write() -> None:
+        log = SqliteLog(data / "log" / "events.db", TOPICS, partitions=PARTITIONS)
+        await log.append([NewRecord(APPS.name, 0, app.appkey.encode(), fact.SerializeToString())])
+        await log.close()
+
+    asyncio.run(write())
+    return data
+
+
+def carillon(data: Path, *arguments: str | Path, **env: str) -> Result:
+    settings = {"CARILLON_DATA_DIR": str(data), "CARILLON_PARTITIONS": str(PARTITIONS), "CARILLON_TIMEZONE": "UTC"}
+    return CliRunner(env={**settings, **env}).invoke(main, [str(argument) for argument in arguments])
+
+
+def commands(data: Path) -> dict[int, DeviceCommand]:
+    """Return the only device command of each partition."""
+
+    async def read() -> dict[int, DeviceCommand]:
+        log = SqliteLog(data / "log" / "events.db", TOPICS, partitions=PARTITIONS, read_only=True)
+        starts = {Partition(DEVICE_COMMANDS.name, number): 0 for number in range(PARTITIONS)}
+        page = await log.select(starts, 100)
+        await log.close()
+        assert len(page.records) == PARTITIONS
+        return {record.partition: decode(record) for record in page.records}
+
+    return asyncio.run(read())
+
+
+def test_a_backup_beside_the_writer_is_restored_with_numbers_reserved(data: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(data / "log" / "events.db") as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        made = carillon(data, "backup", tmp_path / "backups" / "monday", "--json")
+    assert made.exit_code == 0, made.output
+    copy = tmp_path / "backups" / "monday" / "log" / "events.db"
+    assert json.loads(made.output) == {"directory": str(tmp_path / "backups" / "monday"), "bytes": copy.stat().st_size}
+    assert [path.name for path in copy.parent.iterdir()] == ["events.db"]
+    assert [path.name for path in (tmp_path / "backups").iterdir()] == ["monday"]
+
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    (restored / "master.key").write_bytes((data / "master.key").read_bytes())
+    (restored / "master.key").chmod(0o600)
+    done = carillon(restored, "restore", tmp_path / "backups" / "monday", "--lost-devices", "200", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output) == {"newest_record": "2026-09-21T14:13:20+00:00", "apps": 1}
+    for command in commands(restored).values():
+        assert (command.appkey, command.meta.origin.door) == ("1234567890", "cli")
+        assert 100 + 50 < command.reserve_numbers.count < 200
+    again = carillon(restored, "restore", tmp_path / "backups" / "monday")
+    assert (again.exit_code, "holds log: restore into one with the master key alone" in again.output) == (1, True)
+
+
+def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    with full_disk(8192):
+        failed = carillon(data, "backup", tmp_path / "monday")
+    assert failed.exit_code == 1
+    assert failed.output.startswith("Error: the event log ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    with (data / "log" / "events.db").open("r+b") as file:
+        file.seek(4096 + 8)
+        file.write(b"\xff" * 512)
+    damaged = carillon(data, "backup", tmp_path / "monday")
+    assert damaged.exit_code == 1, damaged.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_restore_with_another_master_key_or_partitions_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    assert carillon(data, "backup", tmp_path / "monday").exit_code == 0
+    other = tmp_path / "other"
+    create_master(other / "master.key")
+    wrong_key = carillon(other, "restore", tmp_path / "monday")
+    assert (wrong_key.exit_code, "sealed with another master key" in wrong_key.output) == (1, True)
+    (other / "master.key").write_bytes((data / "master.key").read_bytes())
+    wrong_number = carillon(other, "restore", tmp_path / "monday", CARILLON_PARTITIONS="4")
+    assert (wrong_number.exit_code, "set CARILLON_PARTITIONS=2" in wrong_number.output) == (1, True)
+    assert sorted(path.name for path in other.iterdir()) == ["carillon.lock", "master.key"]
+    without_key = carillon(tmp_path / "none", "restore", tmp_path / "monday")
+    assert (without_key.exit_code, "master" in without_key.output) == (1, True)
+
+
+def test_what_cannot_be_meant_is_refused(data: Path, tmp_path: Path) -> None:
+    kafka = {"CARILLON_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
+    for result, why in (
+        (carillon(data, "backup", tmp_path), "exists: name a new directory"),
+        (carillon(tmp_path / "none", "backup", tmp_path / "b"), "there is no event log at"),
+        (carillon(data, "backup", tmp_path / "b", **kafka), "the event log is in Kafka"),
+        (carillon(data, "restore", tmp_path / "b", **kafka), "one of both"),
+        (carillon(data, "restore"), "one of both"),
+        (carillon(data, "restore", tmp_path / "b"), "holds no backup"),
+    ):
+        assert (result.exit_code, why in result.output) == (1, True), result.output
