@@ -12,8 +12,8 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import kafka
+from testkit.printed_commands import run
 from testkit.waiting import until_holds
-from tests.journeys.backups import run
 from tests.journeys.test_push import message, shown
 
 BEFORE = 20
