@@ -16,7 +16,7 @@ from services.gateway.decide import Capacity, process_capacity
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
 from services.gateway.handshake import Handshake
-from services.gateway.push_frames import PushSender
+from services.gateway.push_frames import PushResumption, PushSender
 from services.gateway.server import GatewayServer
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
@@ -38,7 +38,7 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
     writer = SessionWriter(context.log, context.peers, context.clock, gateway, settings.partitions, connections.counts)
     deliveries = context.peers.all("delivery")
     queues = [UnreportedQueue() for _ in deliveries]
-    pushes = PushSender(connections, context.clock.now_ms, random)
+    pushes = PushSender(connections, context.clock.now_ms, random, context.apps.is_paused)
 
     def uplink(instance: int) -> Uplink:
         return Uplink(
@@ -52,8 +52,9 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
 
     uplinks = map(uplink, range(len(deliveries)))
     revocations = RevocationSweeper(context.apps, connections)
+    resumption = PushResumption(context.apps, pushes, deliveries[0], context.clock)
     server = _server(settings, context, connections, writer, queues, random)
-    return BuiltRole(ROLE_NAME, services=[writer, *uplinks, revocations, server])
+    return BuiltRole(ROLE_NAME, services=[writer, *uplinks, revocations, resumption, server])
 
 
 def _server(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
-from protos.registry.v1.apps_pb2 import App, AppFact, Platform
+from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Platform
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -105,9 +105,14 @@ class RunningGateway:
     def registry(self) -> "RegistryServiceAsyncStub":
         return RegistryServiceStub(self._registry.channel())
 
-    async def create_app(self, appkey: str, platform: "Platform.ValueType") -> None:
-        fact = AppFact(app=App(appkey=appkey, platform=platform))
+    async def create_app(self, appkey: str, platform: "Platform.ValueType", pause: Pause | None = None) -> None:
+        fact = AppFact(app=App(appkey=appkey, platform=platform, pause=pause))
         await self.log.append([NewRecord(APPS.name, 0, appkey.encode(), fact.SerializeToString())])
+
+    async def set_pause(self, appkey: str, pause: Pause | None) -> None:
+        """Pause or resume an Android app; return when the gateway knows it."""
+        await self.create_app(appkey, Platform.PLATFORM_ANDROID, pause)
+        await self.apps.refresh()
 
     async def limit_devices(self, appkey: str, quota: int) -> None:
         change = QuotasChange(devices=quota)

@@ -26,18 +26,22 @@ BOUND_S = 60.0
 class ScriptedDelivery(DeliveryServiceServicer):
     """Stores the requests of every stream and answers on the newest one.
 
-    With `confirms` it reports each batch as recorded in the log at once.
+    With `confirms` it reports each batch as recorded in the log at once. `cancelled` holds the ids of broadcasts; it
+    knows no others.
     """
 
     def __init__(self) -> None:
         self.requests: list[AttachRequest] = []
         self.attached = 0
         self.confirms = True
+        self.cancelled: set[int] = set()
         self.changed = asyncio.Event()
         self._outgoing: asyncio.Queue[AttachResponse | None] = asyncio.Queue()
 
     async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
-        raise NotFoundError("no broadcasts here: a gateway never requests one")
+        if request.msgid not in self.cancelled:
+            raise NotFoundError("no such broadcast")
+        return GetBroadcastResponse(cancelled=True)
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         outgoing = self._outgoing = asyncio.Queue()

@@ -44,6 +44,10 @@ class FairQueue(Generic[Key, Item]):
         """Return the sum of the sizes of the key's waiting items."""
         return self._sizes.get(key, 0)
 
+    def items(self, key: Key) -> list[Item]:
+        """Return the key's waiting items in order."""
+        return [item for _, _, item in self._by_key.get(key, ())]
+
     def put(self, key: Key, item: Item, size: float = 1) -> None:
         """Add an item behind the key's others."""
         start = max(self._now, self._ends.get(key, 0.0))
@@ -76,8 +80,12 @@ class FairQueue(Generic[Key, Item]):
 
     def discard(self, key: Key, item: Item) -> None:
         """Remove an item that is not wanted any more, if it still waits."""
+        self.keep(key, lambda each: each is not item)
+
+    def keep(self, key: Key, is_wanted: Callable[[Item], bool]) -> None:
+        """Remove the key's waiting items that are not wanted any more."""
         items = self._by_key.get(key, ())
-        kept = deque(each for each in items if each[2] is not item)
+        kept = deque(each for each in items if is_wanted(each[2]))
         if kept:
             self._by_key[key] = kept
             self._sizes[key] = sum(size for _, size, _ in kept)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from array import array
+from collections.abc import Callable
 from itertools import groupby
 from random import Random
 from struct import pack
@@ -172,13 +173,18 @@ def to(connections: range, msgid: int) -> Send:
     return Send(message=Message(content="c"), connections=array("Q", connections).tobytes(), msgids=pack("<Q", msgid))
 
 
-def sender(written: Written, broadcast: int) -> PushSender:
+def sender(
+    written: Written,
+    broadcast: int,
+    is_paused: Callable[[str], bool] = lambda appkey: False,
+    now_ms: Callable[[], int] = lambda: 0,
+) -> PushSender:
     """Return a sender with connections 1 to `broadcast` of app `noisy`, and connection 0 of app `quiet`."""
     table: ConnectionTable[DeviceConnection] = ConnectionTable()
     for number in range(broadcast + 1):
         appkey = "noisy" if number else "quiet"
         table.add(Session(number, appkey, f"token {number}", 0, number), written.connection(appkey))
-    return PushSender(table, lambda: 0, Random(0))
+    return PushSender(table, now_ms, Random(0), is_paused)
 
 
 async def test_a_message_does_not_wait_for_another_apps_broadcast() -> None:
@@ -224,7 +230,7 @@ async def test_an_error_of_one_connection_stops_no_other_message() -> None:
         table.add(Session(number, "quiet", f"token {number}", 0, number), written.connection("quiet"))
     broken = cast(DeviceConnection, SimpleNamespace(session=SimpleNamespace(appkey="broken")))
     table.add(Session(3 * SLICE, "broken", "token", 0, 0), broken)
-    pushes = PushSender(table, lambda: 0, Random(0))
+    pushes = PushSender(table, lambda: 0, Random(0), lambda appkey: False)
     to_broken, to_others = to(range(3 * SLICE, 3 * SLICE + 1), 1), to(range(3 * SLICE), 2)
     await pushes.handle(AttachResponse(sends=[to_broken, to_others, to_broken, to_others]))
     await run_ready_tasks()
