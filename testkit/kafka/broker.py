@@ -28,7 +28,7 @@ from testkit.repository import ROOT
 
 _JARS = ROOT / ".cache" / "kafka"
 _POM = Path(__file__).with_name("pom.xml")
-_START_SECONDS = 60
+_START_SECONDS = 240
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1

@@ -145,7 +145,7 @@ async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_veri
 async def test_the_first_instance_migrates_the_store_and_others_wait(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analytics.main._READY_WITHIN_S", 60)
+    monkeypatch.setattr("analytics.main._PATIENCE", Patience(60, 60))
     peers = Peers({"analytics": [LocalServer().channel()] * 2}, TOPICS)
     role_context = dataclasses.replace(context(log), peers=peers)
     first, second = (
