@@ -32,7 +32,7 @@ OVER_HTTP = {
     "test_statistics",
 }
 
-SHORT_OVER_HTTP = {"test_ingestion", "test_query_limits", "test_statistics"}
+SHORT_OVER_HTTP = {"test_ingestion", "test_query_limits"}
 """Modules that run over HTTP in `make test` too, the others only in `make test-long`."""
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")

@@ -158,6 +158,7 @@ async def test_only_one_process_opens_the_store(tmp_path: Path) -> None:
         await clickhouse.close()
 
 
+@pytest.mark.long
 async def test_rebuild_and_verify(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
