@@ -20,7 +20,7 @@ from services.runtime.log.sqlite import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.clickhouse.databases import EmptyDatabases
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
-from testkit.waiting import until_holds
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.roles.analytics.records import send
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
@@ -122,6 +122,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
 
 
+async def assert_callers_can_leave(store: ClickHouse) -> None:
+    """The threads of their queries stay occupied until the server answers; more callers than threads ask."""
+    leaving = [asyncio.create_task(store.rows("SELECT 1")) for _ in range(6)]
+    await run_ready_tasks()
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait(leaving)
+    assert all(task.cancelled() for task in leaving)
+
+
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("hangs", [False, True], ids=["down", "hanging"])
 async def test_memory_does_not_grow_with_the_log(
@@ -141,6 +151,8 @@ async def test_memory_does_not_grow_with_the_log(
                 await until_holds(lambda: hangs or len(refusals(logs)) > before)  # noqa: B023
                 assert counting.records <= 1 + 3 * A_BATCH
         assert ingestion.ends(PUSH_COMMANDS) == {0: 1}
+        if hangs:
+            await assert_callers_can_leave(store)
         server.resume() if hangs else await asyncio.to_thread(server.start)
         assert await ingestion.catch_up() == 0
     assert counting.records == 501
