@@ -4,8 +4,10 @@ BIN := .venv/bin
 TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/sdk tests/contract/packaging/test_install.py tests/roles/registry \
+	tests/roles/scheduling tests/roles/delivery/state tests/roles/edge/core tests/roles/analytics/store tests/journeys/test_push.py
 
-.PHONY: run install install-dev python doctor test test-long lint buf bench soak fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor test test-long test-python sdk lint buf bench soak fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -29,6 +31,12 @@ doctor:
 ## Write requirements/*.lock anew after a change of pyproject.toml; ARGS=--upgrade also takes newer versions.
 lock: $(TOOLS)/installed
 	$(TOOLS)/bin/python requirements/lock.py $(ARGS)
+
+## Build the devices' SDKs into dist/: carillon-device for Python (a wheel and its source) and for npm (a tarball).
+sdk: install
+	mkdir -p dist
+	cd sdk && ../$(BIN)/python -m hatchling build -d ../dist
+	cd sdk && npm pack --silent --pack-destination ../dist
 
 ## Write the software bill of materials of an installation (CycloneDX JSON) to dist/carillon.cdx.json.
 sbom: $(TOOLS)/installed
@@ -56,6 +64,11 @@ test: install-dev lint buf
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
 test-long: install-dev
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=full
+
+## The part of the tests that a new version of Python may break, in a few minutes: make test-python PYTHON=python3.14
+test-python: install-dev
+	$(BIN)/python -VV
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not long and not kafka" $(TESTS_OF_PYTHON)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -65,6 +65,7 @@ def checks(env: Dict[str, str]) -> List[Check]:
             _install("chromium"),
         ),
         _program("haproxy", ["haproxy"], TEST + " (the proxy's settings)", _install("haproxy")),
+        _program("promtool", ["promtool"], TEST + " (the alert rules)", _install("prometheus")),
     ]
 
 

@@ -24,6 +24,7 @@ PROGRAMS = {
     "npx": "",
     "chromium": "",
     "haproxy": "",
+    "promtool": "",
     "apt-get": "",
 }
 

@@ -1,0 +1,188 @@
+"""The packages of the device SDKs, built, installed where nothing of the service is, and used as their README says."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from protos.push.v1.push_pb2 import Message
+from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.websocket import BOUND_S
+from testkit.repository import ROOT
+from tests.contract.packaging.container_files import PROJECT
+
+README = (ROOT / "sdk/README.md").read_text()
+PYTHON_REQUIREMENTS = ("picows", "multidict", "python-socks", "aiofastnet")
+SMALL_BYTES = 64 << 10
+TYPESCRIPT = "5.9.3"
+
+
+def snippet(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    source = tmp_path / "sdk"
+    shutil.copytree(ROOT / "sdk", source, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=source, check=True, capture_output=True
+    )
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture
+def tarball(tmp_path: Path) -> Path:
+    command = ["npm", "pack", "--silent", "--pack-destination", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT / "sdk", check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.tgz")
+    assert built.stat().st_size < SMALL_BYTES
+    return built
+
+
+async def test_the_wheel_is_small_and_runs_as_its_readme_says(
+    wheel: Path, real_gateway: RunningGateway, tmp_path: Path
+) -> None:
+    assert wheel.name == "carillon_device-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names} == {"carillon_device", "carillon_device-0.1.0.dist-info"}
+    assert "carillon_device/py.typed" in names
+
+    site = tmp_path / "site"
+    site.mkdir()
+    _install(wheel, site)
+    for name in PYTHON_REQUIREMENTS:
+        for entry in {file.parts[0] for file in distribution(name).files or () if ".." not in file.parts}:
+            (site / entry).symlink_to(Path(str(distribution(name).locate_file(entry))))
+    program = tmp_path / "app.py"
+    alone = "from importlib.util import find_spec\nassert find_spec('services') is None\n"
+    program.write_text(alone + _for(real_gateway, snippet("python")))
+    # -S: without the packages of this environment, the service among them.
+    await shows_a_push([sys.executable, "-S", "-u", str(program)], real_gateway, tmp_path, {"PYTHONPATH": str(site)})
+    assert json.loads((tmp_path / "device.json").read_text())["token"]
+
+
+async def test_the_npm_package_is_small_and_runs_as_its_readme_says(
+    tarball: Path, real_gateway: RunningGateway, tmp_path: Path
+) -> None:
+    package = _unpack(tarball, tmp_path)
+    files = {"package.json", "README.md", "carillon-device.js", "carillon-device.d.ts"}
+    assert {path.name for path in package.iterdir()} == files
+    assert "dependencies" not in json.loads((package / "package.json").read_text())
+    program = tmp_path / "app.mjs"
+    program.write_text(_for(real_gateway, snippet("javascript")))
+    await shows_a_push(["node", "--experimental-websocket", str(program)], real_gateway, tmp_path, {})
+
+
+def test_the_types_name_every_member_of_the_device(tmp_path: Path) -> None:
+    script = (
+        f'import {{ Device, DeviceError, FINAL }} from "{ROOT}/sdk/carillon-device.js";'
+        'const device = new Device("ws://h", "1");'
+        "const own = Object.getOwnPropertyNames(device).filter((name) => device[name] instanceof Function);"
+        "console.log(JSON.stringify({ members: [...Object.getOwnPropertyNames(Device.prototype), ...own],"
+        " final: Object.keys(FINAL) }));"
+    )
+    program = tmp_path / "members.mjs"
+    program.write_text(script)
+    found = json.loads(subprocess.run(["node", program], check=True, capture_output=True, text=True).stdout)
+    text = (ROOT / "sdk/carillon-device.d.ts").read_text()
+    device = text[text.index("export class Device {") :]
+    declared = set(re.findall(r"^  (?:get )?(\w+)\(", device, re.MULTILINE))
+    assert declared == {*found["members"]} - {"random"}
+    assert set(re.findall(r'"(\w+)"', re.findall(r"type FinalReason = (.*);", text)[0])) == {*found["final"]}
+
+
+@pytest.mark.long
+def test_the_types_are_right(tarball: Path, tmp_path: Path) -> None:
+    _unpack(tarball, tmp_path)
+    (tmp_path / "readme.mts").write_text(snippet("javascript"))
+    (tmp_path / "uses.mts").write_text(
+        'import { Device, DeviceError, FINAL, type DeviceEvent, type Push } from "carillon-device";\n'
+        "const seen: number[] = [];\n"
+        "const onPush = async (push: Push) => { seen.push(push.msgid, push.badge ?? 0); };\n"
+        "const onEvent = (event: DeviceEvent) => {\n"
+        '  if (event.type === "welcome") console.log(event.token, event.heartbeat + 1);\n'
+        '  if (event.type === "ended") console.log(FINAL[event.reason]);\n'
+        "};\n"
+        'const device = new Device("wss://h", "1", { storage: localStorage, onPush, onEvent });\n'
+        "await device.addTags([1]).catch((error) => {\n"
+        '  if (error instanceof DeviceError) console.log(error.kind === "ended");\n'
+        "});\n"
+        "const read = await device.getDevice();\n"
+        "console.log(read.tags[0] + 1, device.token?.length);\n"
+        "// @ts-expect-error a tag is a number\n"
+        'await device.addTags(["1"]);\n'
+        "// @ts-expect-error no such event\n"
+        'device.report("seen", 1);\n'
+    )
+    options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
+    command = ["npx", "--yes", "-p", f"typescript@{TYPESCRIPT}", "tsc", *options, "readme.mts", "uses.mts"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_service_is_built_without_the_sdk_and_requires_it() -> None:
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert not any(name.startswith("sdk") for name in packages)
+    assert any(text.startswith("carillon-device>=0.1") for text in PROJECT["project"]["dependencies"])
+    assert json.loads((ROOT / "sdk/package.json").read_text())["version"] == "0.1.0"
+
+
+async def shows_a_push(command: Sequence[str], gateway: RunningGateway, cwd: Path, env: dict[str, str]) -> None:
+    """Run a program of an SDK until it has printed the content of a push that it was sent."""
+    own = {"PATH": os.environ["PATH"], **env}
+    program = await asyncio.create_subprocess_exec(*command, cwd=cwd, env=own, stdout=subprocess.PIPE)
+    assert program.stdout is not None
+    try:
+        (connection,) = await gateway.delivery.until(gateway.delivery.connections)
+        gateway.delivery.send(Message(content="Hello"), [connection], [1])
+        async with asyncio.timeout(BOUND_S):
+            assert await program.stdout.readline() == b"Hello\n"
+        await gateway.delivery.until(lambda: [row[1:] for row in gateway.delivery.reports()] == [(1, 2)])
+    finally:
+        program.kill()
+        await program.wait()
+
+
+def _for(gateway: RunningGateway, text: str) -> str:
+    """Return the snippet with the address of this gateway and the appkey of its app in place of the printed ones."""
+    assert "ws://127.0.0.1:8400/device/v1" in text
+    return text.replace(":8400/", f":{gateway.port}/").replace("1234567890", ANDROID)
+
+
+def _install(wheel: Path, site: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(site),
+        str(wheel),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _unpack(tarball: Path, folder: Path) -> Path:
+    """Install the tarball as npm does a package without dependencies; return its folder."""
+    modules = folder / "node_modules"
+    modules.mkdir()
+    with tarfile.open(tarball) as archive:
+        archive.extractall(modules, filter="data")
+    return (modules / "package").rename(modules / "carillon-device")
