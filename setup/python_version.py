@@ -3,14 +3,17 @@
 The Makefile runs it before everything else. It is written for Python 3.6, so that old versions get this line too.
 """
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 _PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+_TRIED_S = 30
 
 
 def supported_minors() -> range:
@@ -50,9 +53,15 @@ def problem(version: "tuple[int, ...]", has_ensurepip: bool) -> str:
 
 
 def _works(name: str) -> bool:
-    """Return whether the program runs (a shim of a version manager may not) and can make virtual environments."""
-    ended = subprocess.run([name, "-c", "import ensurepip"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return ended.returncode == 0
+    """Return whether the program runs and can make virtual environments; the shim of a version manager may not."""
+    command = [name, "-c", "import ensurepip"]
+    trying = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return trying.wait(timeout=_TRIED_S) == 0
+    except subprocess.TimeoutExpired:
+        os.killpg(trying.pid, signal.SIGKILL)
+        trying.wait()
+        return False
 
 
 def main() -> int:

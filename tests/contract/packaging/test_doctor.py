@@ -13,7 +13,7 @@ import pytest
 
 from carillon.roles import role_definition
 from services.runtime.process.settings import PREFIX
-from setup import doctor
+from setup import doctor, python_version
 from testkit.ports import free_ports
 from testkit.repository import ROOT
 
@@ -106,6 +106,7 @@ def test_too_few_open_files_are_named(programs: Path) -> None:
 
 def test_a_python_that_cannot_run_carillon_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 13, "final", 0))
+    monkeypatch.setattr(python_version, "other_python", lambda: "")
     python = doctor.python_check()
     assert not python.is_ok
     assert "Carillon needs Python 3.11 to 3.14" in python.mend

@@ -196,6 +196,19 @@ def test_unsupported_pythons_are_named_in_one_line(monkeypatch: pytest.MonkeyPat
         assert f"apt-get install python3.{minor}-venv" in python_version.problem((3, minor, 0), False)
 
 
+def test_a_program_that_does_not_end_is_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, script in (("python3.13", "exec sleep 600"), ("python3.12", "exit 1"), ("python3.11", "exit 0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(python_version, "_TRIED_S", 0.05)
+    monkeypatch.setattr(python_version, "supported_minors", lambda: range(12, 14))
+    assert python_version.other_python() == ""
+    monkeypatch.setattr(python_version, "_TRIED_S", 60)
+    monkeypatch.setattr(python_version, "supported_minors", lambda: range(11, 13))
+    assert python_version.other_python() == "python3.11"
+
+
 def test_a_missing_python_is_named_in_one_line() -> None:
     made = subprocess.run(
         ["make", "-s", "run", "PYTHON=no-python"], cwd=ROOT, capture_output=True, text=True, check=False
