@@ -30,6 +30,7 @@ class AppQueue:
         self._in_order: dict[int, WaitingPush] = {}
         self._held_up: dict[int, WaitingPush] = {}
         self._resolved: dict[int, WaitingPush] = {}
+        self.held_up_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._in_order or self._held_up)
@@ -39,24 +40,22 @@ class AppQueue:
         yield from self._in_order.values()
 
     @property
-    def held_up(self) -> int:
-        """The number of pushes that are held up."""
-        return len(self._held_up)
-
-    @property
     def is_ready(self) -> bool:
         """Whether `take` returns something."""
         return bool(self._resolved) or any(first.is_resolved for first in self._first())
 
     def add(self, waiting: WaitingPush) -> None:
         """Add a push behind those that were added before it."""
-        (self._held_up if waiting.is_held_up else self._in_order)[waiting.msgid] = waiting
+        if waiting.is_held_up:
+            self._put_held_up(waiting)
+        else:
+            self._in_order[waiting.msgid] = waiting
 
     def hold_up(self, waiting: WaitingPush) -> None:
         """Let later pushes overtake the push."""
         waiting.is_held_up = True
         if self._in_order.pop(waiting.msgid, None) is not None:
-            self._held_up[waiting.msgid] = waiting
+            self._put_held_up(waiting)
 
     def note_resolved(self, waiting: WaitingPush) -> None:
         """Note that more of the push's audience is known."""
@@ -64,7 +63,9 @@ class AppQueue:
             self._resolved[waiting.msgid] = waiting
 
     def discard(self, waiting: WaitingPush) -> None:
-        for pushes in (self._in_order, self._held_up, self._resolved):
+        if self._held_up.pop(waiting.msgid, None) is not None:
+            self.held_up_bytes -= waiting.size
+        for pushes in (self._in_order, self._resolved):
             pushes.pop(waiting.msgid, None)
 
     def take(self, most: float, cost: Cost) -> tuple[list[StartingPart], float]:
@@ -89,6 +90,10 @@ class AppQueue:
             if not audiences or waiting.audiences:
                 break
         return taken, spent
+
+    def _put_held_up(self, waiting: WaitingPush) -> None:
+        self._held_up[waiting.msgid] = waiting
+        self.held_up_bytes += waiting.size
 
     def _first(self) -> Iterator[WaitingPush]:
         for waiting in self._in_order.values():

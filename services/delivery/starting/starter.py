@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
@@ -14,7 +14,7 @@ from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.app_queue import AppQueue, StartingPart
 from services.delivery.starting.app_resolver import AppResolver
-from services.delivery.starting.waiting_push import WaitingPush
+from services.delivery.starting.waiting_push import MAX_HELD_UP_BYTES, MAX_WAITING_BYTES, WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.domain.topics import PUSHES
@@ -31,17 +31,13 @@ ROUND = 10_000
 TURN = 2_500
 """Work that one app may have started before the next app's turn."""
 
-MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""Bytes of commands that wait to be started; beyond it no further commands are read."""
-
 _PARTITION_COST = 60
 _TARGET_COST = 60
 _CONNECTIONS_PER_UNIT = 3
 _META_BYTES = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _App:
+class _App(NamedTuple):
     queue: AppQueue
     resolver: AppResolver
 
@@ -75,7 +71,7 @@ class PushStarter:
         self._clock = clock
         self._apps: dict[str, _App] = {}
         self._turns: FairQueue[str, None] = FairQueue()
-        self._waiting: dict[int, tuple[WaitingPush, int]] = {}
+        self._waiting: dict[int, WaitingPush] = {}
         self._waiting_bytes = 0
         self._held_up: set[int] = set()
         self._expiries: list[tuple[int, int]] = []
@@ -95,14 +91,15 @@ class PushStarter:
         msgid = push.send.msgid
         if msgid in self._waiting:
             return
-        waiting, size = WaitingPush.of(push), push.send.ByteSize()
-        self._waiting[msgid] = waiting, size
-        self._waiting_bytes += size
+        waiting = self._waiting[msgid] = WaitingPush.of(push)
+        self._waiting_bytes += waiting.size
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self._has_capacity.clear()
         app = self._app(waiting.appkey)
         if not waiting.is_resolved:
             app.resolver.add(waiting)
+        if waiting.is_over:
+            return
         app.queue.add(waiting)
         self._take_turn(waiting.appkey, app)
 
@@ -116,7 +113,7 @@ class PushStarter:
         while self._expiries and self._expiries[0][0] <= now_ms:
             _, msgid = heapq.heappop(self._expiries)
             if msgid in self._held_up:
-                waiting = self._waiting[msgid][0]
+                waiting = self._waiting[msgid]
                 cause = f": {waiting.last_error}" if waiting.last_error else ""
                 self.failed(waiting, f"its time to live was over before targeting resolved its audience{cause}")
 
@@ -153,8 +150,13 @@ class PushStarter:
         self._take_turn(waiting.appkey, app)
 
     def held_up(self, waiting: WaitingPush) -> None:
-        """Let the app's later pushes pass, and a cancel end this one at once."""
+        """Let the app's later pushes pass, and a cancel end this one at once; fail it if too much waits."""
+        if waiting.is_over:
+            return
         app = self._app(waiting.appkey)
+        if (held_up := app.queue.held_up_bytes) and held_up + waiting.size > MAX_HELD_UP_BYTES:
+            self.failed(waiting, f"{held_up} bytes of the app's pushes wait for targeting already")
+            return
         app.queue.hold_up(waiting)
         self._held_up.add(waiting.msgid)
         heapq.heappush(self._expiries, (waiting.push.expires_ms, waiting.msgid))
@@ -164,6 +166,8 @@ class PushStarter:
 
     def failed(self, waiting: WaitingPush, reason: str) -> None:
         """End the push in the partitions where it has not started."""
+        if waiting.is_over:
+            return
         logger.error("a push failed", msgid=waiting.msgid, app=waiting.appkey, reason=reason)
         self._failed.append((waiting, reason))
         self._forget(waiting)
@@ -257,7 +261,7 @@ class PushStarter:
         await self._write(cancels)
         reached(Point.CANCEL_DONE)
         for msgid in {fact.msgid for fact in cancels} & self._held_up:
-            self._forget(self._waiting[msgid][0])
+            self._forget(self._waiting[msgid])
 
     async def _write(self, facts: list[PushFact]) -> None:
         await self._events.write(PUSHES, [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
@@ -282,8 +286,8 @@ class PushStarter:
             return
         waiting.is_over = True
         self._held_up.discard(waiting.msgid)
-        _, size = self._waiting.pop(waiting.msgid)
-        self._waiting_bytes -= size
+        del self._waiting[waiting.msgid]
+        self._waiting_bytes -= waiting.size
         if self._waiting_bytes <= MAX_WAITING_BYTES:
             self._has_capacity.set()
         if (app := self._apps.get(waiting.appkey)) is None:

@@ -6,16 +6,24 @@ from pyroaring import BitMap
 
 from services.delivery.state.pushes import RequestedPush
 
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""Bytes of commands that wait to be started; beyond it no further commands are read."""
+
+MAX_HELD_UP_BYTES = MAX_WAITING_BYTES // 4
+"""Bytes of one app's commands that may be held up; a push beyond it fails, so that other apps' commands are read."""
+
 
 @dataclass(slots=True, eq=False)
 class WaitingPush:
-    """`unstarted`: the partitions whose start is not being written yet. `audiences`: those of them that are resolved.
+    """`size`: bytes of the command. `unstarted`: the partitions whose start is not being written yet. `audiences`: the
+    resolved ones among them.
 
     A push that is held up waits for targeting, and later pushes of its app no longer wait for it. `failures` counts the
     attempts that failed because of the push itself. A push that is over has started everywhere or was ended.
     """
 
     push: RequestedPush
+    size: int
     unstarted: set[int]
     audiences: dict[int, BitMap] = field(default_factory=dict)
     is_held_up: bool = False
@@ -26,7 +34,7 @@ class WaitingPush:
     @classmethod
     def of(cls, push: RequestedPush) -> "WaitingPush":
         """Return the push with the audience that its request lists, if it lists one."""
-        waiting = cls(push, set(push.remaining))
+        waiting = cls(push, push.send.ByteSize(), set(push.remaining))
         if push.is_listed:
             waiting.audiences = {partition: BitMap(push.targets(partition)) for partition in push.remaining}
         return waiting

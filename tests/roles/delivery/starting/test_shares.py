@@ -1,0 +1,35 @@
+"""What one app may take of the memory for pushes that wait."""
+
+import pytest
+
+from protos.push.v1.push_pb2 import Message
+from services.delivery.starting import starter
+from testkit.delivery.records import NumberedDevice
+from testkit.delivery.role import DeliveryHarness
+from tests.roles.delivery.starting.test_held_up import reasons, without_targeting
+
+A = NumberedDevice(0, 0)
+
+
+async def test_an_app_with_too_many_pushes_that_wait_for_targeting_stops_no_other_apps_commands(
+    delivery: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together the pushes exceed what delivery may hold before it stops reading; one app's share of that is less."""
+    monkeypatch.setattr(starter, "MAX_WAITING_BYTES", 8_000)
+    monkeypatch.setattr(starter, "MAX_HELD_UP_BYTES", 2_000)
+    async with without_targeting(delivery) as gateway:
+        many = [delivery.push(message=Message(content="x" * 500)) for _ in range(20)]
+        await delivery.command(*many)
+        unicast = await delivery.send(A)
+        await gateway.expect((1, unicast))
+        failed = {push.msgid: found for push in many if (found := await reasons(delivery, push.msgid))}
+        assert len(failed) == len(many) - 3
+        assert all("wait for targeting already" in reason for found in failed.values() for _, reason in found)
+        delivery.show_targeting()
+        await delivery.advance(1)
+        await gateway.wait_count(4)
+        assert {message.msgid for message in gateway.received} == {
+            unicast,
+            *(push.msgid for push in many),
+        } - failed.keys()
+    assert (await delivery.verify()).equal
