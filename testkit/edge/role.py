@@ -1,8 +1,8 @@
 """A running edge with a real registry, targeting and scheduling behind it, called over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,6 +53,17 @@ BACKENDS = {
 }
 
 
+class SwitchedServer(LocalServer):
+    """A server in the process that can be away: its calls then fail as those to a role that does not run."""
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        served = dict(self._handlers)
+        self._handlers.clear()
+        yield
+        self._handlers.update(served)
+
+
 class EdgeInstallation:
     """A running edge: tests create apps and devices in it, send requests to it, and read the log behind it.
 
@@ -60,8 +71,14 @@ class EdgeInstallation:
     """
 
     def __init__(
-        self, log: SqliteLog, context: RoleContext, clients: Mapping[str, httpx.AsyncClient], clock: ManualClock
+        self,
+        log: SqliteLog,
+        context: RoleContext,
+        clients: Mapping[str, httpx.AsyncClient],
+        clock: ManualClock,
+        servers: Mapping[str, "SwitchedServer"],
     ) -> None:
+        self.servers = servers
         self.log = log
         self.context = context
         self.http = clients["v2 interface"]
@@ -145,7 +162,7 @@ async def edge_installation(
     """Run the edge with these roles behind it; calls to other roles fail."""
     clock = ManualClock(NOW_MS)
     log = SqliteLog(tmp_path / "events.db", TOPICS)
-    servers = {name: LocalServer() for name in (*BACKENDS, "delivery", "analytics")}
+    servers = {name: SwitchedServer() for name in (*BACKENDS, "delivery", "analytics")}
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
     context = RoleContext(log=log, clock=clock, peers=peers, keys=MasterKey(bytes(32)).only(KEYS), apps=apps)
@@ -167,4 +184,4 @@ async def edge_installation(
             if isinstance(listener, HttpListener):
                 http = plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
                 clients[listener.name] = await stack.enter_async_context(http)
-        yield EdgeInstallation(log, context, clients, clock)
+        yield EdgeInstallation(log, context, clients, clock, servers)

@@ -104,7 +104,7 @@ async def test_a_data_directory_is_backed_up_and_restored(
 @pytest.mark.kafka
 async def test_a_broker_is_backed_up_and_restored(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        broker = stack.enter_context(kafka(_made(tmp_path / "broker")))
+        broker = await asyncio.to_thread(stack.enter_context, kafka(_made(tmp_path / "broker")))
         installation = stack.enter_context(contextlib.closing(Installation(tmp_path / "data", broker.bootstrap)))
         await asyncio.to_thread(installation.start)
         app = installation.create_app()
@@ -121,7 +121,7 @@ async def test_a_broker_is_backed_up_and_restored(tmp_path: Path) -> None:
         installation.close()
         await asyncio.to_thread(broker.stop)
 
-        other = stack.enter_context(kafka(_made(tmp_path / "other broker")))
+        other = await asyncio.to_thread(stack.enter_context, kafka(_made(tmp_path / "other broker")))
         await asyncio.to_thread(other.stop)
         paths["/var/lib/kafka/data"] = other.data
         await asyncio.to_thread(run, "Restore the directory of a broker", installation, paths)

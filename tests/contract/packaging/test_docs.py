@@ -1,4 +1,4 @@
-"""README.md and docs/*.md: every path and link they name exists."""
+"""README.md, CHANGELOG.md and docs/: every path and link they name exists, and each release has its changes."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from testkit.repository import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = "analytics|bench|carillon|dashboards|deploy|docs|edge|protos|requirements|sdk|services|setup|testkit|tests"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
@@ -32,3 +32,15 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         file = page.parent / target if target else page
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## \[([\w.]+)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert releases[0] == ("Unreleased", "")
+    assert releases[1][0] == version[1]
+    assert all(date for _, date in releases[1:])
+    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert kinds <= {"Upgrade notes", "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
