@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import click
 
 from carillon.environment import environment
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.process.settings import Settings, addresses, load
-from services.runtime.rpc.channel import Channel, connect
+from services.runtime.rpc.channel import Channel, SocketChannel, connect
 
 SOCKET_NAME = "carillon.sock"
 """The Unix socket in the data directory on which `carillon up` serves the commands."""
@@ -30,6 +30,8 @@ def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[
         socket = settings.data / SOCKET_NAME
         targets = addresses(role, env) or [f"unix:{socket.absolute()}"]
         return asyncio.run(_call(targets, settings, call))
+    except _UnavailableRoleError as error:
+        raise click.ClickException(f"{role} cannot answer at present: {error}") from None
     except UnavailableError as error:
         raise click.ClickException(
             f"no {role} answers at {', '.join(targets)}: {error}\nStart `carillon up` first, or set CARILLON_DATA_DIR"
@@ -39,12 +41,20 @@ def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[
         raise click.ClickException(str(error)) from None
 
 
+class _UnavailableRoleError(CarillonError):
+    """The role is there and has answered that it is unavailable."""
+
+
 async def _call(
     targets: Sequence[str], settings: Settings, call: Callable[[Sequence[Channel]], Awaitable[Answer]]
 ) -> Answer:
     channels = [connect(target, settings.tls()) for target in targets]
     try:
         return await call(channels)
+    except UnavailableError as error:
+        if all(cast(SocketChannel, channel).is_connected for channel in channels):
+            raise _UnavailableRoleError(str(error)) from None
+        raise
     finally:
         for channel in channels:
             await channel.close()

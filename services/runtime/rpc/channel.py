@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
+import grpc
 import grpc.aio
 
 from services.runtime.rpc.errors import channel_error, servicer_error
@@ -65,6 +66,11 @@ class SocketChannel:
                 responses.cancel()
 
         return call
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the peer is there: an error that says it is unavailable is then its own answer."""
+        return bool(self._channel.get_state() == grpc.ChannelConnectivity.READY)
 
     async def close(self, grace: float | None = None) -> None:
         """End the connection; calls in flight raise UnavailableError after the grace period."""

@@ -144,10 +144,13 @@ async def test_an_incomplete_audit_reports_the_missing_records(
     answer = await carillon("push", "1000", "--json")
     app = await carillon("app", APP, "--from", "2026-09-21", "--to", "2026-09-22", "--json")
     exported = await carillon("export", "1000")
+    unknown = await carillon("push", "77")
     stuck.set()
 
     assert json.loads(answer.stdout)["records_behind"] == 2
     for result in (answer, app, exported):
         assert "Incomplete: analytics is 2 records behind the event log" in result.stderr
         assert result.exit_code == 0
+    told = "Error: analytics cannot answer at present: analytics is 2 records behind the event log; try again later\n"
+    assert (unknown.exit_code, unknown.stderr) == (1, told)
     assert [json.loads(result.stderr)["records_behind"] for result in (answer, app)] == [2, 2]
