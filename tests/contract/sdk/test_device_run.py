@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from carillon.commands.device import device
 from protos.push.v1.push_pb2 import Message
 from testkit.certificates import Authority
 from testkit.gateway.role import ANDROID, RunningGateway
@@ -91,12 +93,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "code", "text"), WRONG)
-async def test_the_command_names_a_wrong_option(
-    real_gateway: RunningGateway, options: list[str], code: int, text: str
-) -> None:
-    running = await Running.start(real_gateway, "--appkey", ANDROID, *options)
-    ended, _, err = await running.end()
-    assert (ended, text in err) == (code, True), err
+def test_the_command_names_a_wrong_option(options: list[str], code: int, text: str) -> None:
+    refused = CliRunner().invoke(device, ["run", "--appkey", ANDROID, *options])
+    assert (refused.exit_code, text in refused.stderr) == (code, True), refused.stderr
 
 
 async def test_with_a_state_directory_the_same_devices_reconnect(real_gateway: RunningGateway, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from carillon.commands.device import device
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
@@ -250,6 +252,7 @@ async def test_devices_are_refused_where_pushes_go_to_apple(
         (("--platform", "android", "--token", TOKEN), "--token goes with --platform ios"),
     ],
 )
-async def test_options_of_the_other_platform_are_refused(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
-    code, _, err = await (await VirtualDevices.start(tmp_path, "http://127.0.0.1:1", "--appkey", "1", *options)).end()
-    assert (code, text in err) == (2, True), err
+def test_options_of_the_other_platform_are_refused(options: tuple[str, ...], text: str) -> None:
+    run = ("run", "--platform", "ios", "--url", "http://127.0.0.1:1", "--appkey", "1")
+    refused = CliRunner().invoke(device, [*run, *options])
+    assert (refused.exit_code, text in refused.stderr) == (2, True), refused.stderr
