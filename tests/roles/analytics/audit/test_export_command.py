@@ -96,7 +96,7 @@ class ExportedService:
 
 
 @pytest.fixture
-async def service(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> AsyncIterator[ExportedService]:
+async def exported(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> AsyncIterator[ExportedService]:
     store = HaltingStore(clickhouse)
     await log.append([send(1000), started(1000, 1, np.arange(ROWS).tolist(), T0 + 5)])
     async with running_ingestion(new_ingestion(log, clickhouse, tmp_path)) as ingestion:
@@ -113,94 +113,94 @@ async def service(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> Asy
         await server.stop(1)
 
 
-async def test_a_complete_file_replaces_the_older_one(service: ExportedService) -> None:
-    process = await service.start_half_written_export()
-    assert service.output.read_text() == OLD
-    service.store.continues.set_result(True)
+async def test_a_complete_file_replaces_the_older_one(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
+    assert exported.output.read_text() == OLD
+    exported.store.continues.set_result(True)
     async with asyncio.timeout(60):
         assert await process.communicate() == (b"", b"")
 
     assert process.returncode == 0
-    assert service.output.read_text().count("\n") == ROWS + 1
-    assert not service.part.exists()
+    assert exported.output.read_text().count("\n") == ROWS + 1
+    assert not exported.part.exists()
 
 
-async def test_a_service_that_stops_during_the_export(service: ExportedService) -> None:
-    process = await service.start_half_written_export()
-    await service.server.stop(0)
-    await service.assert_old_export_is_left(process, 1, "no analytics answers")
+async def test_a_service_that_stops_during_the_export(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
+    await exported.server.stop(0)
+    await exported.assert_old_export_is_left(process, 1, "no analytics answers")
 
 
-async def test_a_store_that_fails_during_the_export(service: ExportedService) -> None:
-    process = await service.start_half_written_export()
-    service.store.continues.set_exception(UnavailableError("ClickHouse: the connection broke"))
-    await service.assert_old_export_is_left(process, 1, "ClickHouse: the connection broke")
+async def test_a_store_that_fails_during_the_export(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
+    exported.store.continues.set_exception(UnavailableError("ClickHouse: the connection broke"))
+    await exported.assert_old_export_is_left(process, 1, "ClickHouse: the connection broke")
 
 
-async def test_an_answer_that_ends_early_without_an_error(service: ExportedService) -> None:
-    process = await service.start_half_written_export()
-    service.store.continues.set_result(False)
-    await service.assert_old_export_is_left(process, 1, f"of {ROWS} rows; try again")
+async def test_an_answer_that_ends_early_without_an_error(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
+    exported.store.continues.set_result(False)
+    await exported.assert_old_export_is_left(process, 1, f"of {ROWS} rows; try again")
 
 
-async def test_ctrl_c(service: ExportedService) -> None:
-    process = await service.start_half_written_export()
+async def test_ctrl_c(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
     process.send_signal(signal.SIGINT)
-    await service.assert_old_export_is_left(process, 1, "Aborted!")
+    await exported.assert_old_export_is_left(process, 1, "Aborted!")
 
 
-async def test_sigkill_leaves_a_part_that_the_next_export_replaces(service: ExportedService) -> None:
-    process = await service.start_half_written_export()
+async def test_sigkill_leaves_a_part_that_the_next_export_replaces(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
     process.kill()
     await process.wait()
-    assert service.output.read_text() == OLD
-    service.store.continues.set_result(True)
-    assert await (await service.start_export()).wait() == 0
-    assert service.output.read_text().count("\n") == ROWS + 1
-    assert not service.part.exists()
+    assert exported.output.read_text() == OLD
+    exported.store.continues.set_result(True)
+    assert await (await exported.start_export()).wait() == 0
+    assert exported.output.read_text().count("\n") == ROWS + 1
+    assert not exported.part.exists()
 
 
-async def test_a_full_disk(service: ExportedService) -> None:
-    service.store.continues.set_result(True)
+async def test_a_full_disk(exported: ExportedService) -> None:
+    exported.store.continues.set_result(True)
 
     def little() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
-    process = await service.start_export("--output", str(service.output), preexec_fn=little)
-    await service.assert_old_export_is_left(process, 1, "push.csv cannot be written: File too large")
+    process = await exported.start_export("--output", str(exported.output), preexec_fn=little)
+    await exported.assert_old_export_is_left(process, 1, "push.csv cannot be written: File too large")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
-async def test_a_full_disk_behind_the_standard_output(service: ExportedService) -> None:
-    service.store.continues.set_result(True)
+async def test_a_full_disk_behind_the_standard_output(exported: ExportedService) -> None:
+    exported.store.continues.set_result(True)
     full = os.open("/dev/full", os.O_WRONLY)
-    process = await service.start_export("--format", "csv", stdout=full)
+    process = await exported.start_export("--format", "csv", stdout=full)
     _, errors = await process.communicate()
     os.close(full)
     assert process.returncode
     assert b"the output cannot be written: No space left on device" in errors
 
 
-async def test_an_output_that_is_no_regular_file_is_refused(service: ExportedService) -> None:
-    pipe = service.directory / "pipe"
+async def test_an_output_that_is_no_regular_file_is_refused(exported: ExportedService) -> None:
+    pipe = exported.directory / "pipe"
     os.mkfifo(pipe)
-    process = await service.start_export("--output", str(pipe))
-    await service.assert_old_export_is_left(process, 2, "is no regular file")
+    process = await exported.start_export("--output", str(pipe))
+    await exported.assert_old_export_is_left(process, 2, "is no regular file")
     assert pipe.is_fifo()
 
 
-async def test_a_link_stays_a_link(service: ExportedService) -> None:
-    service.store.continues.set_result(True)
-    link = service.directory / "link.csv"
-    link.symlink_to(service.output)
-    assert await (await service.start_export("--output", str(link))).wait() == 0
+async def test_a_link_stays_a_link(exported: ExportedService) -> None:
+    exported.store.continues.set_result(True)
+    link = exported.directory / "link.csv"
+    link.symlink_to(exported.output)
+    assert await (await exported.start_export("--output", str(link))).wait() == 0
     assert link.is_symlink()
-    assert service.output.read_text().count("\n") == ROWS + 1
+    assert exported.output.read_text().count("\n") == ROWS + 1
 
 
-async def test_the_progress_bar_of_a_csv_file(service: ExportedService) -> None:
+async def test_the_progress_bar_of_a_csv_file(exported: ExportedService) -> None:
     terminal, screen = pty.openpty()
-    process = await service.start_export("--output", str(service.output), stderr=screen)
+    process = await exported.start_export("--output", str(exported.output), stderr=screen)
     os.close(screen)
     os.set_blocking(terminal, False)
     seen = b""
@@ -213,7 +213,7 @@ async def test_the_progress_bar_of_a_csv_file(service: ExportedService) -> None:
 
     await until_holds(lambda: any(0 < percent < 100 for percent in percents()))
     assert max(percents()) < 100
-    service.store.continues.set_result(True)
+    exported.store.continues.set_result(True)
     assert await process.wait() == 0
     assert percents()[-1] == 100
     assert f"{ROWS} rows".encode() in seen
