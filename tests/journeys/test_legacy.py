@@ -10,7 +10,7 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.waiting import until
 from tests.journeys.kinds import SHARDS_IN_LONG
-from tests.journeys.test_push import audited, shown
+from tests.journeys.test_push import ANALYTICS_S, audited, shown
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCr
         assert answers[-1]["result"] == 0, answers[-1]
         return sum(len(answer["ack_info_list"]) for answer in answers) >= len(expected)
 
-    await until(all_read, 60)
+    await until(all_read, ANALYTICS_S)
     for answer in answers:
         assert answer.keys() == {"result", "desc", "ack_info_list", "has_more", "pos"}
         assert (answer["result"], isinstance(answer["pos"], str), isinstance(answer["has_more"], bool)) == (

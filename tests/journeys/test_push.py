@@ -16,6 +16,8 @@ from testkit.waiting import until
 from tests.journeys.kinds import SHARDS_IN_LONG
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
+ANALYTICS_S = 240
+"""The bound of an answer of analytics: the embedded store has a low priority, so beside busy cores it takes long."""
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str,
         report: dict[str, Any] = json.loads(text) if text.strip() else {"timeline": []}
         return report if {entry["event"] for entry in report["timeline"]} >= set(events) else None
 
-    found: dict[str, Any] = await until(complete, 60)
+    found: dict[str, Any] = await until(complete, ANALYTICS_S)
     return found
 
 
