@@ -28,7 +28,8 @@ class Interfaces:
         android = android_app(settings, settings.timed_min_lead_s, context, ids, turns, budget)
         self.android = _application(android, turns)
         self.ios = _application(ios_app(settings, context, ids, turns, budget), turns)
-        self.v2 = _application(v2_app(settings, context, ids, turns, budget), turns)
+        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, turns, budget)
+        self.v2 = _application(v2, turns)
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:
         return dict(zip(settings.interface_ports, (self.android, self.ios, self.v2), strict=True))

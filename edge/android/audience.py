@@ -4,9 +4,8 @@ import json
 
 import msgspec
 
-from edge.android.bodies import OPTFILTER_BYTES, DeviceFilter, PushBody, Tag
+from edge.android.bodies import OPTFILTER_BYTES, DeviceFilter, PushBody
 from edge.core.parsing import optfilter
-from edge.core.parsing.digits import Flag, number, numbers
 from edge.core.parsing.fields import NAME_BYTES
 from edge.core.parsing.typed import ABSENT, decode
 from protos.push.v1.push_pb2 import (
@@ -60,7 +59,7 @@ def _by_alias(body: PushBody) -> list[Audience]:
     for index, alias in enumerate(aliases):
         if len(alias.encode()) > NAME_BYTES:
             raise InputError(f"alias{'' if body.alias is alias else f'[{index}]'} must have 1 to {NAME_BYTES} bytes")
-    all_devices = number(Flag, body.alias_send_all, "alias_send_all") == 1
+    all_devices = body.alias_send_all == 1
     return [Audience(aliases=Aliases(aliases=dict.fromkeys(aliases), all_devices=all_devices))]
 
 
@@ -72,9 +71,9 @@ def _filter(body: PushBody) -> Filter:
     """Return the filter: `filter` is one group of tags, `filter_v2` several; optfilter is ANDed with them."""
     found = Filter() if body.optfilter == ABSENT else _options(body.optfilter)
     if body.filter is not None:
-        found.tags.append(TagGroup(tags=numbers(Tag, body.filter, "filter")))
-    for index, group in enumerate(body.filter_v2 or ()):
-        found.tags.append(TagGroup(tags=numbers(Tag, group, f"filter_v2[{index}]")))
+        found.tags.append(TagGroup(tags=body.filter))
+    for group in body.filter_v2 or ():
+        found.tags.append(TagGroup(tags=group))
     check_size(found, {"tags": "filter_v2", "attributes": "optfilter", "activity": "optfilter"})
     return found
 

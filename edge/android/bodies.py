@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edge.core.parsing.digits import Digits, Flag, Period
 from edge.core.parsing.fields import (
     Aliases,
     AndroidAppkey,
+    Flag,
     Minute,
     Name,
     NotEmpty,
+    Period,
     Sign,
     Token,
     Tokens,
@@ -35,7 +36,7 @@ TITLE_BYTES = 128
 OPTFILTER_BYTES = 2000
 
 Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
-Tags = Annotated[list[Tag | Digits], msgspec.Meta(min_length=1, max_length=MAX_GROUP_TAGS)]
+Tags = Annotated[list[Tag], msgspec.Meta(min_length=1, max_length=MAX_GROUP_TAGS)]
 TagGroups = Annotated[list[Tags], msgspec.Meta(min_length=1, max_length=MAX_GROUPS)]
 Speed = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -54,19 +55,17 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 class PushBody(msgspec.Struct, frozen=True, kw_only=True):
-    """POST /push. `title` and the fields after it apply to notifications only, except `extra`."""
+    """POST /push: the fields of every push."""
 
     message: Annotated[str, at_most_bytes(MESSAGE_BYTES, 1), described("The content.", "Your order is on its way")]
     is_notif: Annotated[
-        Flag | Digits | None, described("1: a notification; 0 (default): passed to the app without showing it.", 1)
+        Flag | None, described("1: a notification; 0 (default): passed to the app without showing it.", 1)
     ] = None
     period: Annotated[
-        Period | Digits | None,
+        Period | None,
         described("Time to live for devices that are offline, seconds. Default: the app's own setting.", 86400),
     ] = None
-    qps: Annotated[
-        Speed | Digits | None, described("Messages per second, for broadcasts; 0 (default): no limit.", 500)
-    ] = None
+    qps: Annotated[Speed | None, described("Messages per second, for broadcasts; 0 (default): no limit.", 500)] = None
     filter: Annotated[Tags | None, described("Tags that a device must all have. Deprecated.")] = None
     filter_v2: Annotated[
         TagGroups | None,
@@ -89,12 +88,18 @@ class PushBody(msgspec.Struct, frozen=True, kw_only=True):
         described("An alias or a list of aliases, each sent to once. Not together with a filter."),
     ] = None
     alias_send_all: Annotated[
-        Flag | Digits | None,
+        Flag | None,
         described("1: to all devices of each alias; 0 (default): to the most recently active one."),
     ] = None
     extra: Annotated[str | None, described("Free text that is sent along.", "campaign-7")] = None
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a push that are read where `is_notif` is 1, and otherwise ignored, whatever they hold."""
+
     title: Annotated[
-        Annotated[str, at_most_bytes(TITLE_BYTES)] | None, described("The notification's title.", "News")
+        Annotated[str, at_most_bytes(TITLE_BYTES)] | None,
+        described("The notification's title. Default: the app's name.", "News"),
     ] = None
     sound: Annotated[bool | None, described("Play a sound. Default: false.", True)] = None
     vibrate: Annotated[bool | None, described("Vibrate. Default: false.", True)] = None
@@ -109,7 +114,7 @@ class PushBody(msgspec.Struct, frozen=True, kw_only=True):
         str | None, described("The URL; required with click_action open_url.", "https://example.org/news")
     ] = None
     intent: Annotated[str | None, described("The intent's URI; required with click_action intent.")] = None
-    is_upgrade_download: Annotated[Flag | Digits | None, described("1: a click opens download_url.")] = None
+    is_upgrade_download: Annotated[Flag | None, described("1: a click opens download_url.")] = None
     download_url: Annotated[str | None, described("Required with is_upgrade_download 1.")] = None
 
 
@@ -119,7 +124,7 @@ class TimedPushBody(PushBody, frozen=True, kw_only=True):
     send_time: Annotated[
         str,
         Shown(Minute),
-        described("A minute in the service's time zone, at least 10 minutes ahead and within 3 days."),
+        described("A minute in the service's time zone, at least 10 minutes in the future and within 3 days."),
     ]
 
 
@@ -132,11 +137,11 @@ class CancelTimedBody(msgspec.Struct, frozen=True):
 class CancelBody(msgspec.Struct, frozen=True):
     """DELETE /push."""
 
-    msgid: Annotated[MessageId | Digits, described("The message id from the answer that sent the broadcast.")]
+    msgid: Annotated[MessageId, described("The message id from the answer that sent the broadcast.")]
 
 
 class AcksBody(msgspec.Struct, frozen=True):
     """POST /getAckInfo. A number as `pos` stands for its digits."""
 
     pos: Annotated[NotEmpty | int, described("The position to continue at: 0, then `pos` of the last answer.")]
-    reqno: Annotated[AckCount | Digits | None, described("Maximum number of records. Default: 1000.")] = None
+    reqno: Annotated[AckCount | None, described("Maximum number of records. Default: 1000.")] = None

@@ -30,7 +30,7 @@ class PushEndpoint:
         signed = await self._authenticator.authenticate(request)
 
         def read() -> RequestedPushes:
-            order = push_order(signed.raw, signed.ref, signed.app.default_period_s)
+            order = push_order(signed.raw, signed.app)
             return RequestedPushes(order.pushes, lambda results, _: push_reply(order, results))
 
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
@@ -66,8 +66,7 @@ class TimedEndpoint:
 
         def read() -> RequestedPushes:
             clock, zone, lead_s = self._times
-            period_s = signed.app.default_period_s
-            order, due_ms = timed_order(signed.raw, signed.ref, period_s, clock.now_ms(), zone, lead_s)
+            order, due_ms = timed_order(signed.raw, signed.app, clock.now_ms(), zone, lead_s)
             return RequestedPushes(order.pushes, lambda _, key: Timed(result=0, desc="ok", task_key=key), due_ms)
 
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)

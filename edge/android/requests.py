@@ -6,27 +6,25 @@ from zoneinfo import ZoneInfo
 from edge.android.audience import audiences, kind_of
 from edge.android.bodies import (
     MAX_ACKS,
-    AckCount,
     AcksBody,
     CancelBody,
     CancelTimedBody,
-    MessageId,
+    Notification,
     PushBody,
-    Speed,
     TimedPushBody,
 )
 from edge.android.style import message_of
-from edge.core.parsing.digits import Period, number
-from edge.core.parsing.minutes import MINUTE_MS, minute_ms
+from edge.core.parsing.minutes import minute_ms
 from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import KIND_BROADCAST
+from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import InputError
 
 TARGETS = ("filter", "filter_v2", "optfilter", "token", "alias")
-_KEYS = frozenset(TimedPushBody.__struct_fields__)
+_KEYS = frozenset(TimedPushBody.__struct_fields__ + Notification.__struct_fields__)
 MAX_AHEAD_S = 3 * 86_400
 
 
@@ -40,26 +38,25 @@ class PushOrder(NamedTuple):
     is_single_token: bool
 
 
-def push_order(raw: bytes, app: AppRef, default_period_s: int) -> PushOrder:
+def push_order(raw: bytes, app: App) -> PushOrder:
     """Parse POST /push."""
     check_top(raw, _KEYS, TARGETS)
-    return _order(decode(PushBody, raw), app, default_period_s)
+    return _order(raw, decode(PushBody, raw), app)
 
 
-def timed_order(
-    raw: bytes, app: AppRef, default_period_s: int, now_ms: int, zone: ZoneInfo, min_lead_s: int
-) -> tuple[PushOrder, int]:
+def timed_order(raw: bytes, app: App, now_ms: int, zone: ZoneInfo, min_lead_s: int) -> tuple[PushOrder, int]:
     """Parse POST /timed_msg into the pushes and their time, in milliseconds since 1970.
 
-    Times have a resolution of a minute, so the lead counts from the start of the current minute.
+    The lead is counted in whole seconds from the present one.
     """
     check_top(raw, _KEYS, TARGETS)
     body: TimedPushBody = decode(TimedPushBody, raw)
-    order = _order(body, app, default_period_s)
+    order = _order(raw, body, app)
     due_ms = minute_ms(body.send_time, zone, "send_time")
-    ahead_ms = due_ms - now_ms // MINUTE_MS * MINUTE_MS
-    if not min_lead_s * 1000 <= ahead_ms <= MAX_AHEAD_S * 1000:
-        raise InputError(f"send_time must lie at least {min_lead_s} seconds ahead, and within 3 days")
+    ahead_s = due_ms // 1000 - now_ms // 1000
+    if not min_lead_s <= ahead_s <= MAX_AHEAD_S:
+        lead = f"{min_lead_s} seconds" if min_lead_s % 60 else f"{min_lead_s // 60} minutes"
+        raise InputError(f"send_time must be at least {lead} in the future and within 3 days")
     return order, due_ms
 
 
@@ -72,22 +69,23 @@ def cancelled_task(raw: bytes) -> str:
 def cancelled_push(raw: bytes) -> int:
     """Parse DELETE /push into the message id of the broadcast."""
     body: CancelBody = decode(CancelBody, raw)
-    return number(MessageId, body.msgid, "msgid") or 0
+    return body.msgid
 
 
 def acks_query(raw: bytes) -> tuple[str, int]:
     """Parse POST /getAckInfo into the position to continue at and the maximum number of records."""
     body: AcksBody = decode(AcksBody, raw)
-    return str(body.pos), number(AckCount, body.reqno, "reqno") or MAX_ACKS
+    return str(body.pos), body.reqno or MAX_ACKS
 
 
-def _order(body: PushBody, app: AppRef, default_period_s: int) -> PushOrder:
+def _order(raw: bytes, body: PushBody, app: App) -> PushOrder:
     kind = kind_of(body)
-    message = message_of(body)
-    period_s = number(Period, body.period, "period") or default_period_s
-    qps = number(Speed, body.qps, "qps") or 0
+    message = message_of(raw, body, app.name)
+    period_s = body.period or app.default_period_s
+    qps = body.qps or 0
+    ref = AppRef(app.appkey, app.platform)
     pushes = [
-        AppPush(app, kind, audience, message, period_s, qps if kind == KIND_BROADCAST else 0)
+        AppPush(ref, kind, audience, message, period_s, qps if kind == KIND_BROADCAST else 0)
         for audience in audiences(body)
     ]
     return PushOrder(pushes, isinstance(body.token, str))

@@ -37,11 +37,12 @@ class AppPush(msgspec.Struct, frozen=True):
     must_exist: bool = False
 
 
-MAX_AUDIT_CHARACTERS = 256 * 1024
+MAX_AUDIT_BYTES = 256 * 1024
 """The text of a longer request is not recorded with its push."""
 
-MAX_TASK_BYTES = MAX_RECORD_BYTES - 128 * 1024
-"""Targets are resolved when the task is due, and ten devices for each of a thousand aliases must still fit a record."""
+MAX_PUSH_BYTES = MAX_RECORD_BYTES - 128 * 1024
+"""Limit of a push, or of all pushes of a timed task, as a record of the log. The targets are resolved later, and ten
+devices for each of a thousand aliases must still fit."""
 
 
 class PushResult(NamedTuple):
@@ -99,27 +100,34 @@ class Pushes:
         due_ms: int | None = None,
         task_key: str = "",
     ) -> PreparedPushes:
-        """Take message ids and resolve the audiences, which a timed push leaves until it is due. Appends nothing.
+        """Take message ids and resolve the audiences. Appends nothing.
 
-        ForbiddenError: an app is paused. TooManyRequestsError: an app is over its quota of targets.
+        A timed push keeps its audience unresolved, for when it is due; its results say what is unknown now.
+        ForbiddenError: an app is paused. InputError: the log cannot take the push. TooManyRequestsError: an app is over
+        its quota of targets.
         """
+        audit_json = request_json if len(request_json.encode()) <= MAX_AUDIT_BYTES else ""
+        _check_size(pushes, len(audit_json.encode()), is_timed=due_ms is not None)
         await check_not_paused(self._apps, (push.app.appkey for push in pushes))
         self._quotas.take_targets([(push.app.appkey, push.audience) for push in pushes])
-        if due_ms is not None:
-            resolved = [ResolvedAudience(push.audience, _id_count(push.audience)) for push in pushes]
-        elif len(pushes) == 1:
-            resolved = [await self._targets.resolve(pushes[0].app.appkey, pushes[0].audience)]
-        else:
-            resolved = await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
+        resolved = await self._resolve(pushes)
         commands: list[SendPush] = []
         results: list[PushResult] = []
         for push, found in zip(pushes, resolved, strict=True):
-            if push.must_exist and found.unknown:
+            if push.must_exist and found.unknown and due_ms is None:
                 results.append(PushResult(0, found.unknown))
                 continue
-            commands.append(self._command(push, found, "" if commands else request_json, task_key))
+            command = self._command(push, found, "" if commands else audit_json, task_key)
+            if due_ms is not None:
+                command.audience.CopyFrom(push.audience)
+            commands.append(command)
             results.append(PushResult(commands[-1].msgid, found.unknown, found.not_found, found.device_counts))
         return PreparedPushes(commands, results, origin, due_ms, task_key)
+
+    async def _resolve(self, pushes: Sequence[AppPush]) -> Sequence[ResolvedAudience]:
+        if len(pushes) == 1:
+            return [await self._targets.resolve(pushes[0].app.appkey, pushes[0].audience)]
+        return await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
 
     async def commit(self, prepared: PreparedPushes) -> None:
         """Append the pushes; return once they are durable and, for timed ones, scheduling has applied the task.
@@ -146,7 +154,7 @@ class Pushes:
 
     async def _create(self, prepared: PreparedPushes, task_key: str, create: CreateTask) -> None:
         command = TaskCommand(task_key=task_key, create=create)
-        if command.ByteSize() > MAX_TASK_BYTES:
+        if command.ByteSize() > MAX_PUSH_BYTES:
             raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
         await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
@@ -162,9 +170,26 @@ class Pushes:
             period_s=push.period_s,
             qps=push.qps,
             task_key=task_key,
-            request_json=request_json if len(request_json) <= MAX_AUDIT_CHARACTERS else "",
+            request_json=request_json,
         )
 
 
-def _id_count(audience: Audience) -> int:
-    return len(audience.tokens.tokens) if audience.WhichOneof("audience") == "tokens" else 1
+def _check_size(pushes: Sequence[AppPush], audit_bytes: int, *, is_timed: bool) -> None:
+    """InputError: a push, or the pushes of a timed task together, are too large for the log; names the largest part."""
+    sizes = [push.message.ByteSize() + push.audience.ByteSize() for push in pushes]
+    size = audit_bytes + (sum(sizes) if is_timed else max(sizes))
+    if size <= MAX_PUSH_BYTES:
+        return
+    largest = max(pushes, key=lambda push: push.message.ByteSize() + push.audience.ByteSize())
+    message = largest.message
+    parts = {
+        "the content": len(message.content.encode()),
+        "extra": len(message.extra.encode()),
+        "click_param": len(message.android.click_param_json.encode()),
+        "the audience": largest.audience.ByteSize(),
+    }
+    part = max(parts, key=parts.__getitem__)
+    raise InputError(
+        f"the request is too large: it makes a record of {size} bytes, of which the event log takes at most"
+        f" {MAX_PUSH_BYTES}; the largest part is {part} with {parts[part]} bytes"
+    )

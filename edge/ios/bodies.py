@@ -8,8 +8,17 @@ from typing import Annotated, Any
 
 import msgspec
 
-from edge.core.parsing.digits import Digits, Flag, Period
-from edge.core.parsing.fields import APNS_LIMIT, Badge, IosAppkey, IosToken, NotEmpty, Sign, described, sign_of
+from edge.core.parsing.fields import (
+    APNS_LIMIT,
+    Badge,
+    Flag,
+    IosAppkey,
+    IosToken,
+    Period,
+    Sign,
+    described,
+    sign_of,
+)
 
 Tokens = Annotated[list[IosToken], msgspec.Meta(min_length=1)]
 Dictionary = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
@@ -26,9 +35,10 @@ class PushBody(msgspec.Struct, frozen=True):
     """POST /push. `extra`, `transparent` and `content-available` have no effect when `token` is a single one."""
 
     message: Annotated[
-        NotEmpty | Dictionary,
+        str | Dictionary,
         described(
-            f"The content: text, or a dictionary in the form of Apple's alert. {APNS_LIMIT}",
+            "The content: text, or a dictionary in the form of Apple's alert. Empty text with a `badge` changes"
+            f" the badge alone. {APNS_LIMIT}",
             {"title": "News", "body": "Your order is on its way"},
         ),
     ]
@@ -37,16 +47,16 @@ class PushBody(msgspec.Struct, frozen=True):
         described("A token, which must be registered, or a list of tokens. Default: all devices."),
     ] = None
     period: Annotated[
-        Period | Digits | None,
+        Period | None,
         described("Time to live for devices that are offline, seconds. Default: the app's own setting.", 86400),
     ] = None
-    badge: Annotated[Badge | Digits | None, described("The number at the app's icon.", 3)] = None
+    badge: Annotated[Badge | None, described("The number at the app's icon.", 3)] = None
     extra: Annotated[str | None, described("Free text that is sent along; not to a single token.", "campaign-7")] = None
     transparent: Annotated[
-        Flag | Digits | None, described("1: passed to the app without showing it; not to a single token.", 0)
+        Flag | None, described("1: passed to the app without showing it; not to a single token.", 0)
     ] = None
     content_available: Annotated[
-        Flag | Digits | None, described("1 wakes the app in the background; not for a single token.", 1)
+        Flag | None, described("1 wakes the app in the background; not for a single token.", 1)
     ] = msgspec.field(name="content-available", default=None)
     category: Annotated[str | None, described("The category of custom actions.", "NEWS")] = None
 

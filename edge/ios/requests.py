@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge.core.parsing.apns_limit import check_payload
-from edge.core.parsing.digits import Flag, Period, number
-from edge.core.parsing.fields import Badge
 from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from edge.ios.bodies import PushBody, RegistrationBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
+from protos.registry.v1.apps_pb2 import App
 from services.domain.ios_tokens import ios_token, ios_tokens
+from services.runtime.errors import InputError
 
 TARGETS = ("token",)
 _KEYS = frozenset(PushBody.__struct_fields__)
@@ -21,16 +21,16 @@ _DEFAULT_SOUND = "default"
 _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
 
 
-def push_order(raw: bytes, app: AppRef, default_period_s: int) -> AppPush:
+def push_order(raw: bytes, app: App) -> AppPush:
     """Parse POST /push: to one token, which must be registered, to a list of tokens, or to all devices."""
     check_top(raw, _KEYS, TARGETS)
     body: PushBody = decode(PushBody, raw)
     return AppPush(
-        app=app,
+        app=AppRef(app.appkey, app.platform),
         kind=KIND_BROADCAST if body.token is None else KIND_UNICAST,
         audience=_audience(body.token),
         message=_message(body),
-        period_s=number(Period, body.period, "period") or default_period_s,
+        period_s=body.period or app.default_period_s,
         qps=0,
         must_exist=isinstance(body.token, str),
     )
@@ -53,15 +53,17 @@ def _audience(token: str | list[str] | None) -> Audience:
 
 def _message(body: PushBody) -> Message:
     is_unicast = isinstance(body.token, str)
-    is_notif = is_unicast or number(Flag, body.transparent, "transparent") != 1
-    in_background = None if is_unicast else number(Flag, body.content_available, "content-available")
+    is_notif = is_unicast or body.transparent != 1
+    if body.message == "" and (body.badge is None or not is_notif):
+        raise InputError("message must not be empty, unless a notification has a badge")
+    in_background = None if is_unicast else body.content_available
     message = Message(
         is_notif=is_notif,
         content=body.message if isinstance(body.message, str) else _json(body.message),
         extra=None if is_unicast else body.extra,
         ios=IosStyle(
-            badge=number(Badge, body.badge, "badge"),
-            sound=_DEFAULT_SOUND if is_notif else None,
+            badge=body.badge,
+            sound=_DEFAULT_SOUND if is_notif and body.message else None,
             content_available=None if in_background is None else in_background == 1,
             category=body.category,
             content_is_json=not isinstance(body.message, str),

@@ -16,7 +16,7 @@ SEND_TIME = "2027-01-31 18:05"
 TASK_KEY = "f3c2a7d09be84d2c8d6a1b0e5c4f7a98"
 MSGID = 5523479825186816
 _SIGNED = {"appkey": APPKEY, "sign": SIGN}
-_EVERYONE = example_of(bodies.PushBody, **_SIGNED)
+_EVERYONE = {**example_of(bodies.PushBody, **_SIGNED), **example_of(bodies.Notification)}
 _PLAIN = {**_SIGNED, "message": _EVERYONE["message"], "is_notif": 1}
 PUSH_EXAMPLES: dict[str, Json] = {
     "everyone": _EVERYONE,
@@ -34,13 +34,15 @@ PUSH_EXAMPLES: dict[str, Json] = {
 }
 
 
-def _signed(body: type[msgspec.Struct], name: str) -> Component:
-    return Component(body, name, (bodies.Signed,))
+def _signed(body: type[msgspec.Struct], name: str, *more: type[msgspec.Struct]) -> Component:
+    return Component(body, name, (*more, bodies.Signed))
 
 
+_PUSH = _signed(bodies.PushBody, "Push", bodies.Notification)
+_TIMED_PUSH = _signed(bodies.TimedPushBody, "TimedPush", bodies.Notification)
 OPERATIONS = [
     Operation(
-        "post", "/push", "Send a push now", _signed(bodies.PushBody, "Push"), (replies.Pushed, Refusal), PUSH_EXAMPLES,
+        "post", "/push", "Send a push now", _PUSH, (replies.Pushed, Refusal), PUSH_EXAMPLES,
         repeatable=True,
     ),
     Operation(
@@ -48,7 +50,7 @@ OPERATIONS = [
         (replies.Done, Refusal), {"cancel": {**_SIGNED, "msgid": MSGID}},
     ),
     Operation(
-        "post", "/timed_msg", "Send a push later", _signed(bodies.TimedPushBody, "TimedPush"),
+        "post", "/timed_msg", "Send a push later", _TIMED_PUSH,
         (replies.Timed, Refusal),
         {name: {**push, "send_time": SEND_TIME} for name, push in PUSH_EXAMPLES.items()}, repeatable=True,
     ),

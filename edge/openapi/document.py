@@ -8,7 +8,7 @@ import msgspec
 
 from edge.core.answers import Denial, TransportError
 from edge.core.idempotency import HEADER, MAX_KEY_LENGTH
-from edge.openapi.schema import Component, Components, Json
+from edge.openapi.schema import Component, Components, Json, with_digit_strings
 
 MEDIA_TYPE = "application/json"
 
@@ -29,6 +29,10 @@ class Operation(NamedTuple):
     repeatable: bool = False
     denial: type[msgspec.Struct] | Component = Denial
 
+    @property
+    def is_of_app_servers(self) -> bool:
+        return self.denial is Denial
+
 
 class Interface(NamedTuple):
     """An HTTP interface as its document shows it."""
@@ -44,7 +48,7 @@ _ABOUT = """
 Every answer is JSON with `result`: 0 is success. Answers have HTTP status 200 whatever `result` says, except 403 and
 429, which are the HTTP status too; another status means that the request was not read. Fields that are not shown here
 are ignored, except that a push with a misspelt target (`tokens`, `stags`, `Alias`) is refused; null counts as absent,
-and a body has at most 1 MiB. Integers are written without fraction and exponent: `3`, not `3.0`. Every request is
+and a body has at most 1 MiB. An integer may be written as a string of digits, within the same bounds. Every request is
 signed: docs/app-servers.md shows how."""
 
 
@@ -57,6 +61,9 @@ def openapi(interface: Interface) -> Json:
         for kind in (operation.request, components.any_of(*operation.answers), operation.denial)
     ]
     (*found, _), schemas = components.schemas(*kinds, TransportError)
+    for place, operation in enumerate(interface.operations):
+        if operation.is_of_app_servers:
+            found[3 * place] = with_digit_strings(found[3 * place], schemas)
     paths: dict[str, Json] = {}
     for operation, *schemas_of in zip(interface.operations, found[::3], found[1::3], found[2::3], strict=True):
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation, *schemas_of)
@@ -83,7 +90,7 @@ def _operation(operation: Operation, request: Json, answer: Json, denial: Json) 
         "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": request, "examples": examples}}},
         "responses": {
             "200": _response("The answer.", answer),
-            **({"403": forbidden, "503": busy | {"headers": _RETRY_AFTER}} if operation.denial is Denial else {}),
+            **({"403": forbidden, "503": busy} if operation.is_of_app_servers else {}),
             "408": _response("The body did not arrive in time.", _TRANSPORT_ERROR),
             "413": _response("The body is too large.", _TRANSPORT_ERROR),
             "429": _response("The app is over a quota; nothing was done.", denial) | {"headers": _RETRY_AFTER},

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.shown import Rule, Shown
 
 Json = dict[str, Any]
 Struct = type[msgspec.Struct]
@@ -28,6 +28,7 @@ class Components:
 
     def __init__(self) -> None:
         self._structs: dict[Struct | Component, Struct] = {}
+        self._rules: dict[Struct, tuple[Rule, ...]] = {}
 
     def published(self, kind: Any) -> Any:
         """The type as documents show it: the types that `Shown` declares in place of those that decode.
@@ -59,6 +60,9 @@ class Components:
         """
         own = [self.published(kind) for kind in kinds]
         found, components = msgspec.json.schema_components([*own, *self._structs.values()], ref_template=_REF)
+        for struct in self._structs.values():
+            if rules := self._rules[struct]:
+                components[struct.__name__]["allOf"] = list(rules)
         for component in components.values():
             for schema in component.get("properties", {}).values():
                 schema.pop("examples", None)
@@ -90,6 +94,7 @@ class Components:
                 tag_field=config.tag_field,
                 forbid_unknown_fields=closed or config.forbid_unknown_fields,
             )
+            self._rules[self._structs[kind]] = getattr(struct, "shown_rules", ())
         return self._structs[kind]
 
     def _field(self, owner: Struct, field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
@@ -98,6 +103,53 @@ class Components:
             raise TypeError(f"{owner.__name__}.{field.name} is decoded later: annotate it with Shown")
         default = None if isinstance(field.default, msgspec.Raw) else field.default
         return field.name, kind, msgspec.field(default=default, name=field.encode_name)
+
+
+def with_digit_strings(schema: Json, components: dict[str, Json]) -> Json:
+    """Return the schema of a request in which each integer may be a string of digits; changes its components too."""
+    seen: set[str] = set()
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, list):
+            return [changed(entry) for entry in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            name = part["$ref"].rpartition("/")[2]
+            if name not in seen:
+                seen.add(name)
+                components[name] = changed(components[name])
+            return part
+        if "allOf" in part:
+            return {**changed({key: value for key, value in part.items() if key != "allOf"}), "allOf": part["allOf"]}
+        if part.get("type") == "integer":
+            return _integer_or_digits(part)
+        if _is_integer_enum(part):
+            return {**part, "enum": [*part["enum"], *map(str, part["enum"])]}
+        found = {key: changed(value) for key, value in part.items()}
+        if "anyOf" in part:
+            found["anyOf"] = [kind for entry in found["anyOf"] for kind in entry.get("anyOf", [entry])]
+        return found
+
+    found: Json = changed(schema)
+    return found
+
+
+def _integer_or_digits(schema: Json) -> Json:
+    integer = {key: value for key, value in schema.items() if key not in _OF_A_FIELD}
+    low: int = schema.get("minimum", -1)
+    high: int = schema.get("maximum") or schema.get("exclusiveMaximum") or 10**19
+    digits = f"[{low}-{high}]" if low >= 0 and high <= 9 else f"[0-9]{{1,{len(str(max(high, -low)))}}}"
+    text = {"type": "string", "pattern": f"^{'-?' if low < 0 else ''}0*{digits}$"}
+    return {key: schema[key] for key in _OF_A_FIELD if key in schema} | {"anyOf": [integer, text]}
+
+
+def _is_integer_enum(schema: Json) -> bool:
+    values = schema.get("enum", [])
+    return bool(values) and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+
+
+_OF_A_FIELD = ("description", "default")
 
 
 def example_of(struct: Struct, /, **more: Any) -> Json:

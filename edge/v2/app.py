@@ -31,8 +31,15 @@ from services.runtime.process.settings import Settings
 
 
 def v2_app(
-    settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns, budget: BodyBudget
+    settings: Settings,
+    max_period_s: int,
+    context: RoleContext,
+    ids: MessageIds,
+    turns: RequestTurns,
+    budget: BodyBudget,
 ) -> JsonApi:
+    """Return the ASGI application. `max_period_s`: longest time to live of a message, seconds."""
+
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
     targets = AudienceResolver(peers, partitions)
@@ -53,7 +60,7 @@ def v2_app(
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
     frames = FrameHandler(context, writer, targets, partitions, registrations)
     app = json_api("v2")
-    app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone))
+    app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone, max_period_s))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(authenticator, tasks, zone))
     app.add_route("/v2/timedtaskdetail", TaskEndpoint(authenticator, tasks, zone))
     app.add_route("/v2/timed", CancelEndpoint(authenticator, tasks))

@@ -7,6 +7,7 @@ import msgspec
 
 from edge.core.parsing.canonical import number_or_text
 from edge.core.parsing.fields import AndroidAppkey, Appkey, IosAppkey, described, sign_of
+from edge.core.parsing.integers import integer_text
 from edge.core.signature import AppRef, Signers
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
 from services.domain.apps import AppDirectory
@@ -69,7 +70,7 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
     """
     send_to = _object(fields, "sendTo", "sendTo")
     appkeys = _object(send_to, "appkey", "sendTo.appkey")
-    scope = number_or_text(send_to.get("userScope"))
+    scope = integer_text(send_to.get("userScope"))
     android = _apps(appkeys.get("android"), "sendTo.appkey.android", PLATFORM_ANDROID, scope in _IOS_ONLY)
     ios = _apps(appkeys.get("ios"), "sendTo.appkey.ios", PLATFORM_IOS, scope in _ANDROID_ONLY)
     if not android and (scope in ("0", *_ANDROID_ONLY) or not ios):

@@ -14,12 +14,13 @@ import pytest
 from edge.core.parsing.canonical import parse
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.runtime.errors import InputError
 from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
 
 Row = tuple[dict[str, Any], str | None]
 ANDROID, IOS, IOS_2 = "1111111111", "1222222222", "1333333333"
+APP = App(name="Test", default_period_s=1234)
 GONE = object()
 NAME_40 = "世" * 13 + "a"
 
@@ -43,7 +44,7 @@ def request(**changes: Any) -> dict[str, Any]:
 
 def read(body: dict[str, Any], now_ms: int = NOW_MS) -> PushOrder:
     raw = json.dumps(body).encode()
-    return push_order(raw, push_apps(parse(raw)), lambda app: 1234, now_ms, ZoneInfo(ZONE))
+    return push_order(raw, push_apps(parse(raw)), lambda ref: APP, now_ms, ZoneInfo(ZONE))
 
 
 def minutes_from_now(minutes: int) -> str:
@@ -51,7 +52,7 @@ def minutes_from_now(minutes: int) -> str:
     return datetime.fromtimestamp(NOW_MS // 60_000 * 60 + minutes * 60, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M")
 
 
-def scope(number: int, **fields: Any) -> dict[str, Any]:
+def scope(number: int | str, **fields: Any) -> dict[str, Any]:
     return request(sendTo__userScope=number, **{f"sendTo__{name}": value for name, value in fields.items()})
 
 
@@ -67,7 +68,7 @@ def ios(**fields: Any) -> dict[str, Any]:
     return request(sendTo__userScope=2, sendTo__appkey={"ios": IOS}, msgStyle__ios=fields)
 
 
-def click(action: int, param: Any) -> dict[str, Any]:
+def click(action: int | str, param: Any) -> dict[str, Any]:
     return android(click_action=action, click_param=param)
 
 
@@ -83,7 +84,7 @@ def landing(**fields: Any) -> dict[str, Any]:
     return click(4, {"picture-addr": "http://p", **fields})
 
 
-def pop_up(mode: int, **fields: Any) -> dict[str, Any]:
+def pop_up(mode: int | str, **fields: Any) -> dict[str, Any]:
     return click(5, {"popup-mode": mode, "picture-addr": "http://p", **fields})
 
 

@@ -70,18 +70,28 @@ def canonical_text(raw: bytes) -> str:
 
 def parse(raw: bytes) -> dict[str, Any]:
     """Parse the object in the body. Its numbers are marked strings that `text_of` and `number_or_text` read."""
+    value = loads(raw)
+    if not isinstance(value, dict):
+        raise InputError("the body is not a JSON object")
+    return value
+
+
+def loads(raw: bytes) -> Any:
+    """Parse any JSON value as `parse` does."""
     try:
         _refuse_depth(raw)
         if _SURROGATE_ESCAPE.search(raw):
             _refuse_lone_surrogates(raw)
-        value = _decoder.decode(raw.decode())
+        return _decoder.decode(raw.decode())
     except UnicodeDecodeError:
         raise InputError("the body is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise InputError(f"the body is not JSON: {error.msg} at character {error.pos}") from None
-    if not isinstance(value, dict):
-        raise InputError("the body is not a JSON object")
-    return value
+
+
+def written(value: Any) -> bytes:
+    """Return a parsed value as JSON again, with its keys in their order and its numbers as they were."""
+    return "".join(_split_at_numbers(_plain_encoder.encode(value))).encode()
 
 
 def text_of(fields: Mapping[str, Any]) -> str:
@@ -91,6 +101,16 @@ def text_of(fields: Mapping[str, Any]) -> str:
 def number_or_text(value: object) -> str | None:
     """Return a string unchanged and a number as it was written; None for any other value."""
     return value.removeprefix(_NUMBER) if isinstance(value, str) else None
+
+
+def is_number(value: object) -> bool:
+    """Return whether a parsed value is a number."""
+    return isinstance(value, str) and value.startswith(_NUMBER)
+
+
+def number(digits: str) -> str:
+    """Return the parsed form of a number."""
+    return _NUMBER + digits
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,3 +147,4 @@ _decoder = json.JSONDecoder(
 )
 _plain_decoder = json.JSONDecoder(parse_int=str, parse_float=str)
 _encoder = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False)
+_plain_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)

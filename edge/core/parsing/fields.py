@@ -68,7 +68,10 @@ Minute = Annotated[
 ]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$", extra_json_schema={"format": "date"})]
 Badge = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-ZeroOrOne = Literal[0, 1]
+Flag = Annotated[int, msgspec.Meta(ge=0, le=1)]
+Period = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
+"""Time to live in the legacy interfaces, seconds."""
+
 MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 """A message id in an answer."""
 

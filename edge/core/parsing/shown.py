@@ -1,6 +1,12 @@
-"""Annotations that say how the published documents show a field. They do not change how a request is decoded."""
+"""What the published documents show of requests. It does not change how a request is decoded.
+
+A struct's class variable `shown_rules` holds JSON schemas that it has to fit as well: rules about several fields, which
+code checks.
+"""
 
 from typing import Any
+
+Rule = dict[str, Any]
 
 
 class Shown:
@@ -12,3 +18,24 @@ class Shown:
 
     def __init__(self, *kinds: Any) -> None:
         self.kinds = kinds
+
+
+def required_one_of(*names: str) -> Rule:
+    """Return the rule that one of these fields is given, and not null."""
+    return {"anyOf": [_given(name) for name in names]}
+
+
+def required_where(field: str, values: list[int], *paths: str) -> Rule:
+    """Return the rule that these fields are given, and not null, where `field` has one of the values.
+
+    `param.dur` is the field `dur` of the field `param`.
+    """
+    condition = {"properties": {field: {"enum": [*values, *map(str, values)]}}, "required": [field]}
+    return {"if": condition, "then": _given(*paths)}
+
+
+def _given(*paths: str) -> Rule:
+    """Return the schema of an object with these fields, none of them null."""
+    parts = [path.partition(".") for path in paths]
+    values = {name: _given(inner) if inner else {"not": {"type": "null"}} for name, _, inner in parts}
+    return {"required": list(values), "properties": values}

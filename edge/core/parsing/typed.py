@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 
+from edge.core.parsing import integers
 from services.runtime.errors import InputError
 
 ABSENT = msgspec.Raw(b"null")
@@ -28,8 +29,8 @@ _SHAPES = [
     (re.compile(r"Expected `(?:array|object)` of length >= 1"), " must not be empty"),
     (re.compile(r"Expected `(?:array|object)` of length >= (\d+)"), " must have at least {0} entries"),
     (re.compile(r"Expected `(?:array|object)` of length <= (\d+)"), " must have at most {0} entries"),
-    (re.compile(r"Expected `str` matching regex '\^-\?\[0-9\].+"), " must be an integer"),
     (re.compile(r"Invalid enum value (.+)"), " must not be {0}"),
+    (re.compile(r"(?:Number|Integer value) out of range"), " is a number that is out of range"),
 ]
 _OUT_OF_RANGE = re.compile(r"Expected `int` [<>]=")
 _STEP = re.compile(r"\.([^.\[]+)|(\[)[^\]]+\]")
@@ -37,13 +38,23 @@ _EXPECTED = re.compile(r"Expected `([^`]+)`")
 
 
 def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
-    """Decode JSON; `at` is its path in the request. InputError names the first field that does not fit the type."""
+    """Decode JSON; `at` is its path in the request. Where the type has integers, strings of digits are integers too.
+
+    InputError names the first field that does not fit the type.
+    """
+    try:
+        return _decoder(kind).decode(raw)
+    except msgspec.ValidationError:
+        return _decode_plain(kind, integers.rewritten(bytes(raw), kind), at)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InputError(f"{at or 'the body'} is not JSON that can be read") from None
+
+
+def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
     try:
         return _decoder(kind).decode(raw)
     except msgspec.ValidationError as error:
         raise InputError(_problem(error, kind, at)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError(f"{at or 'the body'} is not JSON that can be read") from None
 
 
 def convert(kind: Any, value: object, at: str) -> Any:

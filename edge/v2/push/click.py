@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edge.core.parsing.fields import NotEmpty, ZeroOrOne, described
-from edge.core.parsing.typed import ABSENT, convert, decode
+from edge.core.parsing import integers
+from edge.core.parsing.fields import Flag, NotEmpty, described
+from edge.core.parsing.typed import ABSENT, decode
 from services.runtime.errors import InputError
 
 Tip = Annotated[str, msgspec.Meta(max_length=10)]
@@ -21,13 +22,13 @@ _WITH_TEXT = (2, 3)
 _Picture = Annotated[NotEmpty, described("The picture, at most 500 KB.", "https://example.org/p.png")]
 _PictureLink = Annotated[str | None, described("The picture's link target.", "https://example.org/")]
 _TipUrl = Annotated[str | None, described("The tip's link target.", "https://example.org/tip")]
-_OnWifiOnly = Annotated[ZeroOrOne, described("1: download over Wi-Fi only.", 1)]
+_OnWifiOnly = Annotated[Flag, described("1: download over Wi-Fi only.", 1)]
 
 
 class LandingPage(msgspec.Struct, frozen=True, rename="kebab"):
     picture_addr: _Picture
     picture_hyperlink: _PictureLink = None
-    jump_button: Annotated[ZeroOrOne, described("1 adds a button that skips the page.", 1)] = 0
+    jump_button: Annotated[Flag, described("1 adds a button that skips the page.", 1)] = 0
     jump_seconds: Annotated[Seconds | None, described("The page closes by itself after this many seconds.", 5)] = None
     tip_content: Annotated[Tip | None, described("A tip; needs tip-url.", "More")] = None
     tip_url: _TipUrl = None
@@ -45,7 +46,7 @@ class PopUp(msgspec.Struct, frozen=True, rename="kebab"):
     picture_hyperlink: _PictureLink = None
     tip_content: Annotated[Tip | None, described("A tip.", "More")] = None
     tip_url: _TipUrl = None
-    download_condition: Annotated[ZeroOrOne, described("1: download over Wi-Fi only.", 0)] = 0
+    download_condition: Annotated[Flag, described("1: download over Wi-Fi only.", 0)] = 0
 
     def check(self, at: str) -> None:
         if self.popup_mode == 2 and not self.title:
@@ -94,9 +95,10 @@ def click_param_json(action: int, raw: msgspec.Raw, at: str) -> str:
         raise InputError(f"{at} is missing: click_action {action} needs it")
     if action in _WITH_TEXT:
         return msgspec.json.encode(decode(NotEmpty, raw, at)).decode()
-    param = _with_hyphens(decode(dict[str, Any], raw, at))
-    convert(_BY_ACTION[action], param, at).check(at)
-    return msgspec.json.encode(param).decode()
+    param = msgspec.json.encode(_with_hyphens(decode(dict[str, Any], raw, at)))
+    plain = integers.rewritten(param, _BY_ACTION[action])
+    decode(_BY_ACTION[action], plain, at).check(at)
+    return plain.decode()
 
 
 def _with_hyphens(param: dict[str, Any]) -> dict[str, Any]:

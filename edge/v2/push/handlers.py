@@ -12,6 +12,7 @@ from edge.core.signature import AppRef
 from edge.v2.apps import push_apps
 from edge.v2.push.replies import push_reply
 from edge.v2.push.requests import push_order
+from protos.registry.v1.apps_pb2 import App
 from services.domain.apps import AppDirectory
 from services.runtime.errors import SignError
 from services.runtime.process.clock import Clock
@@ -27,25 +28,28 @@ class PushEndpoint:
         idempotency: Idempotency,
         clock: Clock,
         zone: ZoneInfo,
+        max_period_s: int,
     ) -> None:
         self._authenticator = authenticator
         self._apps = apps
         self._idempotency = idempotency
         self._clock = clock
         self._zone = zone
+        self._max_period_s = max_period_s
 
     async def on_post(self, request: Request, response: Response) -> None:
         signed, apps, origin = await self._authenticator.authenticate(request, push_apps)
 
         def read() -> RequestedPushes:
-            order = push_order(signed.raw, apps, self._default_period_s, self._clock.now_ms(), self._zone)
+            now_ms = self._clock.now_ms()
+            order = push_order(signed.raw, apps, self._app, now_ms, self._zone, self._max_period_s)
             return RequestedPushes(order.pushes, partial(push_reply, order), order.due_ms)
 
         reply = await self._idempotency.execute(request, apps.first.appkey, origin, signed.text, read)
         answer(response, reply)
 
-    def _default_period_s(self, ref: AppRef) -> int:
+    def _app(self, ref: AppRef) -> App:
         app = self._apps.get(ref.appkey)
         if app is None:
             raise SignError("sign not correct")
-        return app.default_period_s
+        return app

@@ -28,6 +28,9 @@ class FailedToken(Reply, frozen=True):
     desc: Annotated[str, described(TOKEN_NOT_FOUND)]
 
 
+_Appkey = Annotated[str | UnsetType, described("The iOS app; where the iOS apps are a list.")]
+
+
 class Sent(Reply, frozen=True):
     """The outcome of the push to one app."""
 
@@ -39,6 +42,7 @@ class Sent(Reply, frozen=True):
         UNSET
     )
     task_key: _TaskKey = UNSET
+    appkey: _Appkey = UNSET
 
 
 class NotSent(Reply, frozen=True):
@@ -47,15 +51,26 @@ class NotSent(Reply, frozen=True):
     result: Annotated[Literal[401], described("Always 401.")]
     desc: Annotated[str, described(TOKEN_NOT_FOUND)]
     task_key: _TaskKey = UNSET
+    appkey: _Appkey = UNSET
 
 
-_Outcome = Annotated[Any, Shown(Sent, NotSent)]
+class NothingToSend(Reply, frozen=True, kw_only=True):
+    """No token was named for this app; with userScope 5."""
+
+    result: _Accepted = 0
+    desc: Annotated[str, described("no token named")] = "no token named"
+    details: Annotated[list[FailedToken] | UnsetType, described("Empty; on Android.")] = UNSET
+    task_key: _TaskKey = UNSET
+    appkey: _Appkey = UNSET
+
+
+_Outcome = Annotated[Any, Shown(Sent, NotSent, NothingToSend)]
 
 
 class SentToApps(Sent, frozen=True, kw_only=True):
     """The answer when the iOS apps are a list and there is no Android app."""
 
-    ios: Annotated[list[_Outcome], described("One entry for each app.")]
+    ios: Annotated[list[_Outcome], described("One entry for each app, in the order of the request.")]
 
 
 class SentToPlatforms(Reply, frozen=True):
@@ -63,27 +78,34 @@ class SentToPlatforms(Reply, frozen=True):
 
     result: _Accepted
     android: Annotated[_Outcome, described("The outcome on Android.")]
-    ios: Annotated[Any, Shown(Sent, NotSent, list[_Outcome]), described("The outcome on iOS.")]
+    ios: Annotated[Any, Shown(Sent, NotSent, NothingToSend, list[_Outcome]), described("The outcome on iOS.")]
     task_key: Annotated[str | UnsetType, described("The key of a timed push; one key for both platforms.")] = UNSET
 
 
 def push_reply(order: PushOrder, results: Sequence[PushResult], task_key: str = "") -> Reply | Content:
     """Answer a push to one platform with its entry, a push to both with an entry under the name of each.
 
-    A list of iOS apps is answered with a list.
+    A list of iOS apps is answered with a list, in which each entry has its appkey.
     """
     key = task_key or UNSET
-    pairs = list(zip(order.pushes, results, strict=True))
-    android = [_entry(order, push, result, key) for push, result in pairs if _is_android(push)]
-    ios = [_entry(order, push, result, key) for push, result in pairs if not _is_android(push)]
-    if android and ios:
-        return SentToPlatforms(result=0, android=android[0], ios=ios if order.ios_listed else ios[0], task_key=key)
-    if android or not order.ios_listed:
-        return (android or ios)[0]
+    by_app = {
+        push.app.appkey: _entry(order, push, result, key) for push, result in zip(order.pushes, results, strict=True)
+    }
+    apps = order.apps
+    android = apps.android and (by_app.get(apps.android.appkey) or NothingToSend(details=[], task_key=key))
+    ios = [by_app.get(app.appkey) or NothingToSend(task_key=key) for app in apps.ios]
+    if not apps.ios_listed:
+        if android and ios:
+            return SentToPlatforms(result=0, android=android, ios=ios[0], task_key=key)
+        return android or ios[0]
+    listed = [msgspec.structs.replace(entry, appkey=app.appkey) for app, entry in zip(apps.ios, ios, strict=True)]
+    if android:
+        return SentToPlatforms(result=0, android=android, ios=listed, task_key=key)
     sent = next((entry for entry in ios if isinstance(entry, Sent)), None)
     if sent is None:
-        return {**msgspec.to_builtins(ios[0]), "ios": ios}
-    return SentToApps(**msgspec.structs.asdict(sent), ios=ios)
+        refused = next(entry for entry in ios if isinstance(entry, NotSent))
+        return {**msgspec.to_builtins(refused), "ios": listed}
+    return SentToApps(**msgspec.structs.asdict(sent), ios=listed)
 
 
 def _is_android(push: AppPush) -> bool:

@@ -16,18 +16,25 @@ from edge.v2.apps import SIGN_BY_PLATFORM, PushApps
 from edge.v2.push.style import MsgStyle, android_message, ios_message
 from edge.v2.push.targets import SendTo, app_audiences, check_keys
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from services.runtime.errors import InputError
 
-MAX_PERIOD_S = 604_800
+MAX_PERIOD_S = 30 * 86_400
+"""Longest time to live of a message, unless set otherwise."""
+
 MAX_AHEAD_S = 365 * 86_400
 
 
 class Option(msgspec.Struct, frozen=True):
     period: Annotated[
-        Annotated[int, msgspec.Meta(ge=0, le=MAX_PERIOD_S)] | None,
-        described("Time to live for devices that are offline, seconds; absent or 0: the app's own setting.", 86400),
-    ] = None
+        msgspec.Raw,
+        Shown(Annotated[int, msgspec.Meta(ge=1, le=MAX_PERIOD_S)] | None),
+        described(
+            "Time to live for devices that are offline, seconds. Default: the app's own setting. The operator may have"
+            " set another maximum.",
+            86400,
+        ),
+    ] = ABSENT
     qps: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None,
         described("Messages per second; absent or 0: no limit.", 500),
@@ -69,43 +76,53 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 class PushOrder(NamedTuple):
-    """The pushes of a request: Android first, then one for each iOS app. `due_ms` None: sent at once."""
+    """The pushes of a request to `apps`: Android first, then one for each iOS app; none for an app without tokens.
+
+    `due_ms` None: sent at once.
+    """
 
     scope: int
     pushes: list[AppPush]
-    ios_listed: bool
+    apps: PushApps
     due_ms: int | None
 
 
 def push_order(
-    raw: bytes, apps: PushApps, default_period_s: Callable[[AppRef], int], now_ms: int, zone: ZoneInfo
+    raw: bytes,
+    apps: PushApps,
+    app_of: Callable[[AppRef], App],
+    now_ms: int,
+    zone: ZoneInfo,
+    max_period_s: int = MAX_PERIOD_S,
 ) -> PushOrder:
-    """Parse POST /v2/push. A `period` that is absent or 0 is the app's own."""
+    """Parse POST /v2/push. `app_of` returns the settings of an app: its name is the default of an Android title."""
     body: PushRequest = decode(PushRequest, raw)
     check_keys(decode(_SendToKeys, raw).send_to)
     option = body.option or Option()
+    period_s = _positive(option.period, max_period_s, "option.period")
     scope = body.send_to.user_scope
     audiences = app_audiences(body.send_to, apps)
-    platforms = dict.fromkeys(of_app.app.platform for of_app in audiences)
-    messages = {platform: _message(platform, body) for platform in platforms}
+    names = {of_app.app.platform: app_of(of_app.app).name for of_app in audiences}
+    messages = {platform: _message(platform, body, name) for platform, name in names.items()}
     pushes = [
         AppPush(
             app=of_app.app,
             kind=_kind(scope),
             audience=of_app.audience,
             message=messages[of_app.app.platform],
-            period_s=option.period or default_period_s(of_app.app),
+            period_s=period_s or app_of(of_app.app).default_period_s,
             qps=option.qps or 0,
             must_exist=of_app.is_single_token and of_app.app.platform == PLATFORM_IOS,
         )
         for of_app in audiences
     ]
-    return PushOrder(scope, pushes, apps.ios_listed, _due_ms(option, now_ms, zone))
+    return PushOrder(scope, pushes, apps, _due_ms(option, now_ms, zone))
 
 
-def _message(platform: "Platform.ValueType", body: PushRequest) -> Message:
-    make = android_message if platform == PLATFORM_ANDROID else ios_message
-    return make(body.style, body.extra)
+def _message(platform: "Platform.ValueType", body: PushRequest, app_name: str) -> Message:
+    if platform == PLATFORM_ANDROID:
+        return android_message(body.style, body.extra, app_name)
+    return ios_message(body.style, body.extra)
 
 
 def _kind(scope: int) -> "Kind.ValueType":
@@ -126,12 +143,17 @@ def _due_ms(option: Option, now_ms: int, zone: ZoneInfo) -> int | None:
 
 
 def _interval_s(raw: msgspec.Raw) -> int:
-    seconds: int | None = decode(int | None, raw, "option.send_time_interval")
+    seconds = _positive(raw, MAX_AHEAD_S, "option.send_time_interval")
     if seconds is None:
         raise InputError("option.send_time_interval is missing: option.timed 2 needs it")
-    if not 1 <= seconds <= MAX_AHEAD_S:
-        raise InputError(f"option.send_time_interval must be an integer from 1 to {MAX_AHEAD_S}")
     return seconds
+
+
+def _positive(raw: msgspec.Raw, maximum: int, at: str) -> int | None:
+    number: int | None = decode(int | None, raw, at)
+    if number is not None and not 1 <= number <= maximum:
+        raise InputError(f"{at} must be an integer from 1 to {maximum}")
+    return number
 
 
 def _minute_ms(raw: msgspec.Raw, zone: ZoneInfo) -> int:

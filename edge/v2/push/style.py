@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from edge.core.parsing.apns_limit import check_payload
-from edge.core.parsing.fields import Badge, NotEmpty, ZeroOrOne, described
+from edge.core.parsing.fields import Badge, Flag, NotEmpty, described
 from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import ABSENT, decode
 from edge.v2.push.click import LAST_ACTION, InformationFlow, LandingPage, PopUp, RichMedia, click_param_json
@@ -18,22 +18,23 @@ _OF_IOS = described("Required when the push goes to iOS.")
 
 class ContentByPlatform(msgspec.Struct, frozen=True):
     android: Annotated[str | None, Shown(NotEmpty | None), _OF_ANDROID] = None
-    ios: Annotated[str | None, Shown(NotEmpty | None), _OF_IOS] = None
+    ios: Annotated[str | None, _OF_IOS] = None
 
 
 class NotifByPlatform(msgspec.Struct, frozen=True):
-    android: Annotated[ZeroOrOne | None, _OF_ANDROID] = None
-    ios: Annotated[ZeroOrOne | None, _OF_IOS] = None
+    android: Annotated[Flag | None, _OF_ANDROID] = None
+    ios: Annotated[Flag | None, _OF_IOS] = None
 
 
 class Basic(msgspec.Struct, frozen=True):
     content: Annotated[
         str | ContentByPlatform,
-        Shown(NotEmpty | ContentByPlatform),
-        described("The content, for both platforms or for each."),
+        described(
+            "The content, for both platforms or for each. Empty for iOS alone, with a `badge`: changes the badge alone."
+        ),
     ]
     is_notif: Annotated[
-        ZeroOrOne | NotifByPlatform,
+        Flag | NotifByPlatform,
         described("1: a notification; 0: passed to the app without showing it. For both platforms or for each."),
     ]
 
@@ -66,7 +67,7 @@ class Android(msgspec.Struct, frozen=True):
 
 class Ios(msgspec.Struct, frozen=True):
     sound: Annotated[str | None, described("The name of a sound file. Default: the default sound.", "chime.caf")] = None
-    content_available: Annotated[ZeroOrOne | None, described("1 wakes the app in the background.", 1)] = msgspec.field(
+    content_available: Annotated[Flag | None, described("1 wakes the app in the background.", 1)] = msgspec.field(
         name="content-available", default=None
     )
     category: Annotated[str | None, described("The category of custom actions.", "NEWS")] = None
@@ -75,8 +76,10 @@ class Ios(msgspec.Struct, frozen=True):
 
 class MsgStyle(msgspec.Struct, frozen=True):
     basic: Annotated[Basic, described("The fields of both platforms.")]
-    android: Annotated[msgspec.Raw, Shown(Android | None), described("The style on Android.")] = ABSENT
-    ios: Annotated[msgspec.Raw, Shown(Ios | None), described("The style on iOS.")] = ABSENT
+    android: Annotated[
+        msgspec.Raw, Shown(Android | None), described("The style on Android; ignored where is_notif is 0.")
+    ] = ABSENT
+    ios: Annotated[msgspec.Raw, Shown(Ios | None), described("The style on iOS; ignored where is_notif is 0.")] = ABSENT
 
 
 AndroidOrNone = Android | None
@@ -84,53 +87,60 @@ IosOrNone = Ios | None
 _IOS_NAMES = {"extra": "extra", "sound": "msgStyle.ios.sound", "category": "msgStyle.ios.category"}
 
 
-def android_message(style: MsgStyle, extra: str | None) -> Message:
-    """Return the message for Android devices. `unremovable`: false is not removable, true is removable."""
+def android_message(style: MsgStyle, extra: str | None, app_name: str) -> Message:
+    """Return the message for Android devices; a notification without a title gets the app's name as its title."""
+    is_notif = _is_notif(style.basic, "android")
+    content = _content(style.basic, "android")
+    if not content:
+        raise InputError(f"{_content_path(style.basic, 'android')} must not be empty")
+    android = _android_style(style, app_name) if is_notif else AndroidStyle()
+    return Message(is_notif=is_notif, content=content, extra=extra, android=android)
+
+
+def _android_style(style: MsgStyle, app_name: str) -> AndroidStyle:
+    """`unremovable`: false is not removable, true is removable."""
     given: Android = decode(AndroidOrNone, style.android, "msgStyle.android") or Android()
     action = given.click_action or 0
-    return Message(
-        is_notif=bool(_is_notif(style.basic, "android")),
-        content=_content(style.basic, "android"),
-        extra=extra,
-        android=AndroidStyle(
-            title=given.title,
-            sound=given.sound or False,
-            vibrate=given.vibrate or False,
-            removable=given.unremovable or False,
-            click_action=action,
-            click_param_json=click_param_json(action, given.click_param, "msgStyle.android.click_param"),
-            badge=given.badge,
-        ),
+    return AndroidStyle(
+        title=given.title or app_name,
+        sound=given.sound or False,
+        vibrate=given.vibrate or False,
+        removable=given.unremovable or False,
+        click_action=action,
+        click_param_json=click_param_json(action, given.click_param, "msgStyle.android.click_param"),
+        badge=given.badge,
     )
 
 
 def ios_message(style: MsgStyle, extra: str | None) -> Message:
-    """Return the message for iOS devices; a notification without a sound gets the default one.
+    """Return the message for iOS devices; a notification with a content and without a sound gets the default one.
 
     InputError: the payload is larger than APNs accepts.
     """
-    given: Ios = decode(IosOrNone, style.ios, "msgStyle.ios") or Ios()
-    is_notif = bool(_is_notif(style.basic, "ios"))
-    message = Message(
-        is_notif=is_notif,
-        content=_content(style.basic, "ios"),
-        extra=extra,
-        ios=IosStyle(
-            badge=given.badge,
-            sound=given.sound if given.sound is not None or not is_notif else "default",
-            content_available=None if given.content_available is None else bool(given.content_available),
-            category=given.category,
-        ),
-    )
-    check_payload(message, {"content": _content_path(style.basic, "ios"), **_IOS_NAMES})
+    is_notif = _is_notif(style.basic, "ios")
+    content, path = _content(style.basic, "ios"), _content_path(style.basic, "ios")
+    ios = _ios_style(style, has_content=bool(content)) if is_notif else IosStyle()
+    if not content and not ios.HasField("badge"):
+        raise InputError(f"{path} must not be empty, unless a notification for iOS has a badge")
+    message = Message(is_notif=is_notif, content=content, extra=extra, ios=ios)
+    check_payload(message, {"content": path, **_IOS_NAMES})
     return message
+
+
+def _ios_style(style: MsgStyle, *, has_content: bool) -> IosStyle:
+    given: Ios = decode(IosOrNone, style.ios, "msgStyle.ios") or Ios()
+    return IosStyle(
+        badge=given.badge,
+        sound=given.sound if given.sound is not None or not has_content else "default",
+        content_available=None if given.content_available is None else bool(given.content_available),
+        category=given.category,
+    )
 
 
 def _content(basic: Basic, platform: Literal["android", "ios"]) -> str:
     content: str | None = basic.content if isinstance(basic.content, str) else getattr(basic.content, platform)
-    if not content:
-        path = _content_path(basic, platform)
-        raise InputError(f"{path} is missing" if content is None else f"{path} must not be empty")
+    if content is None:
+        raise InputError(f"{_content_path(basic, platform)} is missing")
     return content
 
 
@@ -138,8 +148,8 @@ def _content_path(basic: Basic, platform: Literal["android", "ios"]) -> str:
     return "msgStyle.basic.content" if isinstance(basic.content, str) else f"msgStyle.basic.content.{platform}"
 
 
-def _is_notif(basic: Basic, platform: Literal["android", "ios"]) -> int:
+def _is_notif(basic: Basic, platform: Literal["android", "ios"]) -> bool:
     value = getattr(basic.is_notif, platform) if isinstance(basic.is_notif, NotifByPlatform) else basic.is_notif
     if value is None:
         raise InputError(f"msgStyle.basic.is_notif.{platform} is missing")
-    return int(value)
+    return bool(value)

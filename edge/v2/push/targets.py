@@ -31,18 +31,22 @@ from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROU
 from services.runtime.errors import InputError
 
 TAG_LIMIT = 32727
+NAME_CHARACTERS = 40
+"""Limit of a string tag in a filter, in code points. A device's string tags are limited in bytes, see `NAME_BYTES`."""
+
 
 Names = Annotated[list[str], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Tag = Annotated[int, msgspec.Meta(ge=-TAG_LIMIT, le=TAG_LIMIT)]
 _GROUPS = msgspec.Meta(max_length=MAX_GROUPS)
 _GROUP = msgspec.Meta(min_length=1, max_length=MAX_GROUP_TAGS)
 _FLAT = msgspec.Meta(max_length=MAX_GROUP_TAGS)
+_Stag = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS)]
 TagLists = Annotated[list[Tag | Annotated[list[Tag], _GROUP]], _GROUPS]
-StagLists = Annotated[list[NotEmpty | Annotated[list[NotEmpty], _GROUP]], _GROUPS]
+StagLists = Annotated[list[_Stag | Annotated[list[_Stag], _GROUP]], _GROUPS]
 
 # Unions of two kinds of lists, which msgspec cannot decode: `_groups` tells them apart.
 _TAGS = Shown(Annotated[list[Annotated[list[Tag], _GROUP]], _GROUPS], Annotated[list[Tag], _FLAT], None)
-_STAGS = Shown(Annotated[list[Annotated[list[Name], _GROUP]], _GROUPS], Annotated[list[Name], _FLAT], None)
+_STAGS = Shown(Annotated[list[Annotated[list[_Stag], _GROUP]], _GROUPS], Annotated[list[_Stag], _FLAT], None)
 _IosTokens = Annotated[list[IosToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 _TokensByApp = Annotated[dict[IosAppkey, IosToken | _IosTokens], msgspec.Meta(min_length=1)]
 
@@ -200,11 +204,7 @@ def _tag_groups(raw: msgspec.Raw, path: str) -> list[TagGroup]:
 
 
 def _stag_groups(raw: msgspec.Raw, path: str) -> list[StagGroup]:
-    groups = _groups(decode(_StagListsOrNone, raw, path) or [], path)
-    for group in groups:
-        for stag in group:
-            _check_bytes(stag, path)
-    return [StagGroup(stags=group) for group in groups]
+    return [StagGroup(stags=group) for group in _groups(decode(_StagListsOrNone, raw, path) or [], path)]
 
 
 def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:

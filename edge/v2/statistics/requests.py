@@ -3,12 +3,12 @@
 import datetime
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from edge.core.parsing.fields import Appkey, Date, Sign, described, sign_of
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.shown import Rule, Shown, required_where
 from edge.core.parsing.typed import ABSENT, decode
 from protos.analytics.v1.analytics_pb2 import (
     USER_KIND_CUMULATIVE,
@@ -42,6 +42,8 @@ class Signed(msgspec.Struct, frozen=True):
 
 class Duration(msgspec.Struct, frozen=True):
     """`timeScope`: 0 today, 1 yesterday, 2 the last seven days, 3 the dates `from` to `to`."""
+
+    shown_rules: ClassVar[tuple[Rule, ...]] = (required_where("timeScope", [_CUSTOM_SCOPE], "from", "to"),)
 
     time_scope: Annotated[
         Literal[0, 1, 2, 3], described("0 today, 1 yesterday, 2 the last seven days, 3 `from` to `to`.")
@@ -84,6 +86,8 @@ class StatisticsParam(msgspec.Struct, frozen=True):
 
 class StatisticsBody(msgspec.Struct, frozen=True):
     """POST /v2/statistics. `type`: 0 long connections, 1 broadcasts, 2 registered users, 3 logged-in users."""
+
+    shown_rules: ClassVar[tuple[Rule, ...]] = (required_where("type", [0, 2, 3], "param.dur"),)
 
     kind: Annotated[
         Literal[0, 1, 2, 3], described("0 long connections, 1 broadcasts, 2 registered users, 3 logged-in users.")

@@ -1,12 +1,12 @@
 """Requests about string tags, with their limits and descriptions. InputError names the field."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from edge.core.parsing.fields import NAME_BYTES, AnyToken, Appkey, Name, Sign, described
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.shown import Rule, Shown, required_one_of
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
 from edge.v2.apps import SIGN_BY_LIST, AnyApps, NamedApps
@@ -27,6 +27,7 @@ TokenList = Annotated[list[AnyToken], _TOKENS]
 ByApp = Annotated[dict[str, Any], _NOT_EMPTY]
 _CHANGES = Shown(StagsByToken, Annotated[dict[Appkey, StagsByToken], _NOT_EMPTY])
 _QUERIES = Shown(TokenList, Annotated[dict[Appkey, TokenList], _NOT_EMPTY])
+_RULES = (required_one_of("params", "param"),)
 _Action = Annotated[Literal["stag"], described("Always stag.")]
 
 
@@ -40,11 +41,13 @@ class Signed(msgspec.Struct, frozen=True):
 class TagChange(msgspec.Struct, frozen=True):
     """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
 
+    shown_rules: ClassVar[tuple[Rule, ...]] = _RULES
+
     action: _Action
     params: Annotated[
         msgspec.Raw,
         _CHANGES,
-        described("From token to string tags; with a list of apps from appkey to such an object. Required."),
+        described("From token to string tags; with a list of apps from appkey to such an object."),
     ] = ABSENT
     param: Annotated[msgspec.Raw, _CHANGES, described("The same as params.")] = ABSENT
 
@@ -52,10 +55,12 @@ class TagChange(msgspec.Struct, frozen=True):
 class TagQuery(msgspec.Struct, frozen=True):
     """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
 
+    shown_rules: ClassVar[tuple[Rule, ...]] = _RULES
+
     action: _Action
-    params: Annotated[
-        msgspec.Raw, _QUERIES, described("Tokens; with a list of apps from appkey to such a list. Required.")
-    ] = ABSENT
+    params: Annotated[msgspec.Raw, _QUERIES, described("Tokens; with a list of apps from appkey to such a list.")] = (
+        ABSENT
+    )
     param: Annotated[msgspec.Raw, _QUERIES, described("The same as params.")] = ABSENT
 
 

@@ -15,7 +15,8 @@ _BADGE_PREFIX = b'{"aps":{"badge":'
 def payload(message: Message) -> bytes:
     """Build the JSON sent to the device.
 
-    A notification's alert is its text, or the dictionary in its content. A pass-through message is a background push
+    A notification's alert is its text, or the dictionary in its content; without a content it changes the badge alone.
+    A pass-through message is a background push
     with its content under `content`. `extra` stands beside `aps` in both. If the message increments badges, the result
     is a template with badge 0 for `with_badge`.
     """
@@ -23,7 +24,8 @@ def payload(message: Message) -> bytes:
     body: dict[str, Any]
     if message.is_notif:
         aps: dict[str, Any] = {"badge": 0} if increments_badge(message) else {}
-        aps["alert"] = _alert(message)
+        if message.content:
+            aps["alert"] = _alert(message)
         if ios.HasField("badge") and ios.badge >= 0:
             aps["badge"] = ios.badge
         if ios.sound:

@@ -19,6 +19,7 @@ GOLDEN = [
     (ios("a\nb\x01/😀"), '{"aps":{"alert":"a\\nb\\u0001/😀"}}'),
     (ios(title="T"), '{"aps":{"alert":{"title":"T","body":"hello"}}}'),
     (ios(badge=0), '{"aps":{"alert":"hello","badge":0}}'),
+    (ios("", badge=-1), '{"aps":{"badge":0}}'),
     (ios(badge=2**31 - 1), '{"aps":{"alert":"hello","badge":2147483647}}'),
     (ios(badge=-1), '{"aps":{"badge":0,"alert":"hello"}}'),
     (ios(sound="bell"), '{"aps":{"alert":"hello","sound":"bell"}}'),

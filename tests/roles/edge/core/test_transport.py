@@ -13,6 +13,7 @@ from edge.core.parsing.body import MAX_BODY_BYTES, BodyTimeout
 from edge.core.parsing.canonical import parse
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import push_order
+from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import InputError
 from services.runtime.http.listener import HttpListener
 from testkit.edge.role import NOW_MS, EdgeInstallation
@@ -184,7 +185,7 @@ def test_any_field_values_are_parsed_or_refused(body: dict[str, Any]) -> None:
     raw = json.dumps(body).encode()
     try:
         apps = push_apps(parse(raw))
-        order = push_order(raw, apps, lambda app: 60, NOW_MS, ZoneInfo("UTC"))
+        order = push_order(raw, apps, lambda ref: App(name="Test", default_period_s=60), NOW_MS, ZoneInfo("UTC"))
     except InputError:
         return
     assert order.pushes

@@ -93,7 +93,7 @@ async def test_every_rule(legacy: LegacyClient, installation: EdgeInstallation, 
         ({"pos": "世"}, "pos"),
         ({"pos": "A" * 100_000}, "pos"),
         ({"pos": ["0"]}, "pos must be an integer or a string"),
-        ({"pos": 0.0}, "pos must be an integer or a string"),
+        ({"pos": 0.5}, "pos must be an integer or a string"),
         ({**base, "reqno": 1}, None),
         ({**base, "reqno": "1"}, None),
         ({**base, "reqno": 1000}, None),
@@ -103,7 +103,7 @@ async def test_every_rule(legacy: LegacyClient, installation: EdgeInstallation, 
         ({**base, "reqno": 1001}, "reqno must be an integer from 1 to 1000"),
         ({**base, "reqno": "1001"}, "reqno must be an integer from 1 to 1000"),
         ({**base, "reqno": "many"}, "reqno must be an integer"),
-        ({**base, "reqno": [1]}, "reqno must be an integer or a string"),
+        ({**base, "reqno": [1]}, "reqno must be an integer"),
     ]
     for fields, problem in rows:
         check(await legacy.android(android_app, "/getAckInfo", **fields), problem, fields)

@@ -56,7 +56,7 @@ async def test_absent_fields_have_their_defaults(
     assert (silent.period_s, silent.qps) == (android_app.default_period_s, 0)
     assert (silent.message.is_notif, silent.message.HasField("extra")) == (False, False)
     assert silent.message.android == AndroidStyle()
-    assert shown.message.android == AndroidStyle(removable=True)
+    assert shown.message.android == AndroidStyle(title=android_app.name, removable=True)
 
 
 CLICKS: list[tuple[dict[str, Any], int, str]] = [
@@ -223,13 +223,13 @@ async def test_an_appkey_may_be_a_number(
 async def test_a_timed_message_and_its_cancel(
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
-    fields = {"message": "later", "alias": ["alice"], "token": "t", "send_time": minutes_from_now(10)}
+    fields = {"message": "later", "alias": ["alice"], "token": "t", "send_time": minutes_from_now(11)}
     answer = await legacy.android(android_app, "/timed_msg", **fields)
     key = answer["task_key"]
     assert answer == {"result": 0, "desc": "ok", "task_key": key}
     assert not await installation.sent()
     scheduled = await task(installation, key, android_app)
-    assert scheduled.due_ms == NOW_MS // 60_000 * 60_000 + 600_000
+    assert scheduled.due_ms == NOW_MS // 60_000 * 60_000 + 660_000
     by_token, by_alias = scheduled.pushes
     assert (list(by_token.audience.tokens.tokens), list(by_alias.audience.aliases.aliases)) == (["t"], ["alice"])
     cancelled = {"result": 0, "desc": "cancel succ"}
@@ -243,12 +243,12 @@ async def test_a_timed_message_cannot_be_cancelled_by_another_app_or_when_it_was
     legacy: LegacyClient, installation: EdgeInstallation, android_app: App
 ) -> None:
     other = await installation.app()
-    answer = await legacy.android(android_app, "/timed_msg", message="m", send_time=minutes_from_now(10))
+    answer = await legacy.android(android_app, "/timed_msg", message="m", send_time=minutes_from_now(11))
     of_other = await legacy.android(other, "/timed_msg", "DELETE", task_key=answer["task_key"])
     unknown = await legacy.android(other, "/timed_msg", "DELETE", task_key="0" * 32)
     assert of_other == unknown
     assert of_other["result"] == 400
-    installation.clock.move(600)
+    installation.clock.move(660)
     await until(installation.sent)
     late = await legacy.android(android_app, "/timed_msg", "DELETE", task_key=answer["task_key"])
     assert late["result"] == 400

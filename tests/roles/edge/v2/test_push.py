@@ -50,12 +50,12 @@ async def test_broadcast_to_android_with_every_field(installation: EdgeInstallat
 
 async def test_absent_fields_have_their_defaults(installation: EdgeInstallation) -> None:
     app = await installation.app()
-    await installation.push(broadcast(app, option={"period": 0}), app.appkey)
+    await installation.push(broadcast(app), app.appkey)
     push = await only_push(installation)
     assert (push.period_s, push.qps) == (app.default_period_s, 0)
     android = push.message.android
     assert not push.message.HasField("extra")
-    assert android == AndroidStyle()
+    assert android == AndroidStyle(title=app.name)
 
 
 async def test_broadcast_to_ios(installation: EdgeInstallation) -> None:
@@ -94,11 +94,12 @@ async def test_several_ios_apps_are_answered_as_a_list(installation: EdgeInstall
     apps = [await installation.app(PLATFORM_IOS) for _ in range(2)]
     keys = [app.appkey for app in apps]
     answer = await installation.push(push_to(android, 0, ios=keys), android.appkey, *keys)
-    assert [entry["desc"] for entry in answer["ios"]] == ["send ok", "send ok"]
+    assert [(entry["appkey"], entry["desc"]) for entry in answer["ios"]] == [(key, "send ok") for key in keys]
     assert [push.appkey for push in await installation.sent()] == [android.appkey, *keys]
     alone = await installation.push(push_to(None, 2, ios=keys), *keys)
     assert alone["id"] == alone["ios"][0]["id"]
-    assert [set(entry) for entry in alone["ios"]] == [{"result", "desc", "id"}] * 2
+    assert [set(entry) for entry in alone["ios"]] == [{"result", "desc", "id", "appkey"}] * 2
+    assert set(alone) == {"result", "desc", "id", "ios"}
 
 
 async def test_filters(installation: EdgeInstallation) -> None:
@@ -190,14 +191,12 @@ async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_skipped(insta
 
 
 async def test_tokens_of_both_platforms(installation: EdgeInstallation) -> None:
-    android, first, second = (
-        await installation.app(),
-        await installation.app(PLATFORM_IOS),
-        await installation.app(PLATFORM_IOS),
-    )
+    """Each platform that is named has its object, and each iOS app of a list its entry, also without tokens."""
+    android = await installation.app()
+    first, second, third = [await installation.app(PLATFORM_IOS) for _ in range(3)]
     await installation.device(android, "a")
     await installation.device(second, ios_token("s"))
-    keys = [first.appkey, second.appkey]
+    keys = [first.appkey, third.appkey, second.appkey]
     tokens = {"android": "a", "ios": {second.appkey: [ios_token("s")], first.appkey: ios_token("nobody")}}
     answer = await installation.push(push_to(android, 5, ios=keys, token=tokens), android.appkey, *keys)
     sent = await installation.sent()
@@ -205,10 +204,22 @@ async def test_tokens_of_both_platforms(installation: EdgeInstallation) -> None:
     assert answer == {
         "result": 0,
         "android": {"result": 0, "desc": "send ok", "id": sent[0].msgid, "details": []},
-        "ios": [{"result": 401, "desc": "token not found"}, {"result": 0, "desc": "send ok", "id": sent[1].msgid}],
+        "ios": [
+            {"appkey": first.appkey, "result": 401, "desc": "token not found"},
+            {"appkey": third.appkey, "result": 0, "desc": "no token named"},
+            {"appkey": second.appkey, "result": 0, "desc": "send ok", "id": sent[1].msgid},
+        ],
     }
     one = await installation.push(push_to(android, 5, ios=keys, token={"android": "a"}), android.appkey, *keys)
-    assert set(one) == {"result", "desc", "id", "details"}
+    assert set(one["android"]) == {"result", "desc", "id", "details"}
+    assert one["ios"] == [{"appkey": key, "result": 0, "desc": "no token named"} for key in keys]
+    tokens = {"ios": {second.appkey: [ios_token("s")]}}
+    listed = await installation.push(push_to(None, 5, ios=keys, token=tokens), *keys)
+    assert (set(listed), listed["id"]) == ({"result", "desc", "id", "ios"}, listed["ios"][2]["id"])
+    body = push_to(android, 5, ios=second.appkey, token={"ios": ios_token("s")})
+    single = await installation.push(body, android.appkey, second.appkey)
+    assert single["android"] == {"result": 0, "desc": "no token named", "details": []}
+    assert set(single["ios"]) == {"result", "desc", "id"}
 
 
 async def test_alias_to_the_most_recent_device_or_to_all(installation: EdgeInstallation) -> None:
@@ -264,15 +275,3 @@ async def test_concurrent_pushes_have_their_own_ids_and_audiences(installation: 
     by_id = {push.msgid: targets(push.audience.devices) for push in pushes}
     places = await device_places(installation, app, *tokens)
     assert [by_id[msgid] for msgid in ids] == [[(*place, 0)] for place in places * 5]
-
-
-async def test_a_message_too_large_for_the_log_is_the_callers_fault(installation: EdgeInstallation) -> None:
-    app = await installation.app()
-    body = broadcast(app)
-    body["msgStyle"]["basic"]["content"] = "x" * 950_000
-    answer = await installation.push(body, app.appkey)
-    assert answer["result"] == 400
-    assert answer["desc"].startswith("input error: the request is too large")
-    body["msgStyle"]["basic"]["content"] = "x" * 600_000
-    assert (await installation.push(body, app.appkey))["result"] == 0
-    assert (await only_push(installation)).request_json == ""

@@ -112,12 +112,19 @@ def test_kinds_of_users() -> None:
         assert read(2, {"dur": TODAY, "usertype": usertype}).user_kind == wanted
 
 
+def test_integers_as_strings_of_digits() -> None:
+    plain = read(2, {"dur": {"timeScope": 0}, "category": 5, "Info": "all", "usertype": 1})
+    assert read("2", {"dur": {"timeScope": "0"}, "category": "5", "Info": "all", "usertype": "1"}) == plain
+    assert read("1", {"msgid": "7"}) == read(1.0, {"msgid": 7})
+    assert read("1", {"msgid": "-1"}) == read(1, {})
+
+
 @pytest.mark.parametrize(
     ("kind", "param", "problem"),
     [
         (4, {"dur": TODAY}, "type must not be 4"),
         (-1, {"dur": TODAY}, "type must not be -1"),
-        ("0", {"dur": TODAY}, "type must be an integer"),
+        ("x", {"dur": TODAY}, "type must be an integer"),
         (None, {"dur": TODAY}, "type must be an integer"),
         (0, None, "param must be an object"),
         (0, [], "param must be an object"),
@@ -126,7 +133,7 @@ def test_kinds_of_users() -> None:
         (3, {"dur": 1}, "param.dur must be an object"),
         (0, {"dur": {}}, "param.dur.timeScope is missing"),
         (0, {"dur": {"timeScope": 4}}, "param.dur.timeScope must not be 4"),
-        (0, {"dur": {"timeScope": "0"}}, "param.dur.timeScope must be an integer"),
+        (0, {"dur": {"timeScope": "x"}}, "param.dur.timeScope must be an integer"),
         (0, {"dur": {"timeScope": 3}}, "param.dur.from is missing: timeScope 3 needs it"),
         (0, custom("2026-01-01", None), "param.dur.to is missing: timeScope 3 needs it"),
         (0, custom("2026-01-02", "2026-01-01"), "param.dur.to must not be before param.dur.from"),
@@ -140,7 +147,7 @@ def test_kinds_of_users() -> None:
         (0, custom(20260101, "2026-01-01"), "param.dur.from must be a string"),
         (0, {"dur": TODAY, "category": 9, "Info": "all"}, "param.category must be an integer from 0 to 8"),
         (0, {"dur": TODAY, "category": -1, "Info": "all"}, "param.category must be an integer from 0 to 8"),
-        (0, {"dur": TODAY, "category": "1", "Info": "all"}, "param.category must be an integer"),
+        (0, {"dur": TODAY, "category": "x", "Info": "all"}, "param.category must be an integer"),
         (0, {"dur": TODAY, "category": 1}, "param.Info is missing: category 1 needs it"),
         (0, {"dur": TODAY, "category": 1, "Info": None}, "param.Info is missing: category 1 needs it"),
         (0, {"dur": TODAY, "category": 1, "Info": ""}, "param.Info must not be empty"),
@@ -148,7 +155,7 @@ def test_kinds_of_users() -> None:
         (1, {"msgid": 7, "category": 2}, "param.Info is missing: category 2 needs it"),
         (1, {"msgid": -2}, "param.msgid must be an integer from -1 to 9007199254740992"),
         (1, {"msgid": 2**53 + 1}, "param.msgid must be an integer from -1 to 9007199254740992"),
-        (1, {"msgid": "7"}, "param.msgid must be an integer"),
+        (1, {"msgid": "x"}, "param.msgid must be an integer"),
         (2, {"dur": TODAY, "usertype": 2}, "param.usertype must not be 2"),
         (2, {"dur": TODAY, "usertype": True}, "param.usertype must be an integer"),
     ],

@@ -24,6 +24,21 @@ from testkit.edge.push_rules import (
 from testkit.edge.role import EdgeInstallation
 
 DAY_S = 86_400
+
+
+def badge_only(**changes: Any) -> dict[str, Any]:
+    """A notification for iOS with an empty content and a badge."""
+    return request(
+        **{
+            "sendTo__userScope": 2,
+            "sendTo__appkey": {"ios": IOS},
+            "msgStyle__basic__content": "",
+            "msgStyle__ios": {"badge": 5},
+            **changes,
+        }
+    )
+
+
 PARAM = "msgStyle.android.click_param"
 
 ROWS: list[Row] = [
@@ -34,14 +49,34 @@ ROWS: list[Row] = [
     (request(msgStyle__basic__content=""), "msgStyle.basic.content must not be empty"),
     (request(msgStyle__basic__is_notif=GONE), "msgStyle.basic.is_notif is missing"),
     (request(msgStyle__basic__is_notif=0), None),
-    (request(msgStyle__basic__is_notif=2), "msgStyle.basic.is_notif must not be 2"),
-    (request(msgStyle__basic__is_notif="1"), "msgStyle.basic.is_notif must be an integer or an object"),
+    (request(msgStyle__basic__is_notif=2), "msgStyle.basic.is_notif must be an integer from 0 to 1"),
+    (request(msgStyle__basic__is_notif="1"), None),
+    (request(msgStyle__basic__is_notif="2"), "msgStyle.basic.is_notif must be an integer from 0 to 1"),
     (request(msgStyle__basic__is_notif=True), "msgStyle.basic.is_notif must be an integer or an object"),
     (both(msgStyle__basic={"content": {"android": "a", "ios": "i"}, "is_notif": {"android": 1, "ios": 0}}), None),
     (both(msgStyle__basic__content={"android": "a"}), "msgStyle.basic.content.ios is missing"),
     (both(msgStyle__basic__is_notif={"ios": 1}), "msgStyle.basic.is_notif.android is missing"),
-    (both(msgStyle__basic__is_notif={"android": 1, "ios": 3}), "msgStyle.basic.is_notif.ios must not be 3"),
+    (
+        both(msgStyle__basic__is_notif={"android": 1, "ios": 3}),
+        "msgStyle.basic.is_notif.ios must be an integer from 0 to 1",
+    ),
+    (both(msgStyle__basic__is_notif={"android": "1", "ios": "0"}), None),
     (request(msgStyle__basic__content={"android": "a"}), None),
+    # a pass-through message has no style
+    (request(msgStyle__basic__is_notif=0, msgStyle__android={"sound": "?", "click_action": 9, "badge": []}), None),
+    (request(msgStyle__basic__is_notif="0", msgStyle__android="x", msgStyle__ios=7), None),
+    (both(msgStyle__basic__is_notif={"android": 0, "ios": 1}, msgStyle__android=[]), None),
+    (both(msgStyle__basic__is_notif={"android": 0, "ios": 1}, msgStyle__ios=[]), "msgStyle.ios must be an object"),
+    (both(msgStyle__basic__is_notif={"android": 1, "ios": 0}, msgStyle__ios={"sound": 1}), None),
+    # a badge alone
+    (badge_only(), None),
+    (badge_only(msgStyle__basic__content={"ios": ""}), None),
+    (badge_only(msgStyle__basic__is_notif=0), "msgStyle.basic.content must not be empty"),
+    (badge_only(msgStyle__ios={"sound": "x"}), "msgStyle.basic.content must not be empty, unless a notification for"),
+    (
+        both(msgStyle__basic__content={"android": "", "ios": ""}, msgStyle__ios={"badge": 1}),
+        "msgStyle.basic.content.android must not be empty",
+    ),
     (request(msgStyle__basic__content={"ios": "a"}), "msgStyle.basic.content.android is missing"),
     # android
     (android(sound=True, vibrate=True, unremovable=False, title="t", badge=3), None),
@@ -56,7 +91,9 @@ ROWS: list[Row] = [
     (request(msgStyle__ios={"sound": False, "badge": "x"}), None),
     (android(click_action=8), "msgStyle.android.click_action must be an integer from 0 to 7"),
     (android(click_action=-1), "msgStyle.android.click_action must be an integer from 0 to 7"),
-    (android(click_action="2"), "msgStyle.android.click_action must be an integer"),
+    (android(click_action="2"), f"{PARAM} is missing: click_action 2 needs it"),
+    (click("2", "http://u"), None),
+    (android(badge="-1"), None),
     (android(click_action=0), None),
     (click(0, [[]]), None),
     (click(1, 12), None),
@@ -75,8 +112,10 @@ ROWS: list[Row] = [
     (click(4, {"jump-button": 1}), f"{PARAM}.picture-addr is missing"),
     (landing(**{"picture-addr": 7}), f"{PARAM}.picture-addr must be a string"),
     (landing(**{"picture-hyperlink": "h", "jump-button": 1, "jump-seconds": 1, "download-condition": 1}), None),
-    (landing(**{"jump-button": 2}), f"{PARAM}.jump-button must not be 2"),
+    (landing(**{"jump-button": 2}), f"{PARAM}.jump-button must be an integer from 0 to 1"),
     (landing(**{"jump-seconds": 60}), None),
+    (landing(**{"jump-seconds": "60", "jump-button": "1", "download-condition": "0"}), None),
+    (landing(**{"jump-seconds": "61"}), f"{PARAM}.jump-seconds must be an integer from 1 to 60"),
     (landing(**{"jump-seconds": 61}), f"{PARAM}.jump-seconds must be an integer from 1 to 60"),
     (landing(**{"jump-seconds": 0}), f"{PARAM}.jump-seconds must be an integer from 1 to 60"),
     (landing(**{"tip-content": "一二三四五六七八九十", "tip-url": "u"}), None),
@@ -87,7 +126,7 @@ ROWS: list[Row] = [
     (landing(**{"tip-content": "😀" * 10, "tip-url": "u"}), None),
     (landing(**{"tip-content": "tip"}), f"{PARAM}.tip-url is missing: tip-content needs it"),
     (landing(**{"tip-content": None, "tip-url": None}), None),
-    (landing(**{"download-condition": 2}), f"{PARAM}.download-condition must not be 2"),
+    (landing(**{"download-condition": 2}), f"{PARAM}.download-condition must be an integer from 0 to 1"),
     # pop-up
     (pop_up(1), None),
     (pop_up(2), f"{PARAM}.title is missing: popup-mode 2 needs it"),
@@ -97,7 +136,7 @@ ROWS: list[Row] = [
     (click(5, {"picture-addr": "p"}), f"{PARAM}.popup-mode is missing"),
     (click(5, {"popup-mode": 1}), f"{PARAM}.picture-addr is missing"),
     (pop_up(1, **{"tip-content": "x" * 11}), f"{PARAM}.tip-content must have at most 10 characters"),
-    (pop_up(1, **{"download-condition": "0"}), f"{PARAM}.download-condition must be an integer"),
+    (pop_up("1", **{"download-condition": "0"}), None),
     # information flow
     (flow(2, 2, title="t"), None),
     (flow(2, 7, title="题" * 15), None),
@@ -116,16 +155,18 @@ ROWS: list[Row] = [
     (ios(sound=False), "msgStyle.ios.sound must be a string"),
     (ios(badge=-2), "msgStyle.ios.badge must be an integer from -1 to 2147483647"),
     (ios(category=1), "msgStyle.ios.category must be a string"),
-    (ios(**{"content-available": 2}), "msgStyle.ios.content-available must not be 2"),
+    (ios(**{"content-available": 2}), "msgStyle.ios.content-available must be an integer from 0 to 1"),
     (ios(**{"content-available": True}), "msgStyle.ios.content-available must be an integer"),
     (request(sendTo__userScope=2, sendTo__appkey={"ios": IOS}, msgStyle__android={"badge": "x"}), None),
     # option
-    (timed(period=0), None),
+    (timed(period=0), "option.period must be an integer from 1 to 2592000"),
+    (timed(period="0"), "option.period must be an integer from 1 to 2592000"),
     (timed(period=1), None),
-    (timed(period=604_800), None),
-    (timed(period=604_801), "option.period must be an integer from 0 to 604800"),
-    (timed(period=-1), "option.period must be an integer from 0 to 604800"),
-    (timed(period="60"), "option.period must be an integer"),
+    (timed(period=30 * DAY_S), None),
+    (timed(period=30 * DAY_S + 1), "option.period must be an integer from 1 to 2592000"),
+    (timed(period=10**30), "option.period must be an integer from 1 to 2592000"),
+    (timed(period=-1), "option.period must be an integer from 1 to 2592000"),
+    (timed(period="60"), None),
     (timed(qps=2**32 - 1), None),
     (timed(qps=-1), "option.qps must be an integer from 0 to 4294967295"),
     (timed(timed=0, send_time=7, send_time_interval="x"), None),
@@ -144,7 +185,8 @@ ROWS: list[Row] = [
     (timed(timed=1, send_time=minutes_from_now(365 * 1440)), None),
     (timed(timed=1, send_time=minutes_from_now(365 * 1440 + 1)), "option.send_time must lie in the future, within"),
     (timed(timed=2), "option.send_time_interval is missing: option.timed 2 needs it"),
-    (timed(timed=2, send_time_interval="5"), "option.send_time_interval must be an integer"),
+    (timed(timed="2", send_time_interval="5"), None),
+    (timed(timed="null", send_time_interval="5"), "option.timed must be an integer"),
     (timed(timed=2, send_time_interval=0), "option.send_time_interval must be an integer from 1 to 31536000"),
     (timed(timed=2, send_time_interval=1), None),
     (timed(timed=2, send_time_interval=365 * DAY_S), None),

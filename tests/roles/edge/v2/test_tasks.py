@@ -78,11 +78,12 @@ PAGES: list[tuple[dict[str, Any], str | None]] = [
     ({"page_num": 2**31}, "page_num must be an integer from 1 to 2147483647"),
     ({"page_num": 10**30}, "page_num must be an integer from 1 to 2147483647"),
     ({"page_num": None}, "page_num must be an integer"),
-    ({"page_num": "1"}, "page_num must be an integer"),
+    ({"page_num": "x"}, "page_num must be an integer"),
+    ({"page_num": "0"}, "page_num must be an integer from 1 to 2147483647"),
     ({"page_size": 0}, "page_size must be an integer from 1 to 50"),
     ({"page_size": 51}, "page_size must be an integer from 1 to 50"),
     ({"order": 2}, "order must not be 2"),
-    ({"order": "0"}, "order must be an integer"),
+    ({"order": "a"}, "order must be an integer"),
 ]
 
 

@@ -41,7 +41,7 @@ async def test_an_interval_for_both_platforms(installation: EdgeInstallation) ->
     key = answer["task_key"]
     assert answer["android"]["task_key"] == key
     assert [entry["task_key"] for entry in answer["ios"]] == [key]
-    assert answer["android"]["not_found"] == []
+    assert answer["android"]["not_found"] == ["alice"]
     for app in (android, ios):
         assert (await task(installation, key, app.appkey)).due_ms == NOW_MS + 90_000
     (command,) = await installation.tasks()
@@ -54,12 +54,16 @@ async def test_an_interval_for_both_platforms(installation: EdgeInstallation) ->
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_tokens_stay_unresolved_and_keep_an_id_each(installation: EdgeInstallation, count: int) -> None:
+    """Tokens that are unknown at the request are told at once, and looked up again when the task is due."""
     app = await installation.app()
+    await installation.device(app, "later 1")
     tokens = [f"later {index}" for index in range(count)]
     body = push_to(app, 5, token={"android": tokens})
     body["option"] = {"timed": 2, "send_time_interval": 1}
     answer = await installation.push(body, app.appkey)
-    assert answer["details"] == []
+    assert [(failed["pos"], failed["token"]) for failed in answer["details"]] == [
+        (pos, token) for pos, token in enumerate(tokens) if pos != 1
+    ]
     (push,) = (await task(installation, answer["task_key"], app.appkey)).pushes
     assert (list(push.audience.tokens.tokens), push.id_count) == (tokens, count)
     assert (await installation.push(broadcast(app), app.appkey))["id"] >= answer["id"] + count
