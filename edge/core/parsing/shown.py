@@ -4,6 +4,7 @@ A struct's class variable `shown_rules` holds JSON schemas that it has to fit as
 code checks.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 Rule = dict[str, Any]
@@ -32,6 +33,16 @@ def required_where(field: str, values: list[int], *paths: str) -> Rule:
     """
     condition = {"properties": {field: {"enum": [*values, *map(str, values)]}}, "required": [field]}
     return {"if": condition, "then": _given(*paths)}
+
+
+def shaped_by(field: str, names: Sequence[str], where_list: Rule, otherwise: Rule) -> Rule:
+    """Return the rule that the fields `names` fit `where_list` where `field` is a list, and else `otherwise`."""
+    condition = {"properties": {field: {"type": "array"}}, "required": [field]}
+    return {
+        "if": condition,
+        "then": {"properties": dict.fromkeys(names, where_list)},
+        "else": {"properties": dict.fromkeys(names, otherwise)},
+    }
 
 
 def _given(*paths: str) -> Rule:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from edge.core.parsing.fields import NAME_BYTES, AnyToken, Appkey, Name, Sign, described
-from edge.core.parsing.shown import Rule, Shown, required_one_of
+from edge.core.parsing.shown import Rule, Shown, required_one_of, shaped_by
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
 from edge.v2.apps import SIGN_BY_LIST, AnyApps, NamedApps
@@ -27,7 +27,20 @@ TokenList = Annotated[list[AnyToken], _TOKENS]
 ByApp = Annotated[dict[str, Any], _NOT_EMPTY]
 _CHANGES = Shown(StagsByToken, Annotated[dict[Appkey, StagsByToken], _NOT_EMPTY])
 _QUERIES = Shown(TokenList, Annotated[dict[Appkey, TokenList], _NOT_EMPTY])
-_RULES = (required_one_of("params", "param"),)
+_PARAMS = ("params", "param")
+_CHANGE_RULES = (
+    required_one_of(*_PARAMS),
+    shaped_by(
+        "appkey",
+        _PARAMS,
+        {"additionalProperties": {"type": "object"}},
+        {"additionalProperties": {"type": "array"}},
+    ),
+)
+_QUERY_RULES = (
+    required_one_of(*_PARAMS),
+    shaped_by("appkey", _PARAMS, {"type": ["object", "null"]}, {"type": ["array", "null"]}),
+)
 _Action = Annotated[Literal["stag"], described("Always stag.")]
 
 
@@ -41,7 +54,7 @@ class Signed(msgspec.Struct, frozen=True):
 class TagChange(msgspec.Struct, frozen=True):
     """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
 
-    shown_rules: ClassVar[tuple[Rule, ...]] = _RULES
+    shown_rules: ClassVar[tuple[Rule, ...]] = _CHANGE_RULES
 
     action: _Action
     params: Annotated[
@@ -55,7 +68,7 @@ class TagChange(msgspec.Struct, frozen=True):
 class TagQuery(msgspec.Struct, frozen=True):
     """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
 
-    shown_rules: ClassVar[tuple[Rule, ...]] = _RULES
+    shown_rules: ClassVar[tuple[Rule, ...]] = _QUERY_RULES
 
     action: _Action
     params: Annotated[msgspec.Raw, _QUERIES, described("Tokens; with a list of apps from appkey to such a list.")] = (

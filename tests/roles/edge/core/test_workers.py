@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from edge.workers import merged
+from services.domain.master_key import create_master
 from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from testkit import plain_http
@@ -35,6 +36,7 @@ def test_the_metrics_of_workers_stand_side_by_side() -> None:
 @pytest.mark.kafka
 async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, empty_broker: KafkaBroker) -> None:
     await (await KafkaLog.connect(empty_broker.bootstrap, TOPICS, 1)).close()
+    create_master(tmp_path / "master.key")
     names = ("V2", "ANDROID", "IOS", "CONSOLE")
     ports = dict(zip(names, free_ports(4), strict=True))
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
