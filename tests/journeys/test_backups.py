@@ -121,7 +121,7 @@ async def test_a_broker_is_backed_up_and_restored(tmp_path: Path) -> None:
         installation.close()
         await asyncio.to_thread(broker.stop)
 
-        other = await asyncio.to_thread(stack.enter_context, kafka(_made(tmp_path / "other broker")))
+        other = await asyncio.to_thread(stack.enter_context, kafka(_made(tmp_path / "other-broker")))
         await asyncio.to_thread(other.stop)
         paths["/var/lib/kafka/data"] = other.data
         await asyncio.to_thread(run, "Restore the directory of a broker", installation, paths)

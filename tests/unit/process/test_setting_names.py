@@ -62,7 +62,17 @@ def test_the_file_is_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "serve edge", "replay registry", "app list", "audit app 1", "device run --appkey 1"]
+    "command",
+    [
+        "up",
+        "serve edge",
+        "replay registry",
+        "backup b",
+        "restore b",
+        "app list",
+        "audit app 1",
+        "device run --appkey 1",
+    ],
 )
 def test_every_command_that_reads_settings_is_stopped(tmp_path: Path, command: str) -> None:
     env: dict[str, str | None] = {name: None for name in os.environ if name.startswith(PREFIX)}
