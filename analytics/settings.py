@@ -26,7 +26,7 @@ class AnalyticsSettings(Settings, frozen=True, kw_only=True):
     ack_delay_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 900
     history_days: Annotated[int, msgspec.Meta(ge=31, le=36_500)] = 400
     query_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
-    query_memory_mb: Annotated[int, msgspec.Meta(ge=64)] = 2048
+    query_memory_mb: Annotated[int, msgspec.Meta(ge=64)] = 4096
 
     def check(self) -> None:
         super().check()
