@@ -74,6 +74,7 @@ async def check_restored(
     await server.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
 async def test_a_data_directory_is_backed_up_and_restored(
     carillon: Installation, app: AppCredentials, tmp_path: Path
