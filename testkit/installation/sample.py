@@ -23,25 +23,25 @@ class Service:
     """`carillon up` with one Android app, two iOS apps, and a device in each."""
 
     def __init__(self, data: Path) -> None:
-        self._installation = Installation(data, None)
+        self.installation = Installation(data, None)
         self.urls = {
-            "android": self._installation.android_url,
-            "ios": self._installation.ios_url,
-            "v2": self._installation.v2_url,
+            "android": self.installation.android_url,
+            "ios": self.installation.ios_url,
+            "v2": self.installation.v2_url,
         }
         self._http = plain_http.client(timeout=30)
 
     def __enter__(self) -> "Service":
         try:
-            self._installation.start()
-            self.android = self._installation.create_app("android")
-            self.ios = [self._installation.create_app("ios"), self._installation.create_app("ios")]
-            self._installation.carillon("app", "set", self.android.appkey, "--ack-info", "on")
+            self.installation.start()
+            self.android = self.installation.create_app("android")
+            self.ios = [self.installation.create_app("ios"), self.installation.create_app("ios")]
+            self.installation.carillon("app", "set", self.android.appkey, "--ack-info", "on")
             self.secrets = {app.appkey: app.secret_key for app in (self.android, *self.ios)}
             self.device = self._register({"appkey": self.android.appkey})
             self.ios_devices = [self._register({"appkey": app.appkey, "token": IOS_TOKEN}) for app in self.ios]
         except BaseException:
-            self._installation.close()
+            self.installation.close()
             raise
         return self
 
@@ -49,9 +49,9 @@ class Service:
         self._http.close()
         try:
             if kind is None:
-                self._installation.stop()
+                self.installation.stop()
         finally:
-            self._installation.close()
+            self.installation.close()
 
     def get(self, interface: str, path: str) -> httpx.Response:
         return self._http.get(self.urls[interface] + path)
@@ -74,7 +74,7 @@ class Service:
 
     def audit(self, msgid: int) -> Json:
         """Return the service's audit of a push."""
-        found: Json = json.loads(self._installation.carillon("audit", "push", str(msgid), "--json"))
+        found: Json = json.loads(self.installation.carillon("audit", "push", str(msgid), "--json"))
         return found
 
     def _register(self, who: Mapping[str, Any]) -> Json:

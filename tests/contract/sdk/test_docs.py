@@ -1,20 +1,19 @@
 """docs/devices.md agrees with the service: frames, close codes and examples."""
 
-import ast
 import json
 import re
-import shutil
-import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema_rs
-import pytest
 
 from edge.openapi.documents import DOCUMENTS
 from services.domain.device_protocol import frames
 from services.domain.device_protocol.close_codes import CLOSE_CODES
 from services.runtime.errors import InputError
+from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.repository import ROOT
+from tests.contract.sdk.test_packages import shows_a_push
 
 PAGE = (ROOT / "docs" / "devices.md").read_text()
 
@@ -65,12 +64,33 @@ def test_every_frame_of_a_device_is_documented() -> None:
         assert f'"{message["examples"][0]["payload"]["type"]}"' in PAGE or name.startswith("Remove")
 
 
-def test_the_examples_compile(tmp_path: Path) -> None:
+async def test_the_python_program_runs(real_gateway: RunningGateway, tmp_path: Path) -> None:
     (python,) = blocks("python")
-    compile(python, "devices.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if (node := shutil.which("node")) is None:
-        pytest.fail("node is not on the path: install Node.js 20 or newer", pytrace=False)
+    program = tmp_path / "app.py"
+    program.write_text(_for(real_gateway, python))
+    await shows_a_push([sys.executable, "-u", str(program)], real_gateway, tmp_path, {})
+
+
+async def test_the_javascript_program_runs(real_gateway: RunningGateway, tmp_path: Path) -> None:
+    """In Node, with the two things of a browser that it uses."""
     (javascript,) = blocks("javascript")
-    program = tmp_path / "example.mjs"
-    program.write_text(javascript)
-    subprocess.run([node, "--check", program], check=True)
+    program = tmp_path / "app.mjs"
+    program.write_text(_for(real_gateway, javascript))
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "carillon-device").symlink_to(ROOT / "sdk")
+    browser = tmp_path / "browser.mjs"
+    browser.write_text(
+        "const items = new Map();\n"
+        "const localStorage = { getItem: (key) => items.get(key), setItem: (key, text) => items.set(key, text) };\n"
+        "const Notification = class { constructor(title, options) { console.log(options.body); } };\n"
+        "for (const [name, value] of Object.entries({ localStorage, Notification }))\n"
+        "  Object.defineProperty(globalThis, name, { value });\n"
+    )
+    command = ["node", "--experimental-websocket", "--import", str(browser), str(program)]
+    await shows_a_push(command, real_gateway, tmp_path, {})
+
+
+def _for(gateway: RunningGateway, text: str) -> str:
+    """Return the program with the address of this gateway and the appkey of its app in place of the printed ones."""
+    assert "wss://push.example.org/" in text
+    return text.replace("wss://push.example.org/", f"ws://127.0.0.1:{gateway.port}/").replace("1234567890", ANDROID)
