@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from edge.core.parsing.integers import MAX_DIGITS
 from edge.core.parsing.shown import Rule, Shown
 
 Json = dict[str, Any]
@@ -139,8 +140,10 @@ def _integer_or_digits(schema: Json) -> Json:
     integer = {key: value for key, value in schema.items() if key not in _OF_A_FIELD}
     low: int = schema.get("minimum", -1)
     high: int = schema.get("maximum") or schema.get("exclusiveMaximum") or 10**19
-    digits = f"[{low}-{high}]" if low >= 0 and high <= 9 else f"[0-9]{{1,{len(str(max(high, -low)))}}}"
-    text = {"type": "string", "pattern": f"^{'-?' if low < 0 else ''}0*{digits}$"}
+    length = len(str(max(high, -low)))
+    digits = f"[{low}-{high}]" if low >= 0 and high <= 9 else f"[0-9]{{1,{length}}}"
+    zeros = f"0{{0,{MAX_DIGITS - length}}}"
+    text = {"type": "string", "pattern": f"^{'-?' if low < 0 else ''}{zeros}{digits}$"}
     return {key: schema[key] for key in _OF_A_FIELD if key in schema} | {"anyOf": [integer, text]}
 
 

@@ -14,8 +14,8 @@ from msgspec.inspect import DictType, IntType, ListType, LiteralType, Metadata, 
 
 from edge.core.parsing import canonical
 
-DIGITS = "^-?[0-9]{1,20}$"
-_DIGITS = re.compile(DIGITS)
+MAX_DIGITS = 20
+_DIGITS = re.compile(f"-?[0-9]{{1,{MAX_DIGITS}}}")
 _MAX_LENGTH = 40
 
 

@@ -47,6 +47,9 @@ def shaped_by(field: str, names: Sequence[str], where_list: Rule, otherwise: Rul
 
 def _given(*paths: str) -> Rule:
     """Return the schema of an object with these fields, none of them null."""
-    parts = [path.partition(".") for path in paths]
-    values = {name: _given(inner) if inner else {"not": {"type": "null"}} for name, _, inner in parts}
+    inner: dict[str, list[str]] = {}
+    for path in paths:
+        name, _, rest = path.partition(".")
+        inner.setdefault(name, []).extend([rest] if rest else [])
+    values = {name: _given(*rests) if rests else {"not": {"type": "null"}} for name, rests in inner.items()}
     return {"required": list(values), "properties": values}

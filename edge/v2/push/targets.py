@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from edge.core.parsing.fields import (
     Token,
     described,
 )
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.shown import Rule, Shown, required_where
 from edge.core.parsing.target_keys import check_misspelt
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
@@ -71,6 +71,15 @@ class OptFilters(msgspec.Struct, frozen=True):
 
 
 class SendTo(msgspec.Struct, frozen=True):
+    shown_rules: ClassVar[tuple[Rule, ...]] = (
+        required_where("userScope", [0], "appkey.android", "appkey.ios"),
+        required_where("userScope", [1, 7, 8], "appkey.android"),
+        required_where("userScope", [2], "appkey.ios"),
+        required_where("userScope", [3, 4], "alias"),
+        required_where("userScope", [5], "token"),
+        required_where("userScope", [7, 8], "optfilter.android"),
+    )
+
     appkey: Annotated[msgspec.Raw, Shown(Appkeys), described("The apps. userScope 0 needs both platforms.")]
     user_scope: Annotated[
         int,
