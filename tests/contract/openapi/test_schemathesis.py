@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from edge.android import bodies
+from edge.openapi import android
 from edge.openapi.documents import DOCUMENTS
 from testkit.examples import examples
 from testkit.installation.sample import Service
@@ -88,7 +89,7 @@ def formats(service: Service) -> None:
         "token-ios": [service.ios_devices[0]["token"], "0" * 64],
         "task-key": ["0" * 32],
         "sign": ["0" * 32],
-        "minute": ["2026-01-01 10:00", "2027-01-31 18:05", "2027-02-30 00:00"],
+        "minute": ["2026-01-01 10:00", *[android.SEND_TIME] * 4, "2027-02-30 00:00"],
     }
     for name, values in names.items():
         schemathesis.openapi.format(name, st.sampled_from(values))
