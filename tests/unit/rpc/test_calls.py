@@ -23,7 +23,11 @@ async def test_an_answer_arrives_unchanged(servicers: ServicersOnChannel) -> Non
 
 
 @pytest.mark.parametrize("kind", BY_CODE.values(), ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("text", ["tags: 3 is too many", "标签：不对 – “x”\nline two", "x" * 3000, "日" * 3000])
+@pytest.mark.parametrize(
+    "text",
+    ["tags: 3 is too many", "标签：不对 – “x”\nline two", "x" * 3000, "日" * 3000],
+    ids=["short", "two lines", "long", "3 bytes a character"],
+)
 async def test_every_error_arrives_as_itself(
     servicers: ServicersOnChannel, kind: type[CarillonError], text: str
 ) -> None:

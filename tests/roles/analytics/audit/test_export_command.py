@@ -58,6 +58,11 @@ class HaltingStore:
                 return
 
 
+def _heed_interrupts() -> None:
+    """Undo what a shell does for commands in its background, whose processes ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class ExportedService:
     """A service with a push to many devices, and an output file with an older export."""
 
@@ -74,7 +79,10 @@ class ExportedService:
 
     async def start_export(self, *arguments: str, **options: Any) -> asyncio.subprocess.Process:
         env = {**os.environ, "CARILLON_DATA_DIR": str(self.directory), "TERM": "xterm", "COLUMNS": "120"}
-        given = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **options}
+        given = {
+            **{"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, "preexec_fn": _heed_interrupts},
+            **options,
+        }
         arguments = ("1000", *(arguments or ("--output", str(self.output))))
         command = (CARILLON, "audit", "export", *arguments)
         return await asyncio.create_subprocess_exec(*command, env=env, cwd=self.directory, **given)
