@@ -13,6 +13,17 @@ from services.runtime.rpc.caller import ROLE_URI
 from services.runtime.rpc.tls import Tls
 
 _DAY = datetime.timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=False,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -26,6 +37,8 @@ class Authority:
         certificate = _builder(self._name, self._name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
+        # Python 3.13 and newer refuse an authority that does not say what its key is for.
+        certificate = certificate.add_extension(_SIGNS_CERTIFICATES, critical=True)
         self.file = self._written("authority.pem", certificate.sign(self._key, hashes.SHA256()))
 
     def issue(self, who: str, *roles: str) -> Tls:
@@ -36,6 +49,8 @@ class Authority:
         certificate = _builder(_name(who), self._name, key).add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        certificate = certificate.add_extension(issuer, critical=False)
         file = self._written(f"{who}.pem", certificate.sign(self._key, hashes.SHA256()))
         key_file = self._directory / f"{who}.key"
         key_file.write_bytes(
@@ -65,4 +80,5 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _DAY)
         .not_valid_after(now + _DAY)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
