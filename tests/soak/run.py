@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import KafkaBroker
+from testkit.waiting import until
 from tests.soak.analytics_checks import received_violations, statistics_violations, store_violations
 from tests.soak.android_device import STAGS
 from tests.soak.android_devices import AndroidDevices
@@ -24,7 +25,7 @@ from tests.soak.history import History
 from tests.soak.ios_devices import IosDevices
 from tests.soak.ledger import Ledger, Outcome
 from tests.soak.pushes import PushGenerator
-from tests.soak.senders import Senders
+from tests.soak.senders import Answer, Senders
 from tests.soak.settled_checks import SETTLE_S, SettledChecks, verified
 
 _CALM_S = 3.0
@@ -100,9 +101,14 @@ class Soak:
         found += [*violations(observed), *received_violations(observed), *await checks.compare()]
         for app in self._apps:
             body = {"appkey": app.appkey, "type": 1, "param": {"msgid": -1}}
-            answer = await senders.call("v2", "POST", "/v2/statistics", body, app.secret_key)
+            answer = await until(partial(self._statistics, senders, body, app.secret_key))
             found += statistics_violations(observed, app.appkey, answer["data"])
         return found
+
+    async def _statistics(self, senders: Senders, body: Mapping[str, Any], secret: str) -> Answer | None:
+        """Return the answer; None while analytics lacks the newest records."""
+        answer = await senders.call("v2", "POST", "/v2/statistics", body, secret, statuses=(200, 503))
+        return answer if answer["result"] == 0 else None
 
     # --- load
 

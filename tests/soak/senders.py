@@ -1,7 +1,7 @@
 """App servers: they sign and send push requests, retry where that is allowed, and record the answers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
 
@@ -59,8 +59,16 @@ class Senders:
         await self._send(request, f"soak-{request.push.serial}")
         return request.push
 
-    async def call(self, interface: str, method: str, path: str, body: Mapping[str, Any], *secrets: str) -> Answer:
-        return await self._interfaces[interface].call(method, path, body, *secrets)
+    async def call(
+        self,
+        interface: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *secrets: str,
+        statuses: Collection[int] = (200,),
+    ) -> Answer:
+        return await self._interfaces[interface].call(method, path, body, *secrets, statuses=statuses)
 
     def _start(self, request: Request) -> None:
         task = asyncio.create_task(self._one(request))
