@@ -48,6 +48,7 @@ async def test_a_run_with_analytics_finds_nothing() -> None:
     assert (await fuzzed(6000, with_analytics=True)).findings == []
 
 
+@pytest.mark.long
 async def test_an_answer_of_500_and_its_traceback_are_found_saved_and_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ async def test_an_answer_of_500_and_its_traceback_are_found_saved_and_replayed(
     assert await replay(findings.read(file), with_analytics=False) == []
 
 
+@pytest.mark.long
 async def test_cpu_time_above_the_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = iter(range(10**6))
     monkeypatch.setattr(run, "cpu_s", lambda: 2.0 * next(spent))
@@ -76,6 +78,7 @@ async def test_cpu_time_above_the_bound_is_found(monkeypatch: pytest.MonkeyPatch
     assert sum(len(finding.cases) for finding in progress.findings) == 40
 
 
+@pytest.mark.long
 async def test_an_error_that_is_only_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def logging_add(*_: object) -> list[object]:
         logger.error("planted")

@@ -134,6 +134,7 @@ def test_every_example_is_accepted(data: ExampleData, interface: str, method: st
         assert refusal(answer) is None, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("interface", "method", "path"), OPERATIONS)
 def test_the_interface_enforces_its_document(data: ExampleData, interface: str, method: str, path: str) -> None:
     call = Call(interface, method, path)
