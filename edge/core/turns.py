@@ -25,7 +25,7 @@ from edge.core.parsing.body import Application
 from edge.core.parsing.canonical import Apps, SignedRequest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
-from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError
+from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate, Slot
 from services.runtime.fairness.pace import CommonPace, Pace
@@ -44,6 +44,8 @@ _LOOK_MS = 20
 _MAX_HELD_MS = 2_000
 _CALL_S = 2.0
 _RETRY_AFTER_S = 1
+_STOPS = "timeout graceful shutdown exceeded"
+"""How uvicorn ends its reason for cancelling the requests that a stopping server still has."""
 _SLOT = "carillon.slot"
 RECEIVE = "carillon.receive"
 """Where the scope of a request has the `receive` of its ASGI application."""
@@ -161,11 +163,17 @@ class RequestTurns:
 
 @contextmanager
 def busy_as_too_many() -> Iterator[None]:
-    """Turn the BusyError of a gate, here or in another role, into HTTP 429: nothing was done."""
+    """Turn the BusyError of a gate, here or in another role, into HTTP 429, and the end of a wait into HTTP 503 where
+    uvicorn stops and gives no more time: nothing was done.
+    """
     try:
         yield
     except BusyError as error:
         raise TooManyRequestsError(str(error), _RETRY_AFTER_S) from None
+    except asyncio.CancelledError as error:
+        if not str(error).endswith(_STOPS):
+            raise
+        raise TryLaterError("the service is stopping; repeat the request", _RETRY_AFTER_S) from None
 
 
 def _leave(scope: Any) -> None:

@@ -139,7 +139,9 @@ class Senders:
         secrets = [app.secret_key for app in request.apps]
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
-            return await self._interfaces[request.interface].call(method, request.path, body, *secrets, headers=headers)
+            return await self._interfaces[request.interface].call(
+                method, request.path, body, *secrets, headers=headers, statuses=(200, 503)
+            )
         except httpx.TransportError as error:
             self._ledger.write("no answer", serial=request.push.serial, error=repr(error))
             return None

@@ -51,9 +51,13 @@ class Client:
     async def _by_application(self, call: Call) -> str | None:
         messages = [{"type": "http.request", "body": self._service.names.signed(call), "more_body": False}]
         sent: list[dict[str, Any]] = []
+        answered = asyncio.Event()
 
         async def receive() -> dict[str, Any]:
-            return messages.pop() if messages else {"type": "http.disconnect"}
+            if messages:
+                return messages.pop()
+            await answered.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
@@ -78,6 +82,8 @@ class Client:
             await self._service.applications[call.interface](scope, receive, send)
         except Exception as error:
             return f"the application raised {type(error).__name__}: {error}"
+        finally:
+            answered.set()
         if not sent:
             return "the application did not answer"
         return self._answer_problem(

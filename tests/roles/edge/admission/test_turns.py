@@ -1,18 +1,20 @@
 """RequestTurns: which requests wait for others, beside which apps, and until when."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import uvicorn
 from falcon.asgi import Request
 
 from edge.core.turns import LARGE_BODY_BYTES, MAX_WAITING_PUSHES, REQUESTS_BESIDE_OTHERS, RequestTurns
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, GetBroadcastRequest, GetBroadcastResponse
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
 from services.domain.topics import TOPICS
-from services.runtime.errors import NotFoundError, TooManyRequestsError
+from services.runtime.errors import NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
@@ -176,6 +178,21 @@ async def test_waiting_broadcasts_are_bounded() -> None:
     assert error.value.retry_after_s == 1
     await edge.call("quiet", wide=True)
     assert edge.entered == ["noisy0", "quiet"]
+
+
+async def test_a_request_that_waits_when_the_server_stops_is_told_to_come_again() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    await edge.call("noisy1", wide=True)
+    request = cast(Request, SimpleNamespace(scope={}))
+    reason = "Task cancelled, timeout graceful shutdown exceeded"
+    assert reason in inspect.getsource(uvicorn.Server.shutdown)
+    waiting = asyncio.create_task(edge.turns.enter_wide(request, "noisy"))
+    await steps()
+    waiting.cancel(reason)
+    with pytest.raises(TryLaterError, match="the service is stopping") as error:
+        await waiting
+    assert error.value.retry_after_s == 1
 
 
 async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once() -> None:
