@@ -85,7 +85,7 @@ class Idempotency:
             prepared, reply = await self._prepare(requested, origin, text, new_task_key())
             await self._pushes.commit(prepared)
             if requested.is_wide:
-                self._turns.started_by(request, appkey, prepared.commands[-1].msgid)
+                self._turns.started_by(request, appkey, prepared.commands[-1])
             return reply
         _check_key(key)
         claim = Claim(key=_hash(appkey, key), request_digest=_hash(request.path, text))

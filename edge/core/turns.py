@@ -25,6 +25,7 @@ from edge.core.parsing.body import Application
 from edge.core.parsing.canonical import Apps, SignedRequest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
+from protos.push.v1.push_pb2 import SendPush
 from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.gate import FairGate, Slot
@@ -127,21 +128,24 @@ class RequestTurns:
         with busy_as_too_many():
             request.scope[_SLOT] = await self._queries.enter(appkey)
 
-    def started_by(self, request: Request, appkey: str, msgid: int) -> None:
-        """Keep the slot of a broadcast or multicast that is in the log until delivery has started it."""
+    def started_by(self, request: Request, appkey: str, push: SendPush) -> None:
+        """Keep the slot of a broadcast or multicast until delivery has started `push`, the last of the request's.
+
+        The push may be of another app than the slot, which the first app of a request takes.
+        """
         slot: Slot | None = request.scope.pop(_SLOT, None)
         if slot is None:
             return
         if self._activity.is_alone(appkey):
             slot.leave()
             return
-        task = background.start("slot of a broadcast", self._leave_when_started(slot, appkey, msgid))
+        task = background.start("slot of a broadcast", self._leave_when_started(slot, push))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    async def _leave_when_started(self, slot: Slot, appkey: str, msgid: int) -> None:
+    async def _leave_when_started(self, slot: Slot, push: SendPush) -> None:
         end_ms = self._clock.now_ms() + _MAX_HELD_MS
-        request = GetBroadcastRequest(appkey=appkey, msgid=msgid)
+        request = GetBroadcastRequest(appkey=push.appkey, msgid=push.msgid)
         try:
             while self._clock.now_ms() < end_ms:
                 if not await self._is_starting(request):

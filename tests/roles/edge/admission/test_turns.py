@@ -13,6 +13,7 @@ from falcon.asgi import Request
 from edge.core.turns import LARGE_BODY_BYTES, MAX_WAITING_PUSHES, REQUESTS_BESIDE_OTHERS, RequestTurns
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, GetBroadcastRequest, GetBroadcastResponse
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
+from protos.push.v1.push_pb2 import SendPush
 from services.domain.topics import TOPICS
 from services.runtime.errors import NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.process.clock import ManualClock
@@ -20,7 +21,7 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Context, Server
 
-MSGID = 7
+PUSH = SendPush(appkey="another of the request's apps", msgid=7)
 
 
 async def steps() -> None:
@@ -35,7 +36,7 @@ class Delivery(DeliveryServiceServicer):
         self.read = self.started = False
 
     async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
-        if not self.read:
+        if not self.read or (request.appkey, request.msgid) != (PUSH.appkey, PUSH.msgid):
             raise NotFoundError("not read yet")
         return GetBroadcastResponse(is_starting=not self.started)
 
@@ -93,7 +94,7 @@ class Edge:
             self.entered.append(name)
             await self._answered[name].wait()
             if wide:
-                self.turns.started_by(request, appkey, MSGID)
+                self.turns.started_by(request, appkey, PUSH)
 
         async def unused(*_: Any) -> Any:
             raise AssertionError
