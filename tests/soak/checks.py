@@ -155,9 +155,12 @@ def audiences(observed: Observations) -> Iterator[Violation]:
         for (app, token), client in observed.clients.items():
             if app != appkey:
                 continue
+            device_number = device_numbers.get((app, token))
+            if device_number and observed.history.is_cancelled_unstarted(sent.send.msgid, device_number.partition):
+                continue
             expected = _expected(push, client.history, until_ms)
             certain += expected is True
-            is_inside = device_numbers.get((app, token)) in inside
+            is_inside = device_number in inside
             if expected is False and is_inside:
                 yield Violation("audience", f"{client.name} is in the audience of {push.kind}", (sent.send.msgid,))
             if expected is True and not is_inside and not push.most_active_only:

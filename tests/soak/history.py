@@ -96,6 +96,11 @@ class History:
         wanted = listed_targets(sent.send).keys() if sent.is_listed else range(self.partitions)
         return set(wanted) <= self.started.get(msgid, {}).keys() | self.ended.get(msgid, set())
 
+    def is_cancelled_unstarted(self, msgid: int, partition: int) -> bool:
+        """Return whether the push was cancelled before it started in the partition, and so has no audience there."""
+        is_ended, is_started = partition in self.ended.get(msgid, ()), partition in self.started.get(msgid, {})
+        return msgid in self.cancels and is_ended and not is_started
+
     def was_passed(self, msgid: int, by: int, partition: int) -> bool:
         """Return whether the push was held up for targeting, and the other one, `by`, started before it."""
         passed, passing = self.started_at.get((msgid, partition)), self.started_at.get((by, partition))
