@@ -94,10 +94,12 @@ class Idempotency:
             requested = read()
             if requested.is_wide:
                 await self._turns.enter_wide(request, appkey)
-            return await self._claim(claim, requested, origin, text)
+            return await self._claim(request, appkey, claim, requested, origin, text)
         return _answer(holding, claim)
 
-    async def _claim(self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str) -> Reply | Content:
+    async def _claim(
+        self, request: Request, appkey: str, claim: Claim, requested: RequestedPushes, origin: Origin, text: str
+    ) -> Reply | Content:
         """Claim the key and return the answer of the winning claim."""
         task_key = self._task_key(claim)
         prepared, reply = await self._prepare(requested, origin, text, task_key)
@@ -108,6 +110,8 @@ class Idempotency:
         holding = await self._find(claim.key)
         if holding is None:
             raise UnavailableError("the claim is not there any more; repeat the request")
+        if requested.is_wide and holding.claim == claim:
+            self._turns.started_by(request, appkey, prepared.commands[-1])
         return _answer(holding, claim)
 
     async def _prepare(

@@ -254,9 +254,9 @@ class PushResumption:
             change = self._apps.pauses_changed
             for appkey in self._sender.held:
                 if not self._apps.is_paused(appkey):
-                    msgids = self._sender.held_broadcasts(appkey)
-                    cancelled = {msgid for msgid in msgids if await self._is_cancelled(appkey, msgid)}
-                    self._sender.release(appkey, cancelled)
+                    msgids = list(self._sender.held_broadcasts(appkey))
+                    answers = await asyncio.gather(*(self._is_cancelled(appkey, msgid) for msgid in msgids))
+                    self._sender.release(appkey, {msgid for msgid, gone in zip(msgids, answers, strict=True) if gone})
             await change.wait()
 
     async def _is_cancelled(self, appkey: str, msgid: int) -> bool:

@@ -12,6 +12,7 @@ import pytest
 import edge.main
 import edge.settings
 from edge.core.idempotency import HEADER
+from edge.core.turns import RequestTurns
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
@@ -53,6 +54,18 @@ async def another_edge(installation: EdgeInstallation, directory: str) -> AsyncI
         (listener,) = [each for each in services if isinstance(each, HttpListener) and each.name == "v2 interface"]
         async with plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20) as http:
             yield http
+
+
+async def test_a_broadcast_keeps_its_turn_until_it_has_started_under_a_key_too(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(RequestTurns, "started_by", lambda turns, request, appkey, push: kept.append(push.msgid))
+    app = await installation.app()
+    first = await push(installation, broadcast(app), app.appkey)
+    assert await push(installation, broadcast(app), app.appkey) == first
+    second = await push(installation, broadcast(app), app.appkey, key="another")
+    assert kept == [first["id"], second["id"]]
 
 
 async def test_a_repeat_gets_the_first_answer_and_sends_nothing(installation: EdgeInstallation) -> None:
