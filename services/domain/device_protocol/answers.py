@@ -34,7 +34,7 @@ class DeviceOk(msgspec.Struct, frozen=True, tag_field="type", tag="ok"):
     alias: Annotated[str | None, described("The device's alias.")]
     tags: Annotated[Sequence[int], described("Its number tags.")]
     stags: Annotated[Sequence[str], described("Its string tags.")]
-    device: Annotated[DeviceAttributes, described("Its attributes; an empty string is an unknown one.")]
+    device: Annotated[DeviceAttributes, described("Its known attributes.")]
 
 
 class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
