@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from services.runtime.process.logs import logger
+from services.runtime.rpc import channel, local
 from testkit.installation.sample import Service
 from testkit.kafka.broker import KafkaBroker, kafka
 
@@ -21,6 +22,8 @@ _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FREE_BYTES = 4 << 30
 _JOURNEY_S = 600
 """The bound of a journey, which starts several processes, on a machine that is busy with other work."""
+_CALL_S = 60.0
+"""The deadline of calls between roles in the tests' own process: a hang guard, which a busy machine does not reach."""
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 for _profile in ("quick", "full"):
@@ -97,6 +100,15 @@ def restored_logs() -> Iterator[None]:
     logging.captureWarnings(False)
     structlog.reset_defaults()
     vars(logger).pop("bind", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_calls() -> Iterator[None]:
+    """Give calls whose caller names no deadline _CALL_S seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (channel, local):
+            patch.setattr(module, "DEADLINE_S", _CALL_S)
+        yield
 
 
 @pytest.fixture(scope="session")

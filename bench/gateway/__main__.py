@@ -6,6 +6,7 @@
   storm    connections opened a second, --at-once of them at a time, until each has said hello and is welcome
   memory   growth of the server's resident memory for an idle connection; for the gateway also with delivery's presence
   fanout   one message to all connections, from the order to the last byte at the last client; median of the rounds
+  burst    the same with five messages in a row
   unicast  a message of its own for each connection, each acknowledged by its client; MQTT with quality of service 1,
            NATS with request and reply; median of the rounds
   tls      storm and memory over TLS 1.3 with a P-256 key, no session resumed
@@ -39,7 +40,7 @@ from bench.programs import Built, Program, check_open_files, installed, note
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 
-SCENARIOS = ("storm", "memory", "fanout", "unicast", "tls")
+SCENARIOS = ("storm", "memory", "fanout", "burst", "unicast", "tls")
 FLOOR, DEFAULT = "C floor", "mosquitto"
 WITH_PRESENCE = "gateway with delivery's presence"
 TUNED = (
@@ -53,6 +54,7 @@ COLUMNS = {
     "storm": {"opened_per_s": "opened/s", "opened_p99_ms": "p99 of one, ms", "opened_cpu_us": "CPU us each"},
     "memory": {"kb_per_connection": "KB per idle connection"},
     "fanout": {"frames_per_s": "frames/s", "message_ms": "message to all, ms", "frame_cpu_us": "CPU us each"},
+    "burst": {"burst_frames_per_s": "frames/s", "burst_ms": "five to all, ms", "burst_frame_cpu_us": "CPU us each"},
     "unicast": {"unicasts_per_s": "acknowledged/s", "unicast_cpu_us": "CPU us each"},
     "tls": {
         "tls_opened_per_s": "opened/s",
@@ -60,6 +62,7 @@ COLUMNS = {
         "tls_kb_per_connection": "KB per idle connection",
     },
 }
+BURST = 5
 _MIN_ROUNDS = 3
 _NATS = "github.com/nats-io/nats-server/v2@latest"
 _CACHE = ROOT / ".cache" / "bin"
@@ -87,6 +90,14 @@ class Bench:
                     took_ns, cpu_us = self._repeat(peer, lambda: self._fan_out(peer, clients))
                     rate = self._connections / took_ns * 1e9
                     result |= {"frames_per_s": rate, "message_ms": took_ns / 1e6, "frame_cpu_us": cpu_us}
+                if "burst" in scenarios:
+                    took_ns, cpu_us = self._repeat(peer, lambda: self._fan_out(peer, clients, BURST))
+                    rate = BURST * self._connections / took_ns * 1e9
+                    result |= {
+                        "burst_frames_per_s": rate,
+                        "burst_ms": took_ns / 1e6,
+                        "burst_frame_cpu_us": cpu_us / BURST,
+                    }
                 if "unicast" in scenarios:
                     took_ns, cpu_us = self._repeat(peer, lambda: peer.unicast(clients, self._connections))
                     result |= {"unicasts_per_s": self._connections / took_ns * 1e9, "unicast_cpu_us": cpu_us}
@@ -116,9 +127,9 @@ class Bench:
         finally:
             peer.close()
 
-    def _fan_out(self, peer: Peer, clients: Program) -> int:
-        clients.send(f"count {peer.frame_bytes * self._connections}")
-        began = peer.broadcast()
+    def _fan_out(self, peer: Peer, clients: Program, messages: int = 1) -> int:
+        clients.send(f"count {peer.frame_bytes * self._connections * messages}")
+        began = peer.broadcast(messages)
         return clients.receive()[0] - began
 
     def _repeat(self, peer: Peer, once: Callable[[], int]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from bench.gateway.protocols import NATS_CONNECT, Publisher, masked, mqtt, mqtt_
 from bench.programs import Built, Program
 from services.domain.master_key import MasterKey
 from services.gateway.connection import HEADROOM
-from services.gateway.push_frames import PushFrames
+from services.gateway.pushes.frames import PushFrames
 from services.runtime.rpc.tls import Tls
 from testkit.ports import free_ports
 
@@ -40,8 +40,8 @@ class Peer(Protocol):
         """Return once the server itself has processed that many hellos."""
         ...
 
-    def broadcast(self) -> int:
-        """Send one message to all clients; return when the sending began, in ns."""
+    def broadcast(self, count: int = 1) -> int:
+        """Send messages to all clients, one after the other; return when the sending began, in ns."""
         ...
 
     def unicast(self, clients: Program, count: int) -> int:
@@ -69,8 +69,8 @@ class Floor:
     def await_connections(self, count: int) -> None:
         """Return at once: the floor does all its work before it sends a welcome."""
 
-    def broadcast(self) -> int:
-        return self.program.request(f"broadcast {FRAME_BYTES}")[0]
+    def broadcast(self, count: int = 1) -> int:
+        return self.program.request(f"broadcast {FRAME_BYTES} {count}")[0]
 
     def unicast(self, clients: Program, count: int) -> int:
         ack = masked(json.dumps({"type": "ack", "msgids": [FIRST_MSGID]}).encode())
@@ -113,8 +113,8 @@ class Gateway:
         while self.program.request("connections")[0] < count:
             time.sleep(0.05)
 
-    def broadcast(self) -> int:
-        return self.program.request("broadcast")[0]
+    def broadcast(self, count: int = 1) -> int:
+        return self.program.request(f"broadcast {count}")[0]
 
     def unicast(self, clients: Program, count: int) -> int:
         clients.send(f"acknowledge {count}")
@@ -160,8 +160,8 @@ class Mosquitto:
     def await_connections(self, count: int) -> None:
         """Return at once: the acknowledgement of a subscription is the last step."""
 
-    def broadcast(self) -> int:
-        return self._publisher.send(self._broadcast)
+    def broadcast(self, count: int = 1) -> int:
+        return self._publisher.send(self._broadcast * count)
 
     def unicast(self, clients: Program, count: int) -> int:
         """Send with quality of service 1: each client acknowledges its message by packet id."""
@@ -206,8 +206,8 @@ class Nats:
     def await_connections(self, count: int) -> None:
         """Return at once: a client is welcome when its subscriptions are in force."""
 
-    def broadcast(self) -> int:
-        return self._publisher.send(nats(b"PUB t", TEXT))
+    def broadcast(self, count: int = 1) -> int:
+        return self._publisher.send(nats(b"PUB t", TEXT) * count)
 
     def unicast(self, clients: Program, count: int) -> int:
         """Send with a reply subject, which is the publisher's, for the acknowledgement."""

@@ -3,7 +3,7 @@
 python -m bench.gateway.process DIRECTORY script|real     prints its port; then answers commands on standard input
   connections     prints the number of devices that delivery has been told of
   collect         collects garbage; prints the number of objects freed
-  broadcast       sends one message to all; prints when it began, CLOCK_MONOTONIC nanoseconds
+  broadcast N     sends N messages to all, one after the other; prints when it began, CLOCK_MONOTONIC nanoseconds
   unicast         sends each device a message of its own until all are acknowledged; prints begin and end
 Delivery is scripted, or the real role in this process; with the real one only connections are counted. The gateway's
 settings are CARILLON_GATEWAY_..., except its port, the limit on frames of a device, and the time limit for
@@ -122,10 +122,11 @@ class Script(Front):
             self._acknowledged += sum(len(reports.kinds) for reports in request.reports)
             self._news.set()
 
-    def broadcast(self) -> int:
-        send = _send(self.connections, FIRST_MSGID)
+    def broadcast(self, count: int) -> int:
+        sends = [_send(self.connections, FIRST_MSGID + index) for index in range(count)]
         began = time.monotonic_ns()
-        self._out.put_nowait(AttachResponse(sends=[send]))
+        for send in sends:
+            self._out.put_nowait(AttachResponse(sends=[send]))
         return began
 
     async def unicast(self) -> tuple[int, int]:
@@ -191,14 +192,14 @@ async def _obey(delivery: Counting | Script) -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := (await lines.readline()).decode().strip():
-        match line, delivery:
-            case "connections", _:
+        match line.split(), delivery:
+            case ["connections"], _:
                 print(len(delivery.connections), flush=True)
-            case "collect", _:
+            case ["collect"], _:
                 print(gc.collect(), flush=True)
-            case "broadcast", Script():
-                print(delivery.broadcast(), flush=True)
-            case "unicast", Script():
+            case ["broadcast", count], Script():
+                print(delivery.broadcast(int(count)), flush=True)
+            case ["unicast"], Script():
                 print(*await delivery.unicast(), flush=True)
 
 

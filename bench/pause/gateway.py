@@ -16,7 +16,8 @@ from protos.delivery.v1.delivery_pb2 import AttachRequest
 from services.domain.apps import AppDirectory
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
-from services.gateway.push_frames import PushResumption, PushSender
+from services.gateway.pushes.resumption import PushResumption
+from services.gateway.pushes.sender import PushSender
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.process.clock import SystemClock
 from services.runtime.rpc.channel import connect

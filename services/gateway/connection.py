@@ -1,7 +1,7 @@
 """One WebSocket connection of a device: frames in, frames out, and the limits of both."""
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
@@ -11,6 +11,7 @@ from services.domain.device_protocol.close_codes import CLOSE_CODES, may_be_sent
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
 from services.gateway.decide import Limits
+from services.gateway.handler import Handler
 from services.runtime.http.client_address import HEADER, ClientAddresses
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import GOODBYES
@@ -27,20 +28,6 @@ _WATERMARK_BYTES = 128 * 1024
 _RETRY_AFTER_MS = 60_000
 
 Request = Callable[[], Coroutine[Any, Any, None]]
-
-
-class Handler:
-    """Handles a connection in one stage of its life: `Handshake` before the welcome, `SessionHandler` after it."""
-
-    def opened(self, connection: "DeviceConnection") -> None:
-        """The WebSocket is open."""
-
-    def received(self, connection: "DeviceConnection", payload: bytes) -> None:
-        """A text message is complete."""
-        raise NotImplementedError
-
-    def closing(self, connection: "DeviceConnection", reason: str) -> None:
-        """No further frame goes out; called once. `reason` is "" when the device closed properly."""
 
 
 class DeviceConnection(WSListener):
@@ -76,7 +63,7 @@ class DeviceConnection(WSListener):
 
     def __init__(
         self,
-        handler: Handler,
+        handler: "Handler[DeviceConnection]",
         open_connections: "OpenConnections[DeviceConnection]",
         limits: Limits,
         now_ms: Callable[[], int],
@@ -118,7 +105,7 @@ class DeviceConnection(WSListener):
         """When the first of the unacknowledged pushes was sent."""
         return None if self._unacknowledged is None else next(iter(self._unacknowledged.values()))
 
-    def start_session(self, session: Session, handler: Handler, idle_after_ms: int) -> None:
+    def start_session(self, session: Session, handler: "Handler[DeviceConnection]", idle_after_ms: int) -> None:
         """Hand over to the session's handler. From now on every frame, not hello alone, restarts the idle deadline."""
         self.session = session
         self._handler = handler
@@ -134,15 +121,24 @@ class DeviceConnection(WSListener):
 
     def send_push(self, frame: bytearray, msgid: int, now_ms: int) -> None:
         """Send a frame that other connections may share; picows overwrites its first HEADROOM bytes."""
-        if self._transport is None:
-            return
-        self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
+        if self._transport is not None:
+            self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
+            self._note_sent(self._transport, (msgid,), now_ms)
+
+    def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
+        """Send several push frames in one write; `frames` are complete WebSocket frames."""
+        if self._transport is not None and self.closing_ms is None:
+            self._transport.underlying_transport.write(frames)
+            self._note_sent(self._transport, msgids, now_ms)
+
+    def _note_sent(self, transport: WSTransport, msgids: Sequence[int], now_ms: int) -> None:
+        """Note when the pushes were sent, and end the connection when too much of what was sent waits in memory."""
         if self._unacknowledged is None:
-            self._unacknowledged = {msgid: now_ms}
-        else:
+            self._unacknowledged = {}
+        for msgid in msgids:
             self._unacknowledged.setdefault(msgid, now_ms)
         if self.paused_ms is not None:
-            unsent_bytes = self._transport.underlying_transport.get_write_buffer_size()
+            unsent_bytes = transport.underlying_transport.get_write_buffer_size()
             if unsent_bytes > self._limits.buffer_bytes:
                 self.abort("slow")
 

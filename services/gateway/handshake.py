@@ -7,7 +7,7 @@ from services.domain.device_protocol.answers import Welcome, error_answer
 from services.domain.device_protocol.frames import Hello
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
-from services.gateway.connection import DeviceConnection, Handler
+from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionIds, ConnectionTable, Session
 from services.gateway.decide import (
     Capacity,
@@ -21,13 +21,14 @@ from services.gateway.decide import (
 )
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
+from services.gateway.handler import Handler
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
 from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 
 
-class Handshake(Handler):
+class Handshake(Handler[DeviceConnection]):
     """Handles connections from the upgrade to the welcome, then hands them over to the session handler."""
 
     def __init__(

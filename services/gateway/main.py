@@ -16,7 +16,8 @@ from services.gateway.decide import Capacity, process_capacity
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
 from services.gateway.handshake import Handshake
-from services.gateway.push_frames import PushResumption, PushSender
+from services.gateway.pushes.resumption import PushResumption
+from services.gateway.pushes.sender import PushSender
 from services.gateway.server import GatewayServer
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter

@@ -20,10 +20,11 @@ from services.domain.device_protocol.frames import (
     decode,
     request_id,
 )
-from services.gateway.connection import DeviceConnection, Handler
+from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
 from services.gateway.decide import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.device_requests import DeviceRequests
+from services.gateway.handler import Handler
 from services.gateway.session_writer import SessionWriter
 from services.gateway.uplink import UnreportedQueue
 from services.runtime.errors import CarillonError, InputError
@@ -33,7 +34,7 @@ TOO_MANY_UNSENT = "too many acknowledgements and reports of pushes that were not
 UNEXPECTED_HELLO = "hello is the first frame, and comes once"
 
 
-class SessionHandler(Handler):
+class SessionHandler(Handler[DeviceConnection]):
     """Handles the frames of welcomed devices, and reports sessions to delivery and to the log.
 
     `unreported` has one queue for each delivery instance; instance i of n owns the partitions p with p mod n = i.

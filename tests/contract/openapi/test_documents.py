@@ -14,7 +14,7 @@ from edge.core.parsing.typed import ABSENT
 from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, written
 from edge.openapi.schema import Component, Components, example_of
 from services.domain.device_protocol import frames
-from services.gateway import push_frames
+from services.gateway.pushes.frames import PushFrame
 from testkit.installation.sample import INTERFACES, Service
 from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
@@ -110,7 +110,7 @@ def test_every_frame_of_the_device_protocol_is_documented_and_its_example_decode
 
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
     documented = DOCUMENTS["device"]()["components"]["schemas"]
-    _, sent = msgspec.json.schema_components([push_frames.PushFrame], ref_template="#/components/schemas/{name}")
+    _, sent = msgspec.json.schema_components([PushFrame], ref_template="#/components/schemas/{name}")
     assert documented["Push"] != sent["PushFrame"]
     shown, made = documented["Push"]["properties"], sent["PushFrame"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()

@@ -7,8 +7,8 @@ import pytest
 from protos.delivery.v1.delivery_pb2 import AttachResponse, Close
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import Pause
-from services.gateway import push_frames
-from services.gateway.push_frames import SLICE
+from services.gateway.pushes import sender as push_sender
+from services.gateway.pushes.bursts import SLICE
 from testkit.gateway.role import ANDROID, NOON_MS, RunningGateway
 from testkit.waiting import run_ready_tasks
 from tests.roles.gateway.test_pushes import Written, devices, sender, to
@@ -16,7 +16,7 @@ from tests.roles.gateway.test_pushes import Written, devices, sender, to
 
 async def test_a_broadcast_stops_within_a_slice_and_goes_on_after_the_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     """More frames are held than the sender may queue, and another app's messages are written meanwhile."""
-    monkeypatch.setattr(push_frames, "MAX_WAITING", 10 * SLICE)
+    monkeypatch.setattr(push_sender, "MAX_WAITING", 10 * SLICE)
     paused: set[str] = set()
     written, now_ms = Written(), 0
     pushes = sender(written, 50 * SLICE, paused.__contains__, lambda: now_ms)

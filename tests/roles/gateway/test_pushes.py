@@ -4,7 +4,6 @@ import asyncio
 import json
 from array import array
 from collections.abc import Callable
-from itertools import groupby
 from random import Random
 from struct import pack
 from types import SimpleNamespace
@@ -14,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.delivery.v1.delivery_pb2 import AttachResponse, Close, Send
+from protos.delivery.v1.delivery_pb2 import AttachResponse, Send
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.gateway.connection import HEADROOM, DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
-from services.gateway.push_frames import SLICE, PushFrames, PushSender
+from services.gateway.pushes.bursts import SLICE
+from services.gateway.pushes.frames import PushFrames
+from services.gateway.pushes.sender import PushSender
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import DeviceClient
 from testkit.waiting import run_ready_tasks
@@ -164,6 +165,7 @@ class Written(list[tuple[str, int]]):
         write = SimpleNamespace(
             session=session,
             send_push=lambda frame, msgid, now_ms: self.append((appkey, msgid)),
+            send_pushes=lambda frames, msgids, now_ms: self.extend((appkey, msgid) for msgid in msgids),
             goodbye=lambda reason, *_, **__: self.append((appkey, 0)),
         )
         return cast(DeviceConnection, write)
@@ -197,18 +199,6 @@ async def test_a_message_does_not_wait_for_another_apps_broadcast() -> None:
     while len(written) < 50 * SLICE + 1:
         await asyncio.sleep(0)
     assert written.count(("noisy", 1)) == 50 * SLICE
-
-
-async def test_an_app_keeps_the_order_of_its_messages_and_closes() -> None:
-    written = Written()
-    pushes = sender(written, 10 * SLICE)
-    many = range(1, 10 * SLICE + 1)
-    close = Close(connection=1, reason="unauthorized")
-    await pushes.handle(AttachResponse(sends=[to(many, 1), to(many, 2)], closes=[close]))
-    await pushes.handle(AttachResponse(sends=[to(many, 3)]))
-    while len(written) < 30 * SLICE + 1:
-        await asyncio.sleep(0)
-    assert [msgid for msgid, _ in groupby(msgid for _, msgid in written)] == [1, 2, 0, 3]
 
 
 async def test_one_step_of_the_loop_writes_a_bounded_number_of_frames() -> None:

@@ -1,0 +1,19 @@
+"""What handles the frames of a device's connection."""
+
+from typing import Generic, TypeVar
+
+Connection = TypeVar("Connection")
+
+
+class Handler(Generic[Connection]):
+    """Handles a connection in one stage of its life: `Handshake` before the welcome, `SessionHandler` after it."""
+
+    def opened(self, connection: Connection) -> None:
+        """The WebSocket is open."""
+
+    def received(self, connection: Connection, payload: bytes) -> None:
+        """A text message is complete."""
+        raise NotImplementedError
+
+    def closing(self, connection: Connection, reason: str) -> None:
+        """No further frame goes out; called once. `reason` is "" when the device closed properly."""

@@ -1,0 +1,248 @@
+"""Sends delivery's pushes to the connections they name."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import NamedTuple
+
+import numpy
+
+from protos.delivery.v1.delivery_pb2 import AttachResponse, Close, Send
+from services.domain.device_protocol.answers import GoodbyeReason
+from services.gateway.connection import DeviceConnection
+from services.gateway.connections import ConnectionTable
+from services.gateway.decide import refused_retry_ms
+from services.gateway.pushes.bursts import SLICE, Burst, BurstPart, OpenBursts
+from services.gateway.pushes.frames import PushFrames
+from services.runtime.fairness.queue import FairQueue
+from services.runtime.process import background
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import FRAMES_SENT
+
+MAX_WAITING = 100_000
+"""Frames that wait for their apps' turns, beyond which no more are taken from delivery."""
+
+_REASONS: dict[str, GoodbyeReason] = {"replaced": "replaced", "unauthorized": "unauthorized", "draining": "draining"}
+
+
+class _Slice(NamedTuple):
+    """A message for some connections, until `expires_ms`. `msgids` holds one id for each, and `shared` their frame if
+    that is the same."""
+
+    frames: PushFrames
+    expires_ms: int
+    shared: bytearray | None
+    connections: Sequence[int]
+    msgids: Sequence[int]
+
+
+def _size(item: _Slice | Burst | Close) -> int:
+    """Return the number of frames of an item."""
+    if isinstance(item, Burst):
+        return item.frames_left
+    return len(item.connections) if isinstance(item, _Slice) else 1
+
+
+class PushSender:
+    """Sends delivery's pushes to the connections they name, and ends the connections that delivery wants closed.
+
+    A message for many connections is written in slices, between which other tasks run and other apps have their turns:
+    an app's single message waits for one slice of another app's broadcast. Each connection gets its messages in order.
+    Messages of a paused app are held until `release`, and count no more towards MAX_WAITING.
+    """
+
+    def __init__(
+        self,
+        connections: ConnectionTable[DeviceConnection],
+        now_ms: Callable[[], int],
+        random: Random,
+        is_paused: Callable[[str], bool],
+    ) -> None:
+        self._connections = connections
+        self._now_ms = now_ms
+        self._random = random
+        self._is_paused = is_paused
+        self._held: set[str] = set()
+        self._queue: FairQueue[str, _Slice | Burst | Close] = FairQueue()
+        self._open_bursts: defaultdict[str, OpenBursts] = defaultdict(OpenBursts)
+        self._frames: Counter[str] = Counter()
+        self._all_frames = self._at_once = 0
+        self._writing: asyncio.Task[None] | None = None
+        self._has_room = asyncio.Event()
+
+    async def handle(self, response: AttachResponse) -> None:
+        """Write the messages, or queue them for their apps' turns; return while fewer than MAX_WAITING wait."""
+        self._at_once = SLICE
+        for send in response.sends:
+            self._add(send)
+        for close in response.closes:
+            self._add_close(close)
+        while self._is_full:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    @property
+    def held(self) -> Sequence[str]:
+        """The apps whose messages are held."""
+        return list(self._held)
+
+    def held_broadcasts(self, appkey: str) -> set[int]:
+        """Return the ids of the app's held messages that several devices may share."""
+        items = self._queue.items(appkey)
+        shared = {item.msgids[0] for item in items if isinstance(item, _Slice) and item.shared}
+        return shared | {message.msgid for item in items if isinstance(item, Burst) for message in item.messages}
+
+    def release(self, appkey: str, cancelled: Collection[int]) -> None:
+        """Write the app's held messages, unless they are cancelled or their time to live is over."""
+        now_ms = self._now_ms()
+
+        def is_wanted(msgid: int, expires_ms: int) -> bool:
+            return expires_ms > now_ms and msgid not in cancelled
+
+        def is_needed(item: _Slice | Burst | Close) -> bool:
+            if isinstance(item, Burst):
+                return bool(item.messages)
+            return isinstance(item, Close) or is_wanted(item.msgids[0], item.expires_ms)
+
+        for item in self._queue.items(appkey):
+            if isinstance(item, Burst):
+                item.keep(is_wanted)
+        self._queue.keep(appkey, is_needed)
+        left = {id(item): _size(item) for item in self._queue.items(appkey)}
+        self._count(appkey, sum(left.values()) - self._frames[appkey])
+        self._held.discard(appkey)
+        self._start_writing()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._all_frames - sum(self._frames[appkey] for appkey in self._held) > MAX_WAITING
+
+    def _may_write(self, appkey: str) -> bool:
+        if self._is_paused(appkey):
+            self._held.add(appkey)
+        return appkey not in self._held
+
+    def _add(self, send: Send) -> None:
+        connections = numpy.frombuffer(send.connections, "<u8").tolist()
+        msgids = numpy.frombuffer(send.msgids, "<u8").tolist()
+        appkey = next((found for connection in connections if (found := self._app_of(connection))), None)
+        if appkey is None:
+            return
+        frames = PushFrames(send.message, send.expires_ms)
+        shared = frames.frame(msgids[0]) if len(msgids) == 1 else None
+        if shared is not None and len(connections) > 1 and not self._may_do_at_once(appkey, len(connections)):
+            self._add_to_burst(appkey, send, connections, shared, msgids[0])
+            return
+        if shared is not None:
+            msgids *= len(connections)
+        self._open_bursts[appkey].close(connections)
+        for start in range(0, len(connections), SLICE):
+            end = start + SLICE
+            self._put(appkey, _Slice(frames, send.expires_ms, shared, connections[start:end], msgids[start:end]))
+
+    def _add_to_burst(self, appkey: str, send: Send, connections: Sequence[int], frame: bytearray, msgid: int) -> None:
+        burst = self._open_bursts[appkey].burst(send.connections, connections, frame)
+        for _ in range(burst.add(frame, msgid, send.expires_ms)):
+            self._queue.put(appkey, burst, min(SLICE, len(connections)))
+        self._count(appkey, len(connections))
+        self._start_writing()
+
+    def _add_close(self, close: Close) -> None:
+        """Close after the app's messages that wait, or at once if these are held."""
+        if (appkey := self._app_of(close.connection)) and self._may_write(appkey):
+            self._open_bursts[appkey].close([close.connection])
+            self._put(appkey, close)
+        else:
+            self._do(close)
+
+    def _app_of(self, connection: int) -> str | None:
+        found = self._connections.find(connection)
+        return found.session.appkey if found is not None and found.session is not None else None
+
+    def _may_do_at_once(self, appkey: str, size: int) -> bool:
+        """Whether nothing of the app waits before, and this step of the loop has written little."""
+        return size <= self._at_once and not self._queue.waiting(appkey) and self._may_write(appkey)
+
+    def _put(self, appkey: str, item: _Slice | Close) -> None:
+        size = _size(item)
+        if self._may_do_at_once(appkey, size):
+            self._at_once -= size
+            self._do(item)
+            return
+        self._queue.put(appkey, item, size)
+        self._count(appkey, size)
+        self._start_writing()
+
+    def _count(self, appkey: str, frames: int) -> None:
+        """Add to the number of the app's frames that wait; forget an app of which nothing waits."""
+        self._frames[appkey] += frames
+        self._all_frames += frames
+        if not self._queue.waiting(appkey):
+            del self._frames[appkey]
+            self._open_bursts.pop(appkey, None)
+
+    def _start_writing(self) -> None:
+        if self._writing is None or self._writing.done():
+            self._writing = background.start("writer of push frames", self._write())
+
+    async def _write(self) -> None:
+        """Write what waits, about a slice in each step of the loop."""
+        written = 0
+        while (turn := self._queue.take(self._may_write)) is not None:
+            frames = self._do(turn[1])
+            self._count(turn[0], -frames)
+            written += frames
+            if not self._is_full:
+                self._has_room.set()
+            if written >= SLICE:
+                written = 0
+                await asyncio.sleep(0)
+        if not self._is_full:
+            self._has_room.set()
+
+    def _do(self, item: _Slice | Burst | Close) -> int:
+        """Write a slice or a close; return how many frames that were.
+
+        An error is logged: what waits for other connections goes on.
+        """
+        part = item.take() if isinstance(item, Burst) else item
+        try:
+            if isinstance(part, BurstPart):
+                self._write_burst(part)
+            elif isinstance(part, _Slice):
+                self._write_slice(part)
+            else:
+                self._close(part)
+        except Exception as error:
+            logger.error("a message could not be written to its connections", exc_info=error)
+        return len(part.connections) * len(part.messages) if isinstance(part, BurstPart) else _size(part)
+
+    def _write_slice(self, part: _Slice) -> None:
+        now_ms, sent = self._now_ms(), 0
+        for number, msgid in zip(part.connections, part.msgids, strict=True):
+            connection = self._connections.find(number)
+            if connection is not None:
+                connection.send_push(part.shared or part.frames.frame(msgid), msgid, now_ms)
+                sent += 1
+        FRAMES_SENT.inc(sent)
+
+    def _write_burst(self, part: BurstPart) -> None:
+        now_ms, sent = self._now_ms(), 0
+        msgids = [message.msgid for message in part.messages]
+        joined = b"".join(message.websocket_frame for message in part.messages)
+        for connection in map(self._connections.find, part.connections):
+            if connection is not None and len(msgids) == 1:
+                connection.send_push(part.messages[0].frame, msgids[0], now_ms)
+                sent += 1
+            elif connection is not None:
+                connection.send_pushes(joined, msgids, now_ms)
+                sent += len(msgids)
+        FRAMES_SENT.inc(sent)
+
+    def _close(self, close: Close) -> None:
+        connection = self._connections.find(close.connection)
+        if connection is not None:
+            reason = _REASONS.get(close.reason, "draining")
+            retry_after_ms = refused_retry_ms(self._random) if reason == "draining" else None
+            connection.goodbye(reason, close.reason, retry_after_ms=retry_after_ms)
