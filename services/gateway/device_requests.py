@@ -1,8 +1,12 @@
 """Carries out devices' registrations and requests: appends commands to the log and reads the registry."""
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
@@ -16,15 +20,32 @@ from services.domain.role import RoleContext
 from services.domain.topics import device_key
 from services.gateway.connections import Session
 from services.runtime.errors import CarillonError, ConflictError, DeadlineError, InputError, NotFoundError
+from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.topics import partition_of
 from services.runtime.process.logs import logger
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
+_MAX_BATCH = 1000
+_MAX_WAITING_BYTES = 16 * 1024 * 1024
+_OVERHEAD_BYTES = 500
+
+
+class _NewDevice(NamedTuple):
+    """A device to be registered, and the stamped command that registers it."""
+
+    appkey: str
+    token: str
+    command: DeviceCommand
+
 
 class DeviceRequests:
-    """Registers devices and answers their requests. Commands of many devices share the log's batches."""
+    """Registers devices and answers their requests. Commands of many devices share the log's batches.
+
+    Devices that say hello while others are being registered are registered together, next: one append, one wait until
+    they are applied, and one look-up of their numbers. Each registry instance has a queue of its own.
+    """
 
     def __init__(self, context: RoleContext, partitions: int) -> None:
         self._context = context
@@ -33,6 +54,10 @@ class DeviceRequests:
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
         self._unapplied: dict[int, Position] = {}
         self._registries = [RegistryServiceStub(channel) for channel in context.peers.all("registry")]
+        self._budget = ByteBudget(_MAX_WAITING_BYTES)
+        self._registrations: list[Batcher[_NewDevice, int]] = [
+            Batcher(partial(self._register, registry), self._budget, _MAX_BATCH) for registry in self._registries
+        ]
 
     def partition(self, appkey: str, token: str) -> int:
         return partition_of(device_key(appkey, token), self._partitions)
@@ -44,14 +69,15 @@ class DeviceRequests:
         """
         token = ids.new_token()
         await self._quota.reserve(hello.app, token)
-        change = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello)
-        await self._writer.append_and_wait([device_command(change)], _origin(address))
-        registry = self._registry(self.partition(hello.app, token))
-        found = await registry.FindDevices(FindDevicesRequest(appkey=hello.app, tokens=[token]))
-        if found.numbers_plus_one[0] == 0:
+        command = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello)
+        command.meta.origin.CopyFrom(_origin(address))
+        new, partition = _NewDevice(hello.app, token, command), self.partition(hello.app, token)
+        size = command.ByteSize() + _OVERHEAD_BYTES
+        self._budget.reserve(size)
+        (number,) = await self._registrations[partition % len(self._registrations)].put([new], size)
+        if number < 0:
             raise DeadlineError("the device was registered, but has no number yet")
-        number = found.numbers_plus_one[0] - 1
-        if self._context.apps.is_revoked(hello.app, self.partition(hello.app, token), number):
+        if self._context.apps.is_revoked(hello.app, partition, number):
             raise ConflictError("the device's key was revoked while it registered")
         return token, number
 
@@ -82,6 +108,18 @@ class DeviceRequests:
             if error.result >= 500:
                 logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
             return error_answer(request.id, error)
+
+    async def _register(self, registry: "RegistryServiceAsyncStub", devices: list[_NewDevice]) -> Sequence[int]:
+        """Register the devices; return the number of each, -1 for one that the registry does not have."""
+        await self._writer.append_and_wait([device_command(device.command) for device in devices])
+        tokens: dict[str, list[str]] = defaultdict(list)
+        for device in devices:
+            tokens[device.appkey].append(device.token)
+        numbers: dict[str, int] = {}
+        for appkey, of_app in tokens.items():
+            found = await registry.FindDevices(FindDevicesRequest(appkey=appkey, tokens=of_app))
+            numbers |= zip(of_app, found.numbers_plus_one, strict=True)
+        return [numbers[device.token] - 1 for device in devices]
 
     async def _get_device(self, request_id: int, session: Session) -> Answer:
         if (position := self._unapplied.get(session.partition)) is not None:

@@ -131,6 +131,12 @@ class Installation:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
 
+    def cpu_s(self, name: str = "up") -> float:
+        """Return the CPU time of the process and its children, the kernel's for them included."""
+        process = psutil.Process(self._processes[name].pid)
+        times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+        return float(sum(each.user + each.system for each in times))
+
     def ended(self, *names: str) -> dict[str, int]:
         """Return the exit codes of those processes that ended by themselves; from now on they count as stopped."""
         running = {name: self._processes[name] for name in names if name in self._processes}

@@ -16,6 +16,7 @@ class AppliedPositions:
         self._next: dict[Partition, int] = {}
         self._produced: dict[Partition, int] = {}
         self._changed = asyncio.Event()
+        self._waiting: dict[Partition, dict[asyncio.Future[None], int]] = {}
 
     def advance(self, applied: Mapping[Partition, int], produced: Mapping[Partition, int] | None = None) -> None:
         """Set the next offsets of partitions that were applied, and of the facts that were produced meanwhile."""
@@ -23,6 +24,10 @@ class AppliedPositions:
         self._produced.update(produced or {})
         self._changed.set()
         self._changed = asyncio.Event()
+        for partition, next_offset in applied.items():
+            for waiting, offset in self._waiting.get(partition, {}).items():
+                if offset < next_offset and not waiting.done():
+                    waiting.set_result(None)
 
     def has(self, partition: Partition, offset: int) -> bool:
         """Return whether the record was applied; True also for partitions that the role does not read."""
@@ -40,8 +45,18 @@ class AppliedPositions:
     async def wait(self, positions: Iterable[tuple[Partition, int]]) -> None:
         """Return once every given record was applied. The caller sets the deadline."""
         for partition, offset in positions:
-            while not self.has(partition, offset):
-                await self._changed.wait()
+            if not self.has(partition, offset):
+                await self._wait(partition, offset)
+
+    async def _wait(self, partition: Partition, offset: int) -> None:
+        """Wait for one record. An advance wakes the callers that it concerns, and no other."""
+        of_partition = self._waiting.setdefault(partition, {})
+        waiting = asyncio.get_running_loop().create_future()
+        of_partition[waiting] = offset
+        try:
+            await waiting
+        finally:
+            del of_partition[waiting]
 
     def produced(self, topic: str, number: int) -> int:
         """Return the offset after the last fact produced in the partition; 0 for none."""

@@ -1,13 +1,20 @@
 """The handshake: which devices are welcomed, registered, refused or replaced."""
 
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
 import pytest
 from picows import WSHandshakeError
 
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
-from services.domain.device_protocol.frames import SUBPROTOCOL
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from services.domain.device_protocol.frames import SUBPROTOCOL, Hello
 from services.domain.topics import DEVICE_COMMANDS
-from services.runtime.log.port import Partition
+from services.gateway.device_requests import DeviceRequests
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord, Partition
 from testkit.gateway.role import ANDROID, IOS, PARTITIONS, RunningGateway
 from testkit.gateway.websocket import CLOSE, UPGRADE, DeviceClient, Frame, RawClient, frame
 
@@ -25,6 +32,40 @@ async def test_a_new_device_gets_a_token_and_a_key_that_proves_its_number(gatewa
     device = await gateway.device(welcome["token"])
     assert gateway.keys.device_number(ANDROID, welcome["token"], welcome["key"]) == device.number
     assert device.attributes.brand == "Acme"
+
+
+async def test_devices_that_come_together_are_registered_by_one_append_each_with_its_own_address(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
+    await gateway.apps.refresh()
+    requests, append, appends = DeviceRequests(gateway.context, PARTITIONS), gateway.log.append, Counter[str]()
+
+    async def counted(new_records: Sequence[NewRecord]) -> list[int]:
+        appends.update({record.topic for record in new_records})
+        if appends[DEVICE_COMMANDS.name] == 1 and new_records[0].topic == DEVICE_COMMANDS.name:
+            raise UnavailableError("the log is away for one append")
+        return await append(new_records)
+
+    monkeypatch.setattr(gateway.log, "append", counted)
+
+    async def register_all() -> list[tuple[str, int] | BaseException]:
+        hellos = [(Hello(appkey=(ANDROID, OTHER)[n % 2]), f"192.0.2.{n}") for n in range(40)]
+        return await asyncio.gather(*(requests.register(*hello) for hello in hellos), return_exceptions=True)
+
+    assert {type(each) for each in await register_all()} == {UnavailableError}, "every device is told to come again"
+    registered = [each for each in await register_all() if not isinstance(each, BaseException)]
+    assert appends[DEVICE_COMMANDS.name] == 2, "one append for all of them"
+    devices = [await gateway.device(token) for token, _ in registered[::2]]
+    assert [device.number for device in devices] == [number for _, number in registered[::2]]
+    places = {
+        (n % 2, requests.partition((ANDROID, OTHER)[n % 2], token), number)
+        for n, (token, number) in enumerate(registered)
+    }
+    assert len(places) == 40
+    reader = await gateway.log.open({Partition(DEVICE_COMMANDS.name, number): 0 for number in range(PARTITIONS)})
+    origins = {DeviceCommand.FromString(record.value).meta.origin.address for record in await reader.read()}
+    assert origins == {f"192.0.2.{n}" for n in range(40)}
 
 
 async def test_a_known_device_is_welcomed_by_its_key_and_can_change_its_attributes(gateway: RunningGateway) -> None:
