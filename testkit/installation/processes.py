@@ -126,16 +126,18 @@ class Installation:
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send the signal to the process and its children."""
-        process = psutil.Process(self._processes[name].pid)
-        for each in (process, *process.children(recursive=True)):
+        for each in self._tree(name):
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
 
     def cpu_s(self, name: str = "up") -> float:
         """Return the CPU time of the process and its children, the kernel's for them included."""
-        process = psutil.Process(self._processes[name].pid)
-        times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+        times = [each.cpu_times() for each in self._tree(name)]
         return float(sum(each.user + each.system for each in times))
+
+    def resident_bytes(self, name: str = "up") -> int:
+        """Return the resident memory of the process and its children."""
+        return sum(int(each.memory_info().rss) for each in self._tree(name))
 
     def ended(self, *names: str) -> dict[str, int]:
         """Return the exit codes of those processes that ended by themselves; from now on they count as stopped."""
@@ -187,6 +189,11 @@ class Installation:
         file.write_text(pem())
         given = ("--apns-key", str(file), "--apns-key-id", KEY_ID, "--apns-team", TEAM_ID)
         self.carillon("app", "set", app.appkey, *given)
+
+    def _tree(self, name: str) -> list[psutil.Process]:
+        """Return the process and its children."""
+        process = psutil.Process(self._processes[name].pid)
+        return [process, *process.children(recursive=True)]
 
     def _wait_ready(self, name: str) -> None:
         url = f"http://127.0.0.1:{self._instances[name].console_port}/healthz"

@@ -1,0 +1,202 @@
+"""What an installation of `carillon up` costs as it grows.
+
+    python -m bench.growth --devices 100000 300000 1000000
+    python -m bench.growth --devices 1000000 3000000 10000000 --connected 10000
+
+Fills the data directory of one installation to each number of devices in turn: the roles register the devices and take
+a message for each of them that it does not receive, all through the event log. Then `carillon up` starts twice, the
+first time to let analytics read what is new, and is measured the second time:
+
+  start            until it is ready, and the CPU time of that
+  memory           resident memory of all its processes when it is ready
+  disk, log        bytes of the data directory, and of the event log in it
+  broadcast        one message to all devices, of which --connected are: from the request to the last frame
+  unicast          one message to one connected device: from the request to the frame; median
+  statistics       the list of broadcasts, from the request to the answer; median
+  stop             from SIGTERM to the end, with the snapshots that are written then
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.gateway.protocols import masked, upgraded
+from bench.growth.fill import Rows, fill
+from bench.programs import Built, Program, check_open_files, note
+from services.domain.master_key import MasterKey
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.processes import Installation
+
+_MARKER = b'"type":"welcome"'
+_SETTLE_MS = 2000
+_ROUNDS = 11
+_UNITS = {
+    "start_s": "start, s",
+    "start_cpu_s": "CPU of the start, s",
+    "memory_mb": "memory, MB",
+    "disk_mb": "disk, MB",
+    "log_mb": "log, MB",
+    "broadcast_ms": "broadcast to the connected, ms",
+    "unicast_ms": "unicast, ms",
+    "statistics_ms": "statistics page, ms",
+    "stop_s": "stop with snapshots, s",
+}
+
+Result = dict[str, float]
+
+
+class Growth:
+    """One installation, filled and measured at each size."""
+
+    def __init__(self, built: Built, data: Path, options: argparse.Namespace) -> None:
+        self._built = built
+        self._options = options
+        self._installation = Installation(data, None)
+        self._installation.env |= {"CARILLON_PARTITIONS": "32", "CARILLON_LOG_LEVEL": "WARNING"}
+        self._app: AppCredentials | None = None
+
+    def measure(self, devices: int) -> Result:
+        installation = self._installation
+        if self._app is None:
+            installation.start()
+            self._app = installation.create_app()
+            installation.stop()
+        began = time.perf_counter()
+        filling = fill(
+            installation.env_of("up"), self._app.appkey, devices, self._options.connected, self._options.targets
+        )
+        asyncio.run(filling)
+        note(f"filled in {time.perf_counter() - began:,.0f} s; analytics reads it")
+        installation.start()
+        asyncio.run(self._ask(self._app, 1))
+        installation.stop()
+        return self._measured(self._app)
+
+    def _measured(self, app: AppCredentials) -> Result:
+        installation = self._installation
+        start_s = _seconds(installation.start)
+        result = {
+            "start_s": start_s,
+            "start_cpu_s": installation.cpu_s(),
+            "memory_mb": installation.resident_bytes() / 1e6,
+            "disk_mb": _bytes(installation.data) / 1e6,
+            "log_mb": _bytes(installation.data / "log") / 1e6,
+        }
+        hellos = self._hellos(app.appkey)
+        port = int(installation.env["CARILLON_GATEWAY_PORT"])
+        with self._built.clients(port, hellos, _MARKER, 256) as (clients, _):
+            clients.request(f"quiet {_SETTLE_MS}")
+            result |= asyncio.run(self._sent(app, clients))
+        result["statistics_ms"] = asyncio.run(self._ask(app, _ROUNDS))
+        result["stop_s"] = _seconds(installation.stop)
+        return result
+
+    async def _sent(self, app: AppCredentials, clients: Program) -> Result:
+        server = AppServer(self._installation.v2_url)
+        (token, _) = Rows(self._installation.data, app.appkey).credentials(1)[0]
+        everyone = {"appkey": {"android": app.appkey}, "userScope": 1}
+        one = {"appkey": {"android": app.appkey}, "userScope": 5, "token": {"android": token}}
+        try:
+            unicasts = [await _frame_ms(server, app, clients, one, 1) for _ in range(_ROUNDS)]
+            broadcast = await _frame_ms(server, app, clients, everyone, self._options.connected)
+        finally:
+            await server.close()
+        return {"broadcast_ms": broadcast, "unicast_ms": statistics.median(unicasts)}
+
+    async def _ask(self, app: AppCredentials, rounds: int) -> float:
+        """Return the median of the times of a statistics page, in ms."""
+        server = AppServer(self._installation.v2_url)
+        body = {"appkey": app.appkey, "type": 1, "param": {"category": 0, "dur": {"timeScope": 2}, "msgid": -1}}
+        took_ms = []
+        try:
+            for _ in range(rounds):
+                began = time.perf_counter()
+                answer = await server.call("POST", "/v2/statistics", body, app.secret_key)
+                took_ms.append((time.perf_counter() - began) * 1000)
+                assert answer["result"] == 0, answer
+        finally:
+            await server.close()
+        return statistics.median(took_ms)
+
+    def _hellos(self, appkey: str) -> list[bytes]:
+        data = self._installation.data
+        keys, rows = MasterKey.load(data / "master.key"), Rows(data, appkey)
+        return [
+            upgraded(masked(json.dumps({"type": "hello", "appkey": appkey, "token": token, "key": key}).encode()))
+            for token, number in rows.credentials(self._options.connected)
+            for key in [keys.device_key(appkey, token, number)]
+        ]
+
+    def close(self) -> None:
+        self._installation.close()
+
+
+async def _frame_ms(
+    server: AppServer, app: AppCredentials, clients: Program, target: Mapping[str, Any], frames: int
+) -> float:
+    """Send a push; return the time from the request to the last frame."""
+    body = {"sendTo": target, "msgStyle": {"basic": {"content": "x" * 60, "is_notif": 1}}, "option": {"period": 600}}
+    clients.send(f"acknowledge {frames}")
+    received = asyncio.create_task(asyncio.to_thread(clients.receive))
+    began = time.monotonic_ns()
+    answer = await server.push(body, app.secret_key)
+    assert answer["result"] == 0, answer
+    last: int = (await received)[1]
+    return (last - began) / 1e6
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def show(results: Mapping[int, Result], options: argparse.Namespace) -> None:
+    title = (
+        f"devices, each with an undelivered message of pushes to {options.targets:,}; {options.connected:,} connected"
+    )
+    table = Table(title=title)
+    table.add_column("")
+    for devices in results:
+        table.add_column(f"{devices:,}", justify="right")
+    for name, unit in _UNITS.items():
+        table.add_row(unit, *(f"{result[name]:,.1f}" for result in results.values()))
+    Console(width=110).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, nargs="+", default=[10_000, 30_000], metavar="N", help="increasing")
+    parser.add_argument("--connected", type=int, default=1000, metavar="N", help="connected devices; default: 1000")
+    parser.add_argument("--targets", type=int, default=1000, metavar="N", help="devices of a push; default: 1000")
+    parser.add_argument("--directory", type=Path, help="where the data directory is made; default: a temporary one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    check_open_files(options.connected)
+    with tempfile.TemporaryDirectory(prefix="carillon-bench-", dir=options.directory) as name:
+        growth = Growth(Built(Path(name)), Path(name) / "data", options)
+        try:
+            results = {devices: growth.measure(devices) for devices in sorted(options.devices)}
+        finally:
+            growth.close()
+    if options.json:
+        print(json.dumps(results))
+    else:
+        show(results, options)
+
+
+if __name__ == "__main__":
+    main()
