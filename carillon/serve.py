@@ -18,6 +18,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
+from services.runtime.process.garbage_collection import collect_rarely
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
@@ -32,6 +33,7 @@ def serve(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
     restrict_permissions()
     shorten_thread_turns()
+    collect_rarely()
     with logged_errors():
         env = environment()
         definition = role_definition(role)

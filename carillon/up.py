@@ -18,6 +18,7 @@ from services.domain.topics import TOPICS
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
+from services.runtime.process.garbage_collection import collect_rarely
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
@@ -34,6 +35,7 @@ def up() -> None:
     """Run every role in this process, on the data directory (CARILLON_DATA_DIR, default ./data)."""
     restrict_permissions()
     shorten_thread_turns()
+    collect_rarely()
     with logged_errors():
         env = environment()
         settings = load(Settings, env)

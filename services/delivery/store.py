@@ -19,8 +19,10 @@ from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 6
-_SLICE = 500
+_VERSION = 7
+_WITHOUT_PACKED_PUSHES = 6
+_SLICE_BYTES = 64 * 1024
+_BLOB_BYTES = 100
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 """How much earlier than outcomes records of these topics are merged; more than the clocks of hosts differ."""
 
@@ -30,7 +32,7 @@ class DeliveryStore:
 
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:
         self.state = DeliveryState(owned)
-        self.file = SnapshotFile(directory / SNAPSHOT, _VERSION)
+        self.file = SnapshotFile(directory / SNAPSHOT, _VERSION, also_reads=[_WITHOUT_PACKED_PUSHES])
         saved = self.file.load()
         if saved is not None:
             serialization.load(self.state, saved.blobs)
@@ -138,10 +140,12 @@ class Snapshots:
 
     async def save(self) -> None:
         """Write a snapshot: the offsets of now, and blobs taken in slices, between which other tasks run."""
-        offsets, blobs = dict(self._events.offsets), []
-        for blob in serialization.dump(self._store.state):
-            blobs.append(blob)
-            if len(blobs) % _SLICE == 0:
+        offsets, blobs, slice_bytes = dict(self._events.offsets), [], 0
+        for key, value in serialization.dump(self._store.state):
+            blobs.append((key, value))
+            slice_bytes += len(value) + _BLOB_BYTES
+            if slice_bytes >= _SLICE_BYTES:
+                slice_bytes = 0
                 await asyncio.sleep(0)
         await asyncio.get_running_loop().run_in_executor(self._disk, self._store.file.save, offsets, blobs)
 

@@ -63,9 +63,8 @@ class IosDelivery:
     async def run(self, ready: asyncio.Event) -> None:
         """Resume the pushes in the state, then run until cancelled. `start` may be called once it is ready."""
         self._senders = self._open_senders()
-        for push in self._state.started.values():
-            if push.is_ios:
-                self.start(push, push.active_parts)
+        for push in self._state.started.of_ios():
+            self.start(push, push.active_parts)
         ready.set()
         try:
             while True:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from services.delivery.state.addresses import AppPartition, DeviceAddress
 from services.delivery.state.audience_parts import AudiencePart, ListedAudience
+from services.delivery.state.started_pushes import PackedPushes
 
 
 class Backlogs:
@@ -23,6 +24,13 @@ class Backlogs:
             return
         mailboxes = self._mailboxes.setdefault(app_partition, {})
         for number in part.targets:
+            mailboxes.setdefault(number, []).append(msgid)
+
+    def add_packed(self, pushes: PackedPushes) -> None:
+        """Add pushes that a snapshot restores."""
+        places = zip(pushes.apps, pushes.partitions, pushes.numbers, pushes.msgids, strict=True)
+        for app, partition, number, msgid in places:
+            mailboxes = self._mailboxes.setdefault((pushes.appkeys[app], partition), {})
             mailboxes.setdefault(number, []).append(msgid)
 
     def remove(self, app_partition: AppPartition, msgid: int, part: AudiencePart) -> None:

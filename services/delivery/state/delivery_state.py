@@ -38,6 +38,7 @@ from services.delivery.state.dedupe_window import DedupeWindow
 from services.delivery.state.final_outcomes import concluded_devices
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush, requested_push
 from services.delivery.state.sent_messages import SentMessages
+from services.delivery.state.started_pushes import PackedPushes, StartedPushes
 from services.runtime.log.port import Record
 
 LATE_MS = 86_400_000
@@ -55,12 +56,11 @@ class DeliveryState:
         self.sent_messages = SentMessages()
         self.ios_apps: set[str] = set()
         self.requested: dict[int, RequestedPush] = {}
-        self.started: dict[int, StartedPush] = {}
+        self.started = StartedPushes()
         self.pending_cancels: dict[int, int] = {}
         """Offset of the CancelPush by msgid, until the push has ended in all partitions."""
         self.log_ms = 0
         """The latest time of a command; time advances with the log, not with the clock."""
-        self._by_msgid: dict[int, StartedPush] = {}
         self._backlogs = Backlogs()
         self._expiries: list[tuple[int, int]] = []
         self._forget_times: list[tuple[int, int, int]] = []
@@ -183,7 +183,7 @@ class DeliveryState:
         if not is_ios:
             self.sent_messages.fold(partition, outcomes)
         for msgid, numbers in concluded.items():
-            push = self._by_msgid.get(msgid)
+            push = self.started.holding(msgid)
             if push is not None and push.send.appkey == outcomes.appkey:
                 self._conclude(push, partition, msgid, numbers)
 
@@ -202,7 +202,6 @@ class DeliveryState:
 
     def _add_push(self, push: StartedPush) -> None:
         self.started[push.msgid] = push
-        self._by_msgid.update(dict.fromkeys(push.msgids, push))
 
     def _add_active(self, push: StartedPush, partition: int, part: AudiencePart) -> None:
         push.active_parts[partition] = part
@@ -245,8 +244,6 @@ class DeliveryState:
             push.send.ClearField("message")
             return
         del self.started[push.msgid]
-        for msgid in push.msgids:
-            self._by_msgid.pop(msgid, None)
 
     def restore(self, push: StartedPush) -> None:
         """Add a push from a snapshot, after all requested pushes."""
@@ -258,11 +255,18 @@ class DeliveryState:
         if push.msgid not in self.requested:
             heapq.heappush(self._expiries, (push.expires_ms, push.msgid))
 
+    def restore_packed(self, pushes: PackedPushes) -> None:
+        """Add pushes from a snapshot, after all requested pushes; none of these is among them."""
+        self.started.add_packed(pushes)
+        self._backlogs.add_packed(pushes)
+        for expiry in zip(pushes.expiries_ms, pushes.msgids, strict=True):
+            heapq.heappush(self._expiries, expiry)
+
     # --- queries
 
     def push_of(self, msgid: int) -> StartedPush | None:
         """Return the push with this message id, which may be any id of a token list, until it is forgotten."""
-        return self._by_msgid.get(msgid)
+        return self.started.holding(msgid)
 
     def is_in_progress(self, msgid: int) -> bool:
         """Whether a device may still be sent the push."""

@@ -15,6 +15,10 @@ from services.delivery.state.broadcasts import BroadcastRow
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush
 from services.delivery.state.sent_messages import SentRow
+from services.delivery.state.started_pushes import PackedPushes, PackedRow, SinglePush
+
+PACKED_PUSHES = 500
+"""Pushes with one pending message that make up one blob, at most."""
 
 _STARTED = tuple[bytes, int, int, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
 _REQUESTED = tuple[bytes, int, int, set[int]]
@@ -49,9 +53,19 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
 
 def _then_started(first: Sequence[Blob], state: DeliveryState, msgids: Sequence[int]) -> Iterator[Blob]:
     yield from first
+    singles: list[SinglePush] = []
     for msgid in msgids:
-        if (push := state.started.get(msgid)) is not None:
-            yield b"push", _dump_started(push)
+        if msgid not in state.started:
+            continue
+        if (single := state.started.single(msgid)) is None:
+            yield b"push", _dump_started(state.started[msgid])
+            continue
+        singles.append(single)
+        if len(singles) == PACKED_PUSHES:
+            yield b"packed", _encode(PackedPushes(singles).dump())
+            singles = []
+    if singles:
+        yield b"packed", _encode(PackedPushes(singles).dump())
     for row in state.sent_messages.dump():
         yield b"sent", _encode(row)
 
@@ -71,6 +85,8 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.log_ms = _decode(value, type=int)
             case b"push":
                 state.restore(_load_started(value))
+            case b"packed":
+                state.restore_packed(PackedPushes.load(_decode(value, type=PackedRow)))
             case b"ios apps":
                 state.ios_apps.update(_decode(value, type=list[str]))
             case b"sent":
