@@ -18,6 +18,7 @@ from services.domain.ids import MessageIds, new_token
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.registry.store import DEVICES_FILE
+from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
@@ -72,7 +73,7 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
     servers = {role: LocalServer() for role in (*_ROLES, *_ABSENT)}
     peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
     async with role_context(settings, peers) as context:
-        services = []
+        services: list[Service] = []
         for name in _ROLES:
             definition = role_definition(name)
             role = definition.build(load(definition.settings, env), context)
@@ -97,7 +98,7 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
         await stop(tasks, _START_S)
 
 
-async def _until_started(services: Sequence[Any]) -> None:
+async def _until_started(services: Sequence[Service]) -> None:
     (starter,) = (service for service in services if isinstance(service, PushStarter))
     while not starter.is_idle:
         await asyncio.sleep(_IDLE_LOOK_S)

@@ -106,7 +106,7 @@ def test_a_push_that_failed_everywhere_is_forgotten_and_not_requested_again() ->
     apply_command(state, 9, cancel=CancelPush(msgid=MSGID, appkey=APP))
     apply_facts(state, decide.fail(state.requested[MSGID], [0, 2], "bug"))
     apply_command(state, 10, send=send_push(Audience(everyone=Everyone())))
-    assert (state.requested, state.started, state.pending_cancels) == ({}, {}, {})
+    assert (state.requested, dict(state.started), state.pending_cancels) == ({}, {}, {})
 
 
 def test_an_expired_push_is_finished_where_devices_are_left() -> None:

@@ -112,7 +112,7 @@ async def test_the_memory_of_a_replay_does_not_grow_with_pushes_that_are_over(lo
         peak = max(peak, len(store.state.requested) + len(store.state.started))
 
     store = await rebuild(log, tmp_path, watch)
-    assert (store.state.requested, store.state.started) == ({}, {})
+    assert (store.state.requested, dict(store.state.started)) == ({}, {})
     assert store.digest() == digest(history.live)
     assert 0 < peak < count // 10
 

@@ -89,7 +89,7 @@ def test_snapshots_without_packed_pushes_are_still_read(tmp_path: Path) -> None:
     state = DeliveryState(range(2))
     start(state, 5000, APP, NumberedDevice(1, 7))
     send = state.started[5000].send.SerializeToString(deterministic=True)
-    row = (send, 5000, EXPIRES_MS, [(1, ListedAudience({7: [5000]}).dump())], [])
+    row: tuple[object, ...] = (send, 5000, EXPIRES_MS, [(1, ListedAudience({7: [5000]}).dump())], [])
     rest = [(key, value) for key, value in serialization.dump(state) if key != b"packed"]
     SnapshotFile(tmp_path / SNAPSHOT, 6).save({}, [*rest, (b"push", msgspec.msgpack.encode(row))])
     dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "delivery")
