@@ -1,6 +1,7 @@
 """Recovery: killed at any point and started from any snapshot, delivery has its state and starts every push once."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -13,6 +14,7 @@ from services.runtime.log.port import Partition
 from services.runtime.projection import replay
 from testkit.delivery.records import APP, RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
+from testkit.faults.slow_log import SlowLog
 from testkit.waiting import run_ready_tasks
 
 A, B, C = NumberedDevice(0, 0), NumberedDevice(1, 0), NumberedDevice(0, 1)
@@ -167,9 +169,7 @@ async def test_a_message_whose_acknowledgement_a_kill_lost_is_sent_again_with_th
         await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED))
 
 
-async def test_a_kill_during_the_restore_leaves_the_snapshot_unchanged(
-    delivery: DeliveryHarness,
-) -> None:
+async def test_a_kill_during_the_restore_leaves_the_snapshot_unchanged(delivery: DeliveryHarness) -> None:
     async with delivery.running():
         await delivery.register(A)
         msgid = await delivery.send()
@@ -177,9 +177,10 @@ async def test_a_kill_during_the_restore_leaves_the_snapshot_unchanged(
     async with delivery.running():
         later = await delivery.send(A)
     delivery.write_snapshot(before)
-    role = build(delivery.settings, delivery.role_context())
+    log = SlowLog(delivery.log)
+    role = build(delivery.settings, dataclasses.replace(delivery.role_context(), log=log))
     restoring = asyncio.create_task(role.services[0].run(asyncio.Event()))
-    await asyncio.sleep(0)
+    await log.asked.wait()
     restoring.cancel()
     await asyncio.wait([restoring])
     assert delivery.read_snapshot() == before
