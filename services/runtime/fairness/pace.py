@@ -1,10 +1,9 @@
 """How much a key, usually an app, may do beside other active keys."""
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from services.runtime.fairness.activity import Activity
-from services.runtime.process import background
 from services.runtime.process.clock import Clock
 
 _MAX_REST_MS = 2_000
@@ -22,14 +21,13 @@ class Pace:
         self._slots = slots
         self._rest = rest
         self._rest_ends_ms: dict[str, int] = {}
-        self._resting: dict[str, asyncio.Task[None]] = {}
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
     def may_enter(self, key: str, held: int) -> bool:
         """Return whether a key that holds so many slots may take another."""
-        return key not in self._resting and (held < self._slots or self._activity.is_alone(key))
+        return key not in self._rest_ends_ms and (held < self._slots or self._activity.is_alone(key))
 
     def left(self, key: str, since_ms: int, rested: Callable[[], None]) -> None:
         """Note the end of a slot that was taken at `since_ms`; `rested` is called when the key's rest is over."""
@@ -37,14 +35,19 @@ class Pace:
         rest_ms = min(round(self._rest * (now_ms - since_ms)), _MAX_REST_MS)
         if rest_ms <= 0 or self._activity.is_alone(key):
             return
+        is_resting = key in self._rest_ends_ms
         self._rest_ends_ms[key] = max(now_ms + rest_ms, self._rest_ends_ms.get(key, 0))
-        if key not in self._resting:
-            self._resting[key] = background.start("rest", self._let_rest(key, rested))
+        if not is_resting:
+            self._end_rest(key, rested)
 
-    async def _let_rest(self, key: str, rested: Callable[[], None]) -> None:
-        while (end_ms := self._rest_ends_ms[key]) > self._clock.now_ms():
-            await self._clock.sleep_until(end_ms)
-        del self._rest_ends_ms[key], self._resting[key]
+    def _end_rest(self, key: str, rested: Callable[[], None]) -> None:
+        """End the key's rest now or at its time: by a timer, because slots are also left while an event loop is closed
+        and takes no new task."""
+        end_ms = self._rest_ends_ms[key]
+        if end_ms > self._clock.now_ms():
+            self._clock.call_at(end_ms, partial(self._end_rest, key, rested))
+            return
+        del self._rest_ends_ms[key]
         rested()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -14,6 +15,10 @@ class Clock(Protocol):
 
     async def sleep_until(self, moment_ms: int) -> None:
         """Return once now_ms() >= moment_ms."""
+        ...
+
+    def call_at(self, moment_ms: int, callback: Callable[[], None]) -> None:
+        """Call the function at about the moment, unless the event loop has been closed before."""
         ...
 
 
@@ -39,6 +44,9 @@ class SystemClock:
         while (left_ms := moment_ms - self.now_ms()) > 0:
             await asyncio.sleep(min(left_ms / 1000, 60))
 
+    def call_at(self, moment_ms: int, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later((moment_ms - self.now_ms()) / 1000, callback)
+
 
 class ManualClock:
     """A clock for tests that only `move` advances."""
@@ -53,13 +61,23 @@ class ManualClock:
 
     async def sleep_until(self, moment_ms: int) -> None:
         if moment_ms > self._now_ms:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._sleepers, (moment_ms, next(self._count), future))
-            await future
+            await self._until(moment_ms)
+
+    def call_at(self, moment_ms: int, callback: Callable[[], None]) -> None:
+        self._until(moment_ms).add_done_callback(lambda _: callback())
 
     def move(self, seconds: float) -> None:
         """Advance the clock and wake the sleepers whose moment has come."""
         self._now_ms += round(seconds * 1000)
+        self._wake()
+
+    def _until(self, moment_ms: int) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (moment_ms, next(self._count), future))
+        self._wake()
+        return future
+
+    def _wake(self) -> None:
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             future = heapq.heappop(self._sleepers)[2]
             if not future.done():

@@ -1,6 +1,7 @@
 """FairGate: who enters when the slots are taken."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -159,3 +160,17 @@ async def test_an_error_gives_the_slot_back() -> None:
             raise ZeroDivisionError
     await callers.call("b1")
     assert callers.entered == ["b1"]
+
+
+def test_slots_that_are_left_as_the_event_loop_is_closed_leave_no_task_behind() -> None:
+    problems: list[str] = []
+
+    async def serve() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context["message"]))
+        callers = Callers(slots=1, rest=1)
+        await callers.call("a1", "a2")
+        callers.clock.move(0.3)
+
+    asyncio.run(serve())
+    gc.collect()
+    assert problems == []
