@@ -74,7 +74,8 @@ def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
     """Put the event log of a backup in place, before the service is started on it.
 
     The data directory (CARILLON_DATA_DIR) must hold nothing but the master key; the service rebuilds its states when it
-    starts. With Kafka, restore the brokers first and give no DIRECTORY.
+    starts. A restore that was killed is repeated by the same command. With Kafka, restore the brokers first and give no
+    DIRECTORY.
 
     Devices that registered after the backup are unknown to the restored log, but hold valid keys. The keys of so many
     are revoked, so that these devices register anew. Without that, a new device might share a number with one of
@@ -115,8 +116,9 @@ async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tu
         raise InputError(f"{directory} holds no backup: {directory / _LOG} is missing")
     keys = load_keys(settings, frozenset(KeyPurpose))
     with data_directory.lock_directory(settings.data):
-        _check_fresh(settings)
         work = settings.data / "restoring"
+        _discard_unfinished(work)
+        _check_fresh(settings)
         try:
             work.mkdir()
             copy_log(directory / _LOG, work / _LOG.name)
@@ -142,6 +144,15 @@ async def _restore_kafka(settings: Settings, lost_devices: int) -> tuple[int, in
         return len(apps.all()), await _reserve(log, apps, settings, lost_devices)
     finally:
         await log.close()
+
+
+def _discard_unfinished(work: Path) -> None:
+    """Delete the directory of a restore that was killed; the data directory is locked, so none is running.
+
+    One with files that no restore writes stays, and is refused by `_check_fresh`.
+    """
+    if work.is_dir() and all(path.name.startswith(_LOG.name) for path in work.iterdir()):
+        shutil.rmtree(work)
 
 
 def _check_fresh(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -108,6 +109,23 @@ def test_a_restore_with_another_master_key_or_partitions_leaves_nothing(data: Pa
     assert sorted(path.name for path in other.iterdir()) == ["carillon.lock", "master.key"]
     without_key = carillon(tmp_path / "none", "restore", tmp_path / "monday")
     assert (without_key.exit_code, "master" in without_key.output) == (1, True)
+
+
+def test_a_restore_that_was_killed_is_repeated_by_the_same_command(data: Path, tmp_path: Path) -> None:
+    assert carillon(data, "backup", tmp_path / "monday").exit_code == 0
+    unfinished = data / "restoring"
+    unfinished.mkdir()
+    for name in ("events.db", "events.db-wal", "events.db.lock"):
+        (unfinished / name).write_bytes((data / "log" / "events.db").read_bytes()[:5000])
+    (unfinished / "notes.txt").touch()
+    shutil.rmtree(data / "log")
+    refused = carillon(data, "restore", tmp_path / "monday")
+    assert (refused.exit_code, "holds restoring: restore into one" in refused.output) == (1, True)
+    (unfinished / "notes.txt").unlink()
+    done = carillon(data, "restore", tmp_path / "monday", "--json")
+    assert (done.exit_code, json.loads(done.output)["apps"]) == (0, 1)
+    assert sorted(path.name for path in data.iterdir()) == ["carillon.lock", "log", "master.key"]
+    assert len(commands(data)) == PARTITIONS
 
 
 def test_what_cannot_be_meant_is_refused(data: Path, tmp_path: Path) -> None:
