@@ -8,6 +8,7 @@ import msgspec
 import msgspec.inspect
 
 from edge.core.parsing import integers
+from edge.core.parsing.failing_keys import Failure, named_path
 from services.runtime.errors import InputError
 
 ABSENT = msgspec.Raw(b"null")
@@ -54,7 +55,7 @@ def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
     try:
         return _decoder(kind).decode(raw)
     except msgspec.ValidationError as error:
-        raise InputError(_problem(error, kind, at)) from None
+        raise InputError(_problem(error, kind, at, raw)) from None
 
 
 def convert(kind: Any, value: object, at: str) -> Any:
@@ -62,14 +63,15 @@ def convert(kind: Any, value: object, at: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InputError(_problem(error, kind, at)) from None
+        raise InputError(_problem(error, kind, at, msgspec.json.encode(value))) from None
 
 
-def _problem(error: msgspec.ValidationError, kind: Any, at: str) -> str:
-    """Return the error as one sentence that begins with the field's path."""
-    text, _, path = str(error).partition(" - at `$")
-    path = path.rstrip("`")
-    place = (at + path).lstrip(".")
+def _problem(error: msgspec.ValidationError, kind: Any, at: str, raw: bytes) -> str:
+    """Return the error in `raw` as one sentence that begins with the field's path."""
+    text, path, is_of_key = Failure.of(error)
+    place = (at + named_path(_decoder(kind).decode, raw, path)).lstrip(".")
+    if is_of_key:
+        place += ": a key"
     if _OUT_OF_RANGE.match(text) and (bounds := _bounds(kind, path)):
         return f"{place} must be an integer from {bounds.ge} to {bounds.le}"
     for pattern, sentence in _SHAPES:
