@@ -48,7 +48,11 @@ class RegistryQueries:
         return await self._run(self._tokens, appkey, partition, numbers)
 
     async def aliases(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
-        """Return the devices of each alias, in the order of the aliases, most recently active first."""
+        """Return the devices of each alias, in the order of the aliases, most recently active first.
+
+        Devices that were active in the same millisecond come in the order of partition and number, because the log has
+        no order between partitions: so the answer is always the same, also after a rebuild.
+        """
         return await self._run(self._aliased_devices, appkey, aliases)
 
     async def registered(self, appkey: str, tokens: Sequence[str]) -> tuple[int, list[str]]:

@@ -49,6 +49,12 @@ async def test_devices_are_ordered_by_latest_activity(registry: RunningRegistry)
     assert (first.token, first.partition, first.number) == ("b", device.partition, device.number)
     assert first.last_active_ms == NOON_MS + 1000
     assert [other.token for other in others] == ["c", "a"]
+    for token in ("c", "a", "b"):
+        opened = await registry.device(app.appkey, token)
+        assert opened is not None
+        await registry.report(opened, SESSION_EVENT_KIND_APP_OPENED, NOON_MS + 2000)
+    equal = [(device.partition, device.number) for device in await registry.alias(app.appkey, "alice")]
+    assert equal == sorted(equal)
 
 
 async def test_an_alias_changes_with_its_devices(registry: RunningRegistry) -> None:
