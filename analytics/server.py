@@ -51,10 +51,14 @@ _MAX_TIME_MS = 7_258_118_400_000
 _MAX_ACKS = 1000
 _MAX_LINES = 1000
 _EXPORT_S = 3600
+_Audit = AuditPushRequest | AuditDeviceRequest | AuditAppRequest | ExportPushRequest
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
-    """Audits and statistics first ingest the log up to its end; pages of acknowledgements do not need that."""
+    """Audits and statistics first ingest the log up to its end; pages of acknowledgements do not need that.
+
+    While that takes too long they are unavailable, apart from audits that allow missing records.
+    """
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         check_texts(request)
         _check_msgid(request.msgid)
-        behind = await self._catch_up()
+        behind = await self._caught_up(request)
         try:
             async with self._turns.turn(OPERATORS):
                 audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
@@ -95,7 +99,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
-        behind = await self._catch_up()
+        behind = await self._caught_up(request)
         try:
             async with self._turns.turn(OPERATORS):
                 audit = await audit_device(self._clickhouse, request.appkey, request.token)
@@ -112,7 +116,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError("from must be earlier than to, and both after 1970")
         if not 0 < request.limit <= _MAX_LINES:
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
-        behind = await self._catch_up()
+        behind = await self._caught_up(request)
         time_range = TimeRange(request.from_ms, request.to_ms)
         try:
             async with self._turns.turn(OPERATORS):
@@ -129,7 +133,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         _check_msgid(request.msgid)
         if request.format not in FORMATS:
             raise InputError("format must be CSV or Parquet")
-        behind = await self._catch_up()
+        behind = await self._caught_up(request)
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
             raise _not_found(no_such_push(request.msgid), behind)
@@ -169,6 +173,14 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         return CatchUpResponse(records_behind=await self._ingestion.catch_up())
 
+    async def _caught_up(self, request: _Audit) -> int:
+        """Have all instances ingest what is in the log now; return how many records are missing if the request allows
+        that. UnavailableError: records are missing."""
+        behind = await self._catch_up()
+        if behind and not request.allow_behind:
+            raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")
+        return behind
+
     async def _catch_up(self) -> int:
         """Have all instances ingest what is in the log now; return how many records are missing after that."""
         others = asyncio.gather(*(other.CatchUp(CatchUpRequest()) for other in self._others))
@@ -187,4 +199,8 @@ def _not_found(error: NotFoundError, behind: int) -> NotFoundError | Unavailable
 
 
 def _behind(records: int) -> UnavailableError:
-    return UnavailableError(f"analytics is {records} records behind the event log; try again later")
+    return UnavailableError(f"{_lag(records)}; try again later")
+
+
+def _lag(records: int) -> str:
+    return f"analytics is {records} {'record' if records == 1 else 'records'} behind the event log"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from carillon.commands.audit_export import export
+from carillon.commands.audit_export import allow_behind, export
 from carillon.commands.audit_text import (
     app_line,
     device_facts,
@@ -45,7 +45,11 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 
 @click.group()
 def audit() -> None:
-    """Explain a push, a device or an app from the event log."""
+    """Explain a push, a device or an app from the event log.
+
+    The answers contain all that is in the event log when they are asked for. While analytics is behind the log there is
+    none, unless --allow-behind is given.
+    """
 
 
 audit.add_command(export)
@@ -54,8 +58,9 @@ audit.add_command(export)
 @audit.command()
 @click.argument("msgid", type=click.IntRange(min=1))
 @click.option("--device", "token", default="", metavar="TOKEN", help="Also explain the push for this device.")
+@allow_behind
 @_as_json
-def push(msgid: int, token: str, as_json: bool) -> None:
+def push(msgid: int, token: str, allow_behind: bool, as_json: bool) -> None:
     """Show what happened to the push with this message id, and how many devices are in which state.
 
     Each device of the audience is in one state. For a push with several message ids the states are those of the first,
@@ -63,7 +68,7 @@ def push(msgid: int, token: str, as_json: bool) -> None:
     """
 
     async def call(channel: Channel) -> AuditPushResponse:
-        request = AuditPushRequest(msgid=msgid, token=token)
+        request = AuditPushRequest(msgid=msgid, token=token, allow_behind=allow_behind)
         return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
 
     answer = call_role("analytics", call)
@@ -80,12 +85,13 @@ def push(msgid: int, token: str, as_json: bool) -> None:
 @audit.command()
 @click.argument("appkey")
 @click.argument("token")
+@allow_behind
 @_as_json
-def device(appkey: str, token: str, as_json: bool) -> None:
+def device(appkey: str, token: str, allow_behind: bool, as_json: bool) -> None:
     """Show what happened to a device: registrations, changes and their origins, sessions and messages."""
 
     async def call(channel: Channel) -> AuditDeviceResponse:
-        request = AuditDeviceRequest(appkey=appkey, token=token)
+        request = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=allow_behind)
         return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
 
     answer = call_role("analytics", call)
@@ -102,8 +108,9 @@ def device(appkey: str, token: str, as_json: bool) -> None:
     "--from", "first", metavar="TIME", help="ISO 8601 date or time, in CARILLON_TIMEZONE; a day ago unless given."
 )
 @click.option("--to", "last", metavar="TIME", help="Show entries before this time; now unless given.")
+@allow_behind
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
-def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None:
+def app(appkey: str, first: str | None, last: str | None, allow_behind: bool, as_json: bool) -> None:
     """Show who did what with an app, latest entries last.
 
     The entries are pushes and cancels, timed tasks, settings, tags changed by its app servers, and by the hour the
@@ -114,7 +121,7 @@ def app(appkey: str, first: str | None, last: str | None, as_json: bool) -> None
     from_ms = _moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
     if from_ms >= to_ms:
         raise click.BadParameter("must be earlier than --to", param_hint="--from")
-    request = AuditAppRequest(appkey=appkey, from_ms=from_ms, to_ms=to_ms, limit=_PAGE)
+    request = AuditAppRequest(appkey=appkey, from_ms=from_ms, to_ms=to_ms, limit=_PAGE, allow_behind=allow_behind)
 
     async def call(channel: Channel) -> None:
         async for page in _pages(channel, request):

@@ -19,6 +19,11 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.rpc.channel import Channel
 
 CSV = ExportFormat.EXPORT_FORMAT_CSV
+allow_behind = click.option(
+    "--allow-behind",
+    is_flag=True,
+    help="Answer also while analytics lacks the newest records of the event log, and warn how many.",
+)
 FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}
 
 
@@ -28,7 +33,8 @@ FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given."
 )
-def export(msgid: int, file_format: str, output: Path | None) -> None:
+@allow_behind
+def export(msgid: int, file_format: str, output: Path | None, allow_behind: bool) -> None:
     """Write the outcome of a push on each device of its audience: a row for each message id of each device.
 
     The file that --output names appears only once it is complete.
@@ -37,7 +43,7 @@ def export(msgid: int, file_format: str, output: Path | None) -> None:
         raise click.UsageError("Parquet cannot be shown on a terminal; name a file with --output")
     if output is not None and output.exists() and not output.is_file():
         raise click.UsageError(f"{output} is no regular file; omit --output to write to standard output")
-    request = ExportPushRequest(msgid=msgid, format=FORMATS[file_format])
+    request = ExportPushRequest(msgid=msgid, format=FORMATS[file_format], allow_behind=allow_behind)
     path = output and output.resolve()
 
     async def call(channel: Channel) -> None:

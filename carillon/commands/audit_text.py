@@ -25,9 +25,10 @@ def print_json(answer: dict[str, Any]) -> None:
 
 
 def warn_if_behind(records: int, *, as_json: bool = False) -> None:
-    """Warn on standard error that the output lacks the newest records."""
+    """Warn on standard error that the output lacks the newest records, as --allow-behind permits."""
     if records:
-        text = f"Incomplete: analytics is {records} records behind the event log; try again later."
+        missing = "record of the event log is" if records == 1 else "records of the event log are"
+        text = f"Incomplete: the newest {records} {missing} missing."
         click.echo(json.dumps({"warning": text, "records_behind": records}) if as_json else text, err=True)
 
 

@@ -181,7 +181,8 @@ class Soak:
     def _timelines(self, found: Sequence[Violation]) -> list[str]:
         msgids = dict.fromkeys(msgid for violation in found for msgid in violation.msgids)
         return [
-            self._installation.carillon("audit", "push", str(msgid), check=False) for msgid in list(msgids)[:_AUDITED]
+            self._installation.carillon("audit", "push", str(msgid), "--allow-behind", check=False)
+            for msgid in list(msgids)[:_AUDITED]
         ]
 
     async def _stopped(self, observed: Observations) -> list[Violation]:

@@ -16,8 +16,8 @@ from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.server import AnalyticsServicer
 from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
-from carillon.commands.audit import audit
 from carillon.commands.role_calls import SOCKET_NAME
+from carillon.main import main
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
@@ -70,7 +70,7 @@ async def carillon(
         await server.start()
 
         async def call(*arguments: str) -> Result:
-            return await asyncio.to_thread(CliRunner().invoke, audit, list(arguments))
+            return await asyncio.to_thread(CliRunner().invoke, main, ["audit", *arguments])
 
         yield call
         await server.stop(1)
@@ -131,8 +131,8 @@ async def test_an_export(carillon: Carillon, tmp_path: Path) -> None:
     assert {"none.csv", "none.csv.part"}.isdisjoint(os.listdir(tmp_path))
 
 
-async def test_an_incomplete_audit_reports_the_missing_records(
-    carillon: Carillon, log: SqliteLog, clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+async def test_an_audit_that_lacks_the_newest_records_is_refused_unless_that_is_allowed(
+    carillon: Carillon, log: SqliteLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stuck = asyncio.Event()
 
@@ -141,16 +141,26 @@ async def test_an_incomplete_audit_reports_the_missing_records(
 
     monkeypatch.setattr(ClickHouse, "insert", insert)
     await log.append([send(1001), send(1002)])
-    answer = await carillon("push", "1000", "--json")
-    app = await carillon("app", APP, "--from", "2026-09-21", "--to", "2026-09-22", "--json")
-    exported = await carillon("export", "1000")
-    unknown = await carillon("push", "77")
+    commands = (
+        ("push", "1000", "--json"),
+        ("device", APP, "token-1-3", "--json"),
+        ("app", APP, "--from", "2026-09-21", "--to", "2026-09-22", "--json"),
+        ("export", "1000", "--output", str(tmp_path / "push.csv")),
+    )
+    refused = [await carillon(*command) for command in commands]
+    files = os.listdir(tmp_path)
+    allowed = [await carillon(*command, "--allow-behind") for command in commands]
+    unknown = await carillon("push", "77", "--allow-behind")
     stuck.set()
 
-    assert json.loads(answer.stdout)["records_behind"] == 2
-    for result in (answer, app, exported):
-        assert "Incomplete: analytics is 2 records behind the event log" in result.stderr
-        assert result.exit_code == 0
-    told = "Error: analytics cannot answer at present: analytics is 2 records behind the event log; try again later\n"
-    assert (unknown.exit_code, unknown.stderr) == (1, told)
-    assert [json.loads(result.stderr)["records_behind"] for result in (answer, app)] == [2, 2]
+    told = "analytics cannot answer at present: analytics is 2 records behind the event log; try again later"
+    hint = ", or see without them with --allow-behind"
+    assert [(result.exit_code, result.stdout) for result in refused] == [(1, "")] * 4
+    assert [json.loads(result.stderr) for result in refused[:3]] == [{"error": told + hint}] * 3
+    assert (refused[3].stderr, "push.csv" in files) == (f"Error: {told}{hint}\n", False)
+    warning = "Incomplete: the newest 2 records of the event log are missing."
+    assert [result.exit_code for result in allowed] == [0] * 4
+    assert [json.loads(result.stderr) for result in allowed[:3]] == [{"warning": warning, "records_behind": 2}] * 3
+    assert [json.loads(result.stdout)["records_behind"] for result in allowed[:2]] == [2, 2]
+    assert warning in allowed[3].stderr
+    assert (unknown.exit_code, unknown.stderr) == (1, f"Error: {told}\n")
