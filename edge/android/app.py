@@ -37,7 +37,7 @@ def android_app(
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
-    quotas = PushQuotas(context.apps, rates, context.peers)
+    quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
     broadcasts = Broadcasts(context.log, writer, context.peers)

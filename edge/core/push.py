@@ -104,11 +104,13 @@ class Pushes:
 
         A timed push keeps its audience unresolved, for when it is due; its results say what is unknown now.
         ForbiddenError: an app is paused. InputError: the log cannot take the push. TooManyRequestsError: an app is over
-        its quota of targets.
+        its quota of targets, or too many of its pushes wait in delivery.
         """
         audit_json = request_json if len(request_json.encode()) <= MAX_AUDIT_BYTES else ""
-        _check_size(pushes, len(audit_json.encode()), is_timed=due_ms is not None)
+        sizes = _checked_sizes(pushes, len(audit_json.encode()), is_timed=due_ms is not None)
         await check_not_paused(self._apps, (push.app.appkey for push in pushes))
+        if due_ms is None:
+            await self._quotas.take_room((push.app.appkey, size) for push, size in zip(pushes, sizes, strict=True))
         self._quotas.take_targets([(push.app.appkey, push.audience) for push in pushes])
         resolved = await self._resolve(pushes)
         commands: list[SendPush] = []
@@ -174,12 +176,15 @@ class Pushes:
         )
 
 
-def _check_size(pushes: Sequence[AppPush], audit_bytes: int, *, is_timed: bool) -> None:
-    """InputError: a push, or the pushes of a timed task together, are too large for the log; names the largest part."""
+def _checked_sizes(pushes: Sequence[AppPush], audit_bytes: int, *, is_timed: bool) -> Sequence[int]:
+    """Return the bytes of each push.
+
+    InputError: a push, or the pushes of a timed task together, are too large for the log; names the largest part.
+    """
     sizes = [push.message.ByteSize() + push.audience.ByteSize() for push in pushes]
     size = audit_bytes + (sum(sizes) if is_timed else max(sizes))
     if size <= MAX_PUSH_BYTES:
-        return
+        return sizes
     largest = max(pushes, key=lambda push: push.message.ByteSize() + push.audience.ByteSize())
     message = largest.message
     parts = {

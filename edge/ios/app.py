@@ -30,7 +30,7 @@ def ios_app(
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
-    quotas = PushQuotas(context.apps, rates, context.peers)
+    quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
     origins = Origins("ios", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)

@@ -44,7 +44,7 @@ def v2_app(
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
     targets = AudienceResolver(peers, partitions)
     rates = rate_quotas(settings, context)
-    quotas = PushQuotas(context.apps, rates, peers)
+    quotas = PushQuotas(context.apps, rates, peers, clock)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, clock)
     idempotency = Idempotency(pushes, peers, clock, partitions, turns)
     tasks = Tasks(writer, peers, partitions)

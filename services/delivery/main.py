@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2_grpc import (
+    add_DeliveryServiceServicer_to_server,
+    add_RoomServiceServicer_to_server,
+)
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.apns_simulator.certificate import new_key, public_key
@@ -19,9 +22,10 @@ from services.delivery.expiry import ExpirySweeper
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.projection import PushProjection
-from services.delivery.server import DeliveryServicer
+from services.delivery.server import DeliveryServicer, RoomServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.starting.starter import PushStarter
+from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.store import DeliveryStore, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.command_writer import CommandWriter
@@ -60,8 +64,9 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         clock,
         settings.shards,
     )
-    starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, clock)
-    pushes = PushProjection(log, events, state, starter, clock, _dead_letters(settings))
+    waiting = WaitingBytes()
+    starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, waiting, clock)
+    pushes = PushProjection(log, events, state, starter, waiting, clock, _dead_letters(settings))
     snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
     reports = ReportIntake(state, fanout, recorder, lambda: snapshots.restored_offset)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, snapshots.restored)
@@ -82,6 +87,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         servicers=[
             lambda server: _add_own(servicer, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
+            lambda server: add_RoomServiceServicer_to_server(RoomServicer(waiting), server),
         ],
         followers=[pushes.followed],
     )

@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError
 
 from services.delivery.event_writer import EventWriter
 from services.delivery.starting.starter import PushStarter
+from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSH_COMMANDS, decode
 from services.runtime.errors import UnavailableError
@@ -39,6 +40,7 @@ class PushProjection:
         events: EventWriter,
         state: DeliveryState,
         starter: PushStarter,
+        waiting_bytes: WaitingBytes,
         clock: Clock,
         dead_letters: DeadLetters,
     ) -> None:
@@ -48,6 +50,7 @@ class PushProjection:
         self._events = events
         self._state = state
         self._starter = starter
+        self._waiting_bytes = waiting_bytes
         self._clock = clock
         self._dead_letters = dead_letters
 
@@ -67,7 +70,7 @@ class PushProjection:
                 self.applied.advance({_COMMANDS: self._events.offsets.get(_COMMANDS, 0)})
                 if self.applied.has(_COMMANDS, ends[_COMMANDS] - 1):
                     ready.set()
-                await self._starter.wait_capacity()
+                await self._waiting_bytes.wait_capacity()
                 for record in await self._read(reader):
                     self._apply(record)
         finally:

@@ -1,4 +1,4 @@
-"""The gRPC service of delivery: one two-way stream for each gateway process, and the edge's queries for broadcasts."""
+"""The gRPC service of delivery: one two-way stream for each gateway process, and queries of other roles."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,12 +8,15 @@ from protos.delivery.v1.delivery_pb2 import (
     AttachResponse,
     GetBroadcastRequest,
     GetBroadcastResponse,
+    HasRoomRequest,
+    HasRoomResponse,
 )
-from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, RoomServiceServicer
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.reports import ReportBatches, ReportIntake
 from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.apps import AppDirectory
 from services.runtime.errors import NotFoundError
@@ -93,3 +96,13 @@ class DeliveryServicer(DeliveryServiceServicer):
             sequence = await batches.next()
             await self._recorder.wait_recorded()
             stream.confirm(sequence)
+
+
+class RoomServicer(RoomServiceServicer):
+    """Tells whether an app has room among the pushes that wait to be started."""
+
+    def __init__(self, waiting_bytes: WaitingBytes) -> None:
+        self._waiting_bytes = waiting_bytes
+
+    async def HasRoom(self, request: HasRoomRequest, context: Context) -> HasRoomResponse:
+        return HasRoomResponse(has_room=self._waiting_bytes.has_room(request.appkey))

@@ -7,6 +7,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
+from services.domain.push_room import PushRoom
 from services.domain.topics import TASKS
 from services.runtime.errors import (
     BusyError,
@@ -51,10 +52,10 @@ class _Retry:
 class AppSender:
     """Sends the app's tasks in the order of their due times, until none is left.
 
-    While the registry or the log does not answer, tasks wait; a page of tasks none of which could be sent ends a pass,
-    so that a registry that is down is not asked about each of a million tasks again and again. A task that is refused
-    ends as failed at once, and one whose attempts fail for another reason after MAX_FAILURES of them. Failures are
-    counted since the start of the process.
+    While the registry or the log does not answer, or too many of the app's pushes wait in delivery, tasks wait; a page
+    of tasks none of which could be sent ends a pass, so that a registry that is down is not asked about each of a
+    million tasks again and again. A task that is refused ends as failed at once, and one whose attempts fail for
+    another reason after MAX_FAILURES of them. Failures are counted since the start of the process.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class AppSender:
         follower: Follower,
         tasks: TaskTable,
         audiences: AudienceResolver,
+        room: PushRoom,
         writer: CommandWriter,
         facts: Batcher[Fact, None],
         clock: Clock,
@@ -70,6 +72,7 @@ class AppSender:
         self._follower = follower
         self._tasks = tasks
         self._audiences = audiences
+        self._room = room
         self._writer = writer
         self._facts = facts
         self._clock = clock
@@ -131,6 +134,8 @@ class AppSender:
     async def _send(self, task: StoredTask) -> TaskFact | None:
         """Append the task's pushes; return the fact that follows, None if the task must be tried again."""
         try:
+            for push in task.scheduled.scheduled.pushes:
+                await self._room.take(push.appkey, push.ByteSize())
             commands = await self._commands(task)
             reached(Point.TASK_SENDING)
             await self._writer.append(commands)

@@ -1,18 +1,21 @@
-"""The quotas of a push: targets a second, broadcasts a day, and stored bytes of timed tasks."""
+"""The quotas of a push: targets a second, broadcasts a day, stored bytes of timed tasks, and room in delivery."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from edge.core.quotas.rates import RateQuotas
+from edge.core.turns import busy_as_too_many
 from protos.push.v1.push_pb2 import Audience, SendPush
 from protos.registry.v1.registry_pb2 import TakeBroadcastsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import GetStoredBytesRequest
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
+from services.domain.push_room import PushRoom
 from services.runtime.errors import TooManyRequestsError
+from services.runtime.process.clock import Clock
 from services.runtime.process.metrics import QUOTA_REFUSALS
 from services.runtime.rpc.peers import Peers
 
@@ -21,14 +24,24 @@ BYTES_RETRY_S = 60
 
 
 class PushQuotas:
-    """Checks the quotas of pushes. Apps without a quota cost nothing."""
+    """Checks the quotas of pushes. Apps without a quota cost nothing but the count of bytes for their room."""
 
-    def __init__(self, apps: AppDirectory, rates: RateQuotas, peers: Peers) -> None:
+    def __init__(self, apps: AppDirectory, rates: RateQuotas, peers: Peers, clock: Clock) -> None:
         self._apps = apps
         self._rates = rates
         self._registry = RegistryServiceStub(peers.all("registry")[0])
         self._schedulings = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._storing: dict[str, asyncio.Lock] = {}
+        self._room = PushRoom(peers, clock)
+
+    async def take_room(self, sizes: Iterable[tuple[str, int]]) -> None:
+        """Count the bytes of pushes that are sent at once, each with its appkey.
+
+        TooManyRequestsError: too much of an app waits in delivery.
+        """
+        with busy_as_too_many():
+            for appkey, size in sizes:
+                await self._room.take(appkey, size)
 
     def take_targets(self, audiences: Sequence[tuple[str, Audience]]) -> None:
         """Count the targets of unresolved audiences, each with its appkey. TooManyRequestsError: none is counted."""

@@ -14,7 +14,8 @@ from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.app_queue import AppQueue, StartingPart
 from services.delivery.starting.app_resolver import AppResolver
-from services.delivery.starting.waiting_push import MAX_HELD_UP_BYTES, MAX_WAITING_BYTES, WaitingPush
+from services.delivery.starting.waiting_bytes import MAX_HELD_UP_BYTES, WaitingBytes
+from services.delivery.starting.waiting_push import WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.domain.topics import PUSHES
@@ -60,6 +61,7 @@ class PushStarter:
         fanout: Fanout,
         ios: IosDelivery,
         recorder: OutcomeRecorder,
+        waiting_bytes: WaitingBytes,
         clock: Clock,
     ) -> None:
         self._state = state
@@ -68,18 +70,16 @@ class PushStarter:
         self._fanout = fanout
         self._ios = ios
         self._recorder = recorder
+        self._waiting_bytes = waiting_bytes
         self._clock = clock
         self._apps: dict[str, _App] = {}
         self._turns: FairQueue[str, None] = FairQueue()
         self._waiting: dict[int, WaitingPush] = {}
-        self._waiting_bytes = 0
         self._held_up: set[int] = set()
         self._expiries: list[tuple[int, int]] = []
         self._failed: list[tuple[WaitingPush, str]] = []
         self._has_work = asyncio.Event()
         self._is_in_round = False
-        self._has_capacity = asyncio.Event()
-        self._has_capacity.set()
 
     @property
     def is_idle(self) -> bool:
@@ -92,9 +92,7 @@ class PushStarter:
         if msgid in self._waiting:
             return
         waiting = self._waiting[msgid] = WaitingPush.of(push)
-        self._waiting_bytes += waiting.size
-        if self._waiting_bytes > MAX_WAITING_BYTES:
-            self._has_capacity.clear()
+        self._waiting_bytes.add(waiting.appkey, waiting.size)
         app = self._app(waiting.appkey)
         if not waiting.is_resolved:
             app.resolver.add(waiting)
@@ -116,10 +114,6 @@ class PushStarter:
                 waiting = self._waiting[msgid]
                 cause = f": {waiting.last_error}" if waiting.last_error else ""
                 self.failed(waiting, f"its time to live was over before targeting resolved its audience{cause}")
-
-    async def wait_capacity(self) -> None:
-        """Return once fewer than MAX_WAITING_BYTES wait."""
-        await self._has_capacity.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
         for push in sorted(self._state.requested.values(), key=lambda push: push.offset):
@@ -287,9 +281,7 @@ class PushStarter:
         waiting.is_over = True
         self._held_up.discard(waiting.msgid)
         del self._waiting[waiting.msgid]
-        self._waiting_bytes -= waiting.size
-        if self._waiting_bytes <= MAX_WAITING_BYTES:
-            self._has_capacity.set()
+        self._waiting_bytes.remove(waiting.appkey, waiting.size)
         if (app := self._apps.get(waiting.appkey)) is None:
             return
         app.resolver.discard(waiting)

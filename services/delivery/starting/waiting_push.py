@@ -6,12 +6,6 @@ from pyroaring import BitMap
 
 from services.delivery.state.pushes import RequestedPush
 
-MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""Bytes of commands that wait to be started; beyond it no further commands are read."""
-
-MAX_HELD_UP_BYTES = MAX_WAITING_BYTES // 4
-"""Bytes of one app's commands that may be held up; a push beyond it fails, so that other apps' commands are read."""
-
 
 @dataclass(slots=True, eq=False)
 class WaitingPush:

@@ -85,7 +85,7 @@ class Installation:
         server = LocalServer()
         registry_servers = [LocalServer() for _ in range(max(registries, 1))]
         channels = {"scheduling": [server.channel()], "registry": [one.channel() for one in registry_servers]}
-        self.peers = Peers({**channels, "targeting": []}, TOPICS)
+        self.peers = Peers({**channels, "targeting": [], "delivery": []}, TOPICS)
         apps = AppDirectory(self.log)
         context = RoleContext(self.log, self.clock, self.peers, Keys({}), apps)
         settings = RegistrySettings(data_dir=str(self.directory), partitions=PARTITIONS, shards=registries or 1)

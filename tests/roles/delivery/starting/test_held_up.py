@@ -268,7 +268,7 @@ async def test_a_push_larger_than_a_turn_starts_in_parts_and_is_sent_once_to_eac
         of_push = [message.connection for message in gateway.received if message.msgid == push.msgid]
         assert sorted(of_push) == list(range(1, len(devices) + 1))
         assert gateway.received[-1].msgid == marker.msgid
-        assert delivery.starter()._waiting_bytes == 0
+        assert delivery.starter()._waiting_bytes.total == 0
     assert (await delivery.verify()).equal
 
 

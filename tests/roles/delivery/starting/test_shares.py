@@ -3,7 +3,7 @@
 import pytest
 
 from protos.push.v1.push_pb2 import Message
-from services.delivery.starting import starter
+from services.delivery.starting import starter, waiting_bytes
 from testkit.delivery.records import NumberedDevice
 from testkit.delivery.role import DeliveryHarness
 from tests.roles.delivery.starting.test_held_up import reasons, without_targeting
@@ -15,7 +15,7 @@ async def test_an_app_with_too_many_pushes_that_wait_for_targeting_stops_no_othe
     delivery: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Together the pushes exceed what delivery may hold before it stops reading; one app's share of that is less."""
-    monkeypatch.setattr(starter, "MAX_WAITING_BYTES", 8_000)
+    monkeypatch.setattr(waiting_bytes, "MAX_WAITING_BYTES", 8_000)
     monkeypatch.setattr(starter, "MAX_HELD_UP_BYTES", 2_000)
     async with without_targeting(delivery) as gateway:
         many = [delivery.push(message=Message(content="x" * 500)) for _ in range(20)]

@@ -38,7 +38,8 @@ APP = "1000000001"
 async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
     log = SqliteLog(tmp_path / "events.db", TOPICS)
     servers = [LocalServer() for _ in range(SHARDS)]
-    peers = Peers({"scheduling": [server.channel() for server in servers], "registry": []}, TOPICS)
+    channels = [server.channel() for server in servers]
+    peers = Peers({"scheduling": channels, "registry": [], "delivery": []}, TOPICS)
     context = RoleContext(log, ManualClock(NOW_MS), peers, MasterKey(bytes(32)), AppDirectory(log))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)
