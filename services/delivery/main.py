@@ -81,7 +81,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             ios,
             starter,
             pushes,
-            Resumption(context.apps, fanout),
+            Resumption(context.apps, fanout, clock),
             ExpirySweeper(state, fanout, starter, events, clock),
         ],
         servicers=[

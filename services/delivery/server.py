@@ -48,7 +48,7 @@ class DeliveryServicer(DeliveryServiceServicer):
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         await self._restored.wait()
-        stream = GatewayStream(self._apps.is_paused)
+        stream = GatewayStream(self._apps.is_paused, self._fanout.has_new_room.set)
         batches = ReportBatches()
         parts = [
             asyncio.create_task(self._receive(stream, batches, requests)),

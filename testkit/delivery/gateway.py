@@ -23,12 +23,17 @@ class ReceivedMessage(NamedTuple):
 
 
 class GatewayClient:
-    """One Attach stream; `received`, `closes` and `responses` hold everything that came over it, in order."""
+    """One Attach stream; `received`, `closes` and `responses` hold everything that came over it, in order.
+
+    While `reads` is cleared the gateway takes no further response.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self.received: list[ReceivedMessage] = []
         self.closes: list[Close] = []
         self.responses: list[AttachResponse] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
         self._channel = channel
         self._queue: asyncio.Queue[AttachRequest | None] = asyncio.Queue()
         self._changed = asyncio.Condition()
@@ -87,6 +92,7 @@ class GatewayClient:
                 for send in response.sends:
                     self.received += _messages(send)
                 self._changed.notify_all()
+            await self.reads.wait()
 
     async def _requests(self) -> AsyncIterator[AttachRequest]:
         yield AttachRequest(gateway="test")

@@ -8,28 +8,24 @@ from collections.abc import Iterable, Sequence
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
-from services.delivery import decide
 from services.delivery.android.gateway_batches import GatewayBatches
 from services.delivery.android.gateway_stream import GatewayStream
+from services.delivery.android.mailboxes import JustStarted, drop_overflow
 from services.delivery.android.paced_sender import PacedSender
 from services.delivery.android.presence import AnnouncedConnection, Presence
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.audience_parts import BitmapAudience, ListedAudience
+from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
 from services.runtime.process.clock import Clock
-
-JustStarted = tuple[StartedPush, Sequence[int]]
-"""A push, and the active partitions in which it has just started."""
 
 BACKLOG_WINDOW = 16
 """Backlog messages in flight to a device, at most."""
 
 _RESUMED_AT_ONCE = 1000
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
-_DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
 
 
 _BacklogBatches = dict[int, tuple[StartedPush, GatewayBatches]]
@@ -41,6 +37,9 @@ class Fanout:
 
     That holds because `start` and `connect` run without any other task in between. A device gets its messages in the
     order of the log, except pushes with a speed (`qps`), which are sent when the rate limiter allows it.
+
+    While an app is paused, or has filled its share of a gateway's stream, its pushes and the backlogs of its devices
+    wait for `resume`. `has_new_room` is set when there may be room again.
     """
 
     def __init__(
@@ -57,22 +56,23 @@ class Fanout:
         self._presence = presence
         self._recorder = recorder
         self._clock = clock
-        self._paced_sender = PacedSender(state, recorder, apps, clock, shards, self._send_to_numbers)
+        self._paced_sender = PacedSender(state, recorder, apps, clock, shards, self._has_room, self._send_to_numbers)
         self._held_starts: dict[str, deque[JustStarted]] = {}
         self._needs_refill: set[DeviceAddress] = set()
         self._streams: set[GatewayStream] = set()
+        self.has_new_room = asyncio.Event()
 
     def start(self, started: Sequence[JustStarted]) -> None:
-        """Send pushes that have just started to the connected devices; those of paused apps wait for `resume`."""
-        self._drop_overflow(started)
+        """Send pushes that have just started to the connected devices, or keep them for `resume`."""
+        drop_overflow(self._state, self._presence, self._recorder, started, self._clock.now_ms())
         for push, partitions in started:
-            if self._is_held(push.send.appkey):
+            if self._is_held(push.send.appkey) or not self._has_room(push.send.appkey):
                 self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
             else:
                 self._send_started(push, partitions)
 
     async def resume(self) -> None:
-        """Send what waited for the resume of its app: messages to gateways, pushes that started, then backlogs.
+        """Send what waited for the resume of its app, or for room: messages to gateways, started pushes, backlogs.
 
         While pushes of an app wait, later ones wait behind them, and so do the backlogs of devices that connect. So no
         device is sent a push both as it starts and with its backlog.
@@ -106,6 +106,7 @@ class Fanout:
     def remove_gateway(self, stream: GatewayStream) -> None:
         """Remove a gateway whose stream has ended, with its connections."""
         self._streams.discard(stream)
+        self.has_new_room.set()
         self._send_backlogs(self._presence.drop(stream))
 
     def end_overdue_takeovers(self) -> None:
@@ -133,11 +134,14 @@ class Fanout:
         connection = self._presence.connection_of(device)
         return connection is not None and connection.in_flight is not None
 
-    # --- paused apps
+    # --- paused apps, and apps without room
 
     def _is_held(self, appkey: str) -> bool:
-        """Whether nothing of the app may be sent: it is paused, or pushes from before its resume come first."""
+        """Whether nothing of the app may be sent: it is paused, or pushes that waited come first."""
         return self._apps.is_paused(appkey) or appkey in self._held_starts
+
+    def _has_room(self, appkey: str) -> bool:
+        return all(stream.has_room(appkey) for stream in self._streams)
 
     def _has_held(self, device: DeviceAddress) -> bool:
         connection = self._presence.connection_of(device)
@@ -147,11 +151,11 @@ class Fanout:
         return self._state.may_send(push, self._clock.now_ms())
 
     async def _resume_starts(self, appkey: str) -> None:
-        """Send the app's pushes that started while it was paused, in order, unless it is paused again."""
+        """Send the app's pushes that waited, in order, until it is paused or has no room again."""
         starts = self._held_starts[appkey]
         while starts:
             await self._recorder.wait_capacity()
-            if self._apps.is_paused(appkey):
+            if self._apps.is_paused(appkey) or not self._has_room(appkey):
                 return
             push, partitions = starts.popleft()
             if self._may_send(push):
@@ -164,7 +168,7 @@ class Fanout:
         batches: _BacklogBatches = {}
         for device in devices:
             if (connection := self._presence.connection_of(device)) is not None:
-                connection.is_held = self._is_held(device.appkey)
+                connection.is_held = self._is_held(device.appkey) or not connection.stream.has_room(device.appkey)
                 if not connection.is_held:
                     self._send_backlog(device, connection, batches)
         for push, by_gateway in sorted(batches.values(), key=lambda item: item[0].offset):
@@ -209,28 +213,6 @@ class Fanout:
             return
         for partition in partitions:
             self._paced_sender.add(push, partition, self._pending_and_connected(push, partition))
-
-    def _drop_overflow(self, started: Sequence[JustStarted]) -> None:
-        """Drop the oldest unicast pushes from the mailboxes that these pushes have filled beyond their cap."""
-        devices = {
-            DeviceAddress(push.send.appkey, partition, number)
-            for push, partitions in started
-            for partition in partitions
-            if isinstance(part := push.active_parts[partition], ListedAudience)
-            for number in part.targets
-        }
-        for device in devices:
-            is_connected = device.number in self._presence.connections(device.app_partition)
-            for msgid in decide.overflow(self._state, device, is_connected):
-                self._recorder.record_final(
-                    device.partition,
-                    device.appkey,
-                    msgid,
-                    device.number,
-                    _DROPPED,
-                    self._clock.now_ms(),
-                    "mailbox full",
-                )
 
     def _pending_and_connected(self, push: StartedPush, partition: int) -> BitMap:
         connected = BitMap(self._presence.connections((push.send.appkey, partition)))

@@ -2,7 +2,7 @@
 
 import asyncio
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from services.runtime.errors import BusyError
 from services.runtime.fairness.queue import FairQueue
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
-"""Byte budget of one gateway's queue. Beyond it the stream fails; after a new Attach the gateway gets the rest."""
+"""Byte budget of one gateway's queue, which apps share (see `has_room`). Beyond it the stream fails; after a new Attach
+the gateway gets the rest."""
 
 _BATCH_BYTES = 256 * 1024
 """About 30,000 messages of a broadcast. Little more is on its way to the gateway when an app is paused."""
@@ -42,19 +43,33 @@ class GatewayStream:
 
     Apps take turns, each with at most _MAX_CONNECTIONS at once, and the messages of one app stay in order. So a
     broadcast to many connections delays another app's message by one batch. Messages of an app for which `is_paused`
-    holds are kept until `release`.
+    holds are kept until `release`. `on_room` is called when an app that had no room has it again.
     """
 
-    def __init__(self, is_paused: Callable[[str], bool]) -> None:
+    def __init__(self, is_paused: Callable[[str], bool], on_room: Callable[[], None] = lambda: None) -> None:
         self._is_paused = is_paused
+        self._on_room = on_room
         self._held: list[_QueuedSend] = []
         self._released: deque[_QueuedSend] = deque()
         self._queue: FairQueue[str, _QueuedSend | _QueuedClose] = FairQueue()
         self._queued_bytes = 0
+        self._bytes_by_app: Counter[str] = Counter()
+        self._full: set[str] = set()
         self._recorded = 0
         self._is_ended = False
         self._is_over_budget = False
         self._has_new = asyncio.Event()
+
+    def has_room(self, appkey: str) -> bool:
+        """Return whether more messages of the app should be sent: less of it is queued than is free of the budget.
+
+        So one app queues half of the budget at most, two apps two thirds, and another app's message always finds room.
+        """
+        queued = self._bytes_by_app.get(appkey, 0)
+        if not queued or queued < MAX_QUEUED_BYTES - self._queued_bytes:
+            return True
+        self._full.add(appkey)
+        return False
 
     def send(self, push: StartedPush, connections: "array[int]", msgids: "array[int]") -> None:
         """Queue one message for connections; `msgids` holds one id for all of them, or one for each."""
@@ -73,7 +88,7 @@ class GatewayStream:
             elif may_send(item.push):
                 self._released.appendleft(item)
             else:
-                self._queued_bytes -= item.size
+                self._count(item, -1)
         self._has_new.set()
 
     def close(self, connection: int, reason: str) -> None:
@@ -102,7 +117,7 @@ class GatewayStream:
         return self._batch()
 
     def _put(self, appkey: str, item: _QueuedSend | _QueuedClose, turn: int) -> None:
-        self._queued_bytes += item.size
+        self._count(item, 1)
         if self._queued_bytes > MAX_QUEUED_BYTES and not self._is_over_budget:
             self._is_over_budget = True
             self._released, self._queue = deque(), FairQueue()
@@ -120,6 +135,7 @@ class GatewayStream:
                 self._held.append(item)
                 continue
             size += item.size
+            self._count(item, -1)
             if isinstance(item, _QueuedSend):
                 connections += len(item.connections)
                 response.sends.add(
@@ -130,8 +146,23 @@ class GatewayStream:
                 )
             else:
                 response.closes.add(connection=item.connection, reason=item.reason)
-        self._queued_bytes -= size
+        self._note_room()
         return response
+
+    def _count(self, item: _QueuedSend | _QueuedClose, sign: int) -> None:
+        self._queued_bytes += sign * item.size
+        if isinstance(item, _QueuedSend):
+            appkey = item.push.send.appkey
+            self._bytes_by_app[appkey] += sign * item.size
+            if not self._bytes_by_app[appkey]:
+                del self._bytes_by_app[appkey]
+
+    def _note_room(self) -> None:
+        """Tell when an app that had no room has at most half of its share queued."""
+        free = MAX_QUEUED_BYTES - self._queued_bytes
+        if roomy := {appkey for appkey in self._full if 2 * self._bytes_by_app.get(appkey, 0) <= free}:
+            self._full -= roomy
+            self._on_room()
 
     def _next(self) -> _QueuedSend | _QueuedClose | None:
         if self._released:
