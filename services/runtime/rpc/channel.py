@@ -1,17 +1,23 @@
 """Calls to other roles over gRPC sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import grpc
 import grpc.aio
 
+from services.runtime.process import background
 from services.runtime.rpc.errors import channel_error, servicer_error
 from services.runtime.rpc.limits import DEADLINE_S, GRPC_LIMITS
-from services.runtime.rpc.tls import Tls
+from services.runtime.rpc.tls import RenewedFiles, Tls
 
 Channel = grpc.aio.Channel
+
+LOOK_S = 1.0
+"""How often at most the certificate files are looked at."""
 
 _OPTIONS = [
     *GRPC_LIMITS,
@@ -26,10 +32,66 @@ _OPTIONS = [
 
 def connect(address: str, tls: Tls | None = None) -> Channel:
     """Return a channel to host:port or unix:/path. It connects with the first call, and again after a failure."""
-    if tls is None:
-        return cast(Channel, SocketChannel(grpc.aio.insecure_channel(address, options=_OPTIONS)))
-    channel = grpc.aio.secure_channel(address, tls.client_credentials(), options=_OPTIONS)
-    return cast(Channel, SocketChannel(channel))
+    return cast(Channel, SocketChannel(Connections(address, tls)))
+
+
+class Connection:
+    """A gRPC channel, and the number of its calls in flight."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+        self.calls = 0
+
+
+class Connections:
+    """The connection for new calls to an address: another one once the certificate files are renewed.
+
+    Calls in flight end on the former connection, which is closed after the last of them.
+    """
+
+    def __init__(self, address: str, tls: Tls | None) -> None:
+        self._address = address
+        self._files = RenewedFiles(tls) if tls is not None else None
+        self._looked_s = 0.0
+        self._current = self._opened()
+        self._former: set[Connection] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def current(self) -> Connection:
+        if self._files is not None and (now_s := time.monotonic()) - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            if self._files.renew():
+                former, self._current = self._current, self._opened()
+                self._former.add(former)
+                self._close_if_unused(former)
+        return self._current
+
+    @contextmanager
+    def call(self, connection: Connection) -> Iterator[None]:
+        """Count a call on the connection inside the `with`."""
+        connection.calls += 1
+        try:
+            yield
+        finally:
+            connection.calls -= 1
+            self._close_if_unused(connection)
+
+    async def close(self, grace: float | None) -> None:
+        await asyncio.gather(*(each.channel.close(grace) for each in (self._current, *self._former)), *self._closing)
+
+    def _opened(self) -> Connection:
+        if self._files is None:
+            return Connection(grpc.aio.insecure_channel(self._address, options=_OPTIONS))
+        credentials = self._files.pems.client_credentials()
+        return Connection(grpc.aio.secure_channel(self._address, credentials, options=_OPTIONS))
+
+    def _close_if_unused(self, connection: Connection) -> None:
+        if connection in self._former and not connection.calls:
+            self._former.discard(connection)
+            closing = background.start("end of a former connection", connection.channel.close(None))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
 class SocketChannel:
@@ -38,43 +100,60 @@ class SocketChannel:
     It does not use interceptors: with them a stream that its caller leaves stays open on both sides.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
-        begin = self._channel.unary_unary(method, *arguments, **options)
+        begun = self._begun(lambda channel: channel.unary_unary(method, *arguments, **options))
 
         async def call(request: Any, timeout: float | None = None, **options: Any) -> Any:
+            connection, begin = begun()
             try:
-                return await begin(request, timeout=timeout or DEADLINE_S, **options)
+                with self._connections.call(connection):
+                    return await begin(request, timeout=timeout or DEADLINE_S, **options)
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
                 raise channel_error(method, error) from None
 
         return call
 
     def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Callable[..., AsyncIterator[Any]]:
-        begin = self._channel.stream_stream(method, *arguments, **options)
+        begun = self._begun(lambda channel: channel.stream_stream(method, *arguments, **options))
 
         async def call(requests: AsyncIterator[Any], **options: Any) -> AsyncIterator[Any]:
-            responses = begin(_requests(method, requests), **options)
-            try:
-                async for response in responses:
-                    yield response
-            except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                raise channel_error(method, error) from None
-            finally:
-                responses.cancel()
+            connection, begin = begun()
+            with self._connections.call(connection):
+                responses = begin(_requests(method, requests), **options)
+                try:
+                    async for response in responses:
+                        yield response
+                except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                    raise channel_error(method, error) from None
+                finally:
+                    responses.cancel()
 
         return call
+
+    def _begun(self, of: Callable[[grpc.aio.Channel], Any]) -> Callable[[], tuple[Connection, Any]]:
+        """Return a function that returns the connection for a new call, and what begins the call on it."""
+        connection = self._connections.current
+        begin = of(connection.channel)
+
+        def latest() -> tuple[Connection, Any]:
+            nonlocal connection, begin
+            if (current := self._connections.current) is not connection:
+                connection, begin = current, of(current.channel)
+            return connection, begin
+
+        return latest
 
     @property
     def is_connected(self) -> bool:
         """Whether the peer is there: an error that says it is unavailable is then its own answer."""
-        return bool(self._channel.get_state() == grpc.ChannelConnectivity.READY)
+        return bool(self._connections.current.channel.get_state() == grpc.ChannelConnectivity.READY)
 
     async def close(self, grace: float | None = None) -> None:
         """End the connection; calls in flight raise UnavailableError after the grace period."""
-        await self._channel.close(grace)
+        await self._connections.close(grace)
 
 
 async def _requests(method: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
