@@ -1,7 +1,7 @@
 """gRPC servicer that answers audits, statistics and pages of acknowledgements from the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -10,11 +10,12 @@ from analytics.acks.reader import AckReader
 from analytics.audit.app import TimeRange, audit_app
 from analytics.audit.device import audit_device
 from analytics.audit.export import FORMATS, export
-from analytics.audit.find_push import find_push, no_such_push
+from analytics.audit.find_push import find_planned, find_push, no_such_push
 from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import Ingestion
+from analytics.ingestion.translation import SOURCES
 from analytics.query_turns import OPERATORS, QueryTurns
-from analytics.statistics.answers import answer
+from analytics.statistics.answers import TOPICS, answer
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.query_limits import NO_LIMITS, QueryLimits
@@ -36,8 +37,9 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.text import check_texts
-from services.domain.topics import DELIVERIES
+from services.domain.topics import DELIVERIES, DEVICES
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
+from services.runtime.log.topics import Topic
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.server import Context
 
@@ -51,13 +53,15 @@ _MAX_TIME_MS = 7_258_118_400_000
 _MAX_ACKS = 1000
 _MAX_LINES = 1000
 _EXPORT_S = 3600
+_BUT_OUTCOMES = tuple(topic for topic in SOURCES if topic is not DELIVERIES)
 _Audit = AuditPushRequest | AuditDeviceRequest | AuditAppRequest | ExportPushRequest
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
-    """Audits and statistics first ingest the log up to its end; pages of acknowledgements do not need that.
+    """Audits and statistics first ingest what they are made of up to the log's end, of outcomes those of their app.
 
-    While that takes too long they are unavailable, apart from audits that allow missing records.
+    While that takes too long they are unavailable, apart from audits that allow missing records. Pages of
+    acknowledgements do not need that.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         check_texts(request)
         _check_msgid(request.msgid)
-        behind = await self._caught_up(request)
+        behind = _allowed(request, await self._catch_up_with_push(request.msgid))
         try:
             async with self._turns.turn(OPERATORS):
                 audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
@@ -99,7 +103,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
-        behind = await self._caught_up(request)
+        behind = _allowed(request, await self._catch_up(SOURCES, request.appkey))
         try:
             async with self._turns.turn(OPERATORS):
                 audit = await audit_device(self._clickhouse, request.appkey, request.token)
@@ -116,7 +120,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError("from must be earlier than to, and both after 1970")
         if not 0 < request.limit <= _MAX_LINES:
             raise InputError(f"limit must be from 1 to {_MAX_LINES}")
-        behind = await self._caught_up(request)
+        behind = _allowed(request, await self._catch_up(_BUT_OUTCOMES))
         time_range = TimeRange(request.from_ms, request.to_ms)
         try:
             async with self._turns.turn(OPERATORS):
@@ -133,7 +137,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         _check_msgid(request.msgid)
         if request.format not in FORMATS:
             raise InputError("format must be CSV or Parquet")
-        behind = await self._caught_up(request)
+        behind = _allowed(request, await self._catch_up_with_push(request.msgid))
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
             raise _not_found(no_such_push(request.msgid), behind)
@@ -154,7 +158,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         ends = self._ingestion.ends(DELIVERIES)
         await self._ingestion.ingest_push_commands(visible_ms)
         reader = AckReader(
-            *(self._clickhouse, request.appkey, self._partitions, ends, self._catch_up),
+            *(self._clickhouse, request.appkey, self._partitions, ends, lambda: self._catch_up([DEVICES])),
             now_ms=now_ms,
             visible_ms=visible_ms,
         )
@@ -166,26 +170,36 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
         async with self._turns.turn(request.appkey):
-            if behind := await self._catch_up():
+            if behind := await self._catch_up(TOPICS[query.kind], request.appkey):
                 raise _behind(behind)
             return await answer(self._clickhouse, query)
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
-        return CatchUpResponse(records_behind=await self._ingestion.catch_up())
+        topics = [topic for topic in SOURCES if topic.name in request.topics or not request.topics]
+        return CatchUpResponse(records_behind=await self._ingestion.catch_up(topics, request.appkey))
 
-    async def _caught_up(self, request: _Audit) -> int:
-        """Have all instances ingest what is in the log now; return how many records are missing if the request allows
-        that. UnavailableError: records are missing."""
-        behind = await self._catch_up()
-        if behind and not request.allow_behind:
-            raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")
-        return behind
+    async def _catch_up_with_push(self, msgid: int) -> int:
+        """Catch up with all that an audit of the push is made of; its app is known once its command is ingested."""
+        behind = await self._catch_up(_BUT_OUTCOMES)
+        push = None if behind else await find_planned(self._clickhouse, msgid)
+        return await self._catch_up(SOURCES, push.appkey) if push else behind
 
-    async def _catch_up(self) -> int:
-        """Have all instances ingest what is in the log now; return how many records are missing after that."""
-        others = asyncio.gather(*(other.CatchUp(CatchUpRequest()) for other in self._others))
-        behind, answers = await asyncio.gather(self._ingestion.catch_up(), others)
+    async def _catch_up(self, topics: Collection[Topic], appkey: str = "") -> int:
+        """Have all instances ingest what is in the topics now, of outcomes those of the app.
+
+        Return how many records are missing after that.
+        """
+        request = CatchUpRequest(topics=[topic.name for topic in topics], appkey=appkey)
+        others = asyncio.gather(*(other.CatchUp(request) for other in self._others))
+        behind, answers = await asyncio.gather(self._ingestion.catch_up(topics, appkey), others)
         return behind + sum(answer.records_behind for answer in answers)
+
+
+def _allowed(request: _Audit, behind: int) -> int:
+    """Return how many records are missing, if the request allows that. UnavailableError: records are missing."""
+    if behind and not request.allow_behind:
+        raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")
+    return behind
 
 
 def _check_msgid(msgid: int) -> None:

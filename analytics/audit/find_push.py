@@ -42,5 +42,10 @@ async def find_push(clickhouse: ClickHouse, table: str, msgid: int) -> PushRecor
     return PushRecord(*rows[0])._replace(filter=b64decode(rows[0][5])) if rows else None
 
 
+async def find_planned(clickhouse: ClickHouse, msgid: int) -> PushRecord | None:
+    """Return the push as it was sent; otherwise as its task was scheduled."""
+    return await find_push(clickhouse, "pushes", msgid) or await find_push(clickhouse, "task_pushes", msgid)
+
+
 def no_such_push(msgid: int) -> NotFoundError:
     return NotFoundError(f"the event log knows no push with the message id {msgid}")

@@ -42,6 +42,8 @@ class BatchReader:
         self._flush = flush
         self._reading: asyncio.Task[list[Record]] | None = None
         self._rest: list[Record] = []
+        self.is_behind = False
+        """Whether the last batch was full, so that the log probably has more than the next batch takes."""
 
     async def batch(self) -> list[Record]:
         """Return the next batch; waits until there is at least one record."""
@@ -55,6 +57,7 @@ class BatchReader:
                 break
             records += more
             size += sum(len(record.value) for record in more)
+        self.is_behind = len(records) >= self._limits.max_records or size >= self._limits.max_bytes
         count = self._limits.batch_length(records)
         self._rest = records[count:]
         return records[:count]

@@ -5,12 +5,14 @@ one thread.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from analytics.ingestion import ingesters
 from analytics.ingestion.attributes import DeviceAttributes
@@ -19,10 +21,11 @@ from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.history import load as load_connections
 from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.outcomes import OutcomeBatch
 from analytics.ingestion.translation import Knowledge, RecordTranslator
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, insert_token
-from services.domain.topics import SESSIONS
+from services.domain.topics import SESSIONS, decode
 from services.runtime.log.port import Partition, Record
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import INSERTED
@@ -106,6 +109,23 @@ class BatchWriter:
         await self._insert_all(batch, records)
         await self._on_thread(self._offsets.end, batch)
 
+    async def write_ahead(
+        self, appkey: str, pages: AsyncIterable[Sequence[Record]], batch: Batch, max_rows: int
+    ) -> bool:
+        """Write one app's outcomes among these records, whose ranges are `batch`, before their turn in the log's order.
+
+        Return False, and write nothing, if there are more than `max_rows`. The turn of the records remains: their rows
+        are written again then, and replace each other.
+        """
+        outcomes = self._translator.outcomes_of(appkey)
+        async for records in pages:
+            await self._on_thread(_add_outcomes, outcomes, records)
+            if outcomes.row_count > max_rows:
+                return False
+        for name, rows in (await self._on_thread(outcomes.tables)).items():
+            await self._insert(name, rows, insert_token(self._identity, f"{name} of {appkey}", batch))
+        return True
+
     async def _registered_identity(self) -> str:
         """Return this ingester's identity. A store that it did not fill is filled from the beginning.
 
@@ -131,6 +151,13 @@ class BatchWriter:
 
     async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _add_outcomes(outcomes: OutcomeBatch, records: Sequence[Record]) -> None:
+    """Add what can be decoded; the other records become dead letters in their turn."""
+    for record in records:
+        with suppress(DecodeError, ValueError, IndexError):
+            outcomes.add(record, decode(record))
 
 
 def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:

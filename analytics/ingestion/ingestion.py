@@ -1,21 +1,25 @@
 """Reads the log into the analytics store, each record exactly once.
 
 One loop reads a batch and writes it. While one batch is being written the next one is read, and no more than that.
+Outcomes, of which one app may have very many, and all other topics are read in turn. A question waits for the topics
+that its answer is made of, and for the outcomes of its app alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
 from analytics.ingestion.batch_writer import BatchWriter
+from analytics.ingestion.look_ahead import LookAhead
+from analytics.ingestion.readers_in_turn import ReadersInTurn
 from analytics.ingestion.translation import SOURCES
 from analytics.settings import ROLE_NAME
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch
-from services.domain.topics import DEVICES, PUSH_COMMANDS
+from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log, Partition, Record, check_offsets
+from services.runtime.log.port import Log, Partition, Reader, Record, check_offsets
 from services.runtime.log.topics import Topic, owned
 from services.runtime.process import background
 from services.runtime.process.logs import logger
@@ -61,6 +65,8 @@ class Ingestion:
         self._writer = BatchWriter(
             clickhouse, offsets_file, dead_letters, instance=instance, stores_commands=stores_commands
         )
+        self._look_ahead = LookAhead(log, self._writer)
+        self._batches: BatchReader | None = None
         self._next = dict.fromkeys(partitions, 0)
         self._flush = asyncio.Event()
         self._waiting = 0
@@ -84,14 +90,18 @@ class Ingestion:
                 watching.cancel()
             await self._writer.close()
 
-    async def catch_up(self) -> int:
-        """Ingest everything that is in the log now, without delay. Return how many records were missing at the end."""
-        ends = await self._log.ends(self._next)
+    async def catch_up(self, topics: Collection[Topic] = SOURCES, appkey: str = "") -> int:
+        """Ingest what is in these topics now, without delay; with an appkey, the outcomes of that app alone.
+
+        Return how many records were missing at the end.
+        """
+        names = {topic.name for topic in topics}
+        ends = await self._log.ends(partition for partition in self._next if partition.topic in names)
         self._waiting += 1
         self._flush.set()
         try:
             async with asyncio.timeout(self._limits.catch_up_s):
-                await self.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+                await self._wait(ends, appkey)
         except TimeoutError:
             return self._behind(ends)
         else:
@@ -100,6 +110,19 @@ class Ingestion:
             self._waiting -= 1
             if not self._waiting:
                 self._flush.clear()
+
+    async def _wait(self, ends: Mapping[Partition, int], appkey: str) -> None:
+        """Wait for the ends. Beside a backlog, look ahead for the outcomes of the app."""
+        of_outcomes = {p: end for p, end in ends.items() if p.topic == DELIVERIES.name}
+        await self.applied.wait((p, end - 1) for p, end in ends.items() if end and p not in of_outcomes)
+        while self._behind(of_outcomes):
+            change = self.applied.change
+            if appkey and self._batches and self._batches.is_behind:
+                reached = self.applied.next_offsets(of_outcomes)
+                if await self._look_ahead.ingest(appkey, reached, of_outcomes):
+                    return
+                appkey = ""
+            await change.wait()
 
     def ends(self, topic: Topic) -> dict[int, int]:
         """Return, for each partition of the topic that is read here, the offset before which all is in the store."""
@@ -110,7 +133,7 @@ class Ingestion:
         commands = Partition(PUSH_COMMANDS.name, 0)
         if commands in self._next and self._writer.broadcasts.newest_ms <= until_ms:
             end = (await self._log.ends([commands]))[commands]
-            if self._next[commands] < end and (behind := await self.catch_up()):
+            if self._next[commands] < end and (behind := await self.catch_up([PUSH_COMMANDS])):
                 raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
 
     async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
@@ -164,8 +187,9 @@ class Ingestion:
         return records
 
     async def _follow(self) -> None:
-        reader = await retry_until_available(_NO_ANSWER, lambda: self._log.open(self._next))
-        batches = BatchReader(reader, self._limits, self._flush)
+        outcomes = {partition for partition in self._next if partition.topic == DELIVERIES.name}
+        readers = [await self._open(group) for group in (self._next.keys() - outcomes, outcomes)]
+        self._batches = batches = BatchReader(ReadersInTurn(readers), self._limits, self._flush)
         following = asyncio.create_task(batches.batch())
         try:
             while True:
@@ -175,6 +199,10 @@ class Ingestion:
         finally:
             following.cancel()
             await batches.close()
+
+    async def _open(self, partitions: Collection[Partition]) -> Reader:
+        starts = {partition: start for partition, start in self._next.items() if partition in partitions}
+        return await retry_until_available(_NO_ANSWER, lambda: self._log.open(starts))
 
     async def _ingest(self, records: Sequence[Record]) -> None:
         """Write a batch; devices that it refers to are written before it, as their records were appended before."""

@@ -100,9 +100,11 @@ ACKS_TABLE = Table[OutcomeColumns](
 class OutcomeBatch:
     """The outcomes of one batch of records."""
 
-    def __init__(self, attributes: DeviceAttributes, broadcasts: BroadcastIds) -> None:
+    def __init__(self, attributes: DeviceAttributes, broadcasts: BroadcastIds, only: str = "") -> None:
+        """`only`: an appkey; outcomes of other apps are left out then."""
         self._attributes = attributes
         self._broadcasts = broadcasts
+        self._only = only
         self._reasons = DictionaryEncoder()
         self._blocks: list[OutcomeBlock] = []
 
@@ -115,11 +117,15 @@ class OutcomeBatch:
                 for app in message.outcomes.apps:
                     blocks.append(self._block(record, message.meta.time_ms, app, start))
                     start += len(blocks[-1].msgids)
-                self._blocks += blocks
+                self._blocks += [block for block in blocks if self._only in ("", block.appkey)]
             case None:
                 pass
             case never:
                 assert_never(never)
+
+    @property
+    def row_count(self) -> int:
+        return sum(len(block.msgids) for block in self._blocks)
 
     def tables(self) -> dict[str, pa.Table]:
         """Return `deliveries`, and `acks` of messages that no broadcast is known for; each only if it has rows."""

@@ -103,6 +103,10 @@ class RecordTranslator:
         tables = {name: of_table[0].table.from_rows(of_table) for name, of_table in rows.items()}
         return {**tables, **outcomes.tables(), **deltas.tables()}
 
+    def outcomes_of(self, appkey: str) -> OutcomeBatch:
+        """Return an empty batch for outcomes of one app, which are stored with what is known by now."""
+        return OutcomeBatch(self._attributes, self._broadcasts, appkey)
+
     def _rows(self, record: Record, outcomes: OutcomeBatch, deltas: ConnectionDeltas) -> Sequence[Row]:
         message = decode(record)
         match message:

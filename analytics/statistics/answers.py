@@ -7,6 +7,15 @@ from analytics.statistics.query import StatisticsQuery
 from analytics.statistics.users import users
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsResponse
+from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
+
+TOPICS = {
+    StatisticsKind.STATISTICS_KIND_CONNECTIONS: (DEVICES, SESSIONS),
+    StatisticsKind.STATISTICS_KIND_BROADCASTS: (DEVICES, PUSH_COMMANDS, PUSHES, DELIVERIES),
+    StatisticsKind.STATISTICS_KIND_USERS: (DEVICES,),
+    StatisticsKind.STATISTICS_KIND_LOGINS: (DEVICES, SESSIONS),
+}
+"""The topics that each kind of statistics is made of."""
 
 
 async def answer(clickhouse: ClickHouse, query: StatisticsQuery) -> StatisticsResponse:

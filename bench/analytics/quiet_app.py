@@ -5,8 +5,10 @@
 
 The noisy app's outcomes are appended to the event log at each of the rates, in records as delivery writes them. The
 quiet app has one outcome ten times a second; its lag is the time from the log's answer until the outcome is in the
-store. A rate that the ingestion keeps up with leaves only what was appended last. The CPU time, of log and ingestion
-together, holds beside other work on the machine too: a core keeps up with one outcome in that time.
+store. A rate that the ingestion keeps up with leaves only what was appended last. A question of the quiet app waits for
+its own outcomes alone: `question` is the time from the log's answer until the store has what the answer is made of.
+The CPU time, of log and ingestion together, holds beside other work on the machine too: a core keeps up with one
+outcome in that time.
 """
 
 import argparse
@@ -23,9 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from analytics.ingestion.ingestion import Ingestion, sources
+from analytics.statistics.answers import TOPICS as TOPICS_OF_ANSWERS
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from bench.analytics.history import PARTITIONS
+from protos.analytics.v1.analytics_pb2 import StatisticsKind
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.ids import event_id
@@ -39,6 +43,8 @@ _QUIET, _NOISY = "1111111111", "2222222222"
 _EVERY_S = 0.1
 _WARM_UP_S = 2.0
 _DRAIN_S = 120.0
+_QUESTIONS = 5
+_OF_BROADCASTS = TOPICS_OF_ANSWERS[StatisticsKind.STATISTICS_KIND_BROADCASTS]
 
 
 def main() -> None:
@@ -85,6 +91,7 @@ async def beside(log: SqliteLog, ingestion: Ingestion, rate: int, outcomes: int,
     await asyncio.sleep(seconds)
     appended = (made[0] - before) / (time.perf_counter() - started)
     late = sum(not lag.done() for lag in lags)
+    questions = [await question_ms(log, ingestion) for _ in range(_QUESTIONS)]
     noise.cancel()
     await asyncio.wait([noise])
     await asyncio.wait(lags, timeout=_DRAIN_S)
@@ -96,6 +103,8 @@ async def beside(log: SqliteLog, ingestion: Ingestion, rate: int, outcomes: int,
         "p50": round(float(np.percentile(times, 50))),
         "p99": round(float(np.percentile(times, 99))),
         "max": round(max(times)),
+        "question_p50": round(float(np.percentile(questions, 50))),
+        "question_max": round(max(questions)),
         "not_in_the_store_at_the_end": late,
         "cpu_us": round((time.process_time() - cpu_s) * 1e6 / made[0], 1) if made[0] else 0,
     }
@@ -122,6 +131,15 @@ async def lag_ms(log: SqliteLog, ingestion: Ingestion, after_s: float) -> float:
     return (time.perf_counter() - started) * 1000
 
 
+async def question_ms(log: SqliteLog, ingestion: Ingestion) -> float:
+    """Return how long a question waits for an outcome that was just appended; more than 5000: it was not answered."""
+    await asyncio.sleep(_EVERY_S)
+    await log.append([new_record(record_value(_QUIET, np.array([7])))])
+    started = time.perf_counter()
+    await ingestion.catch_up(_OF_BROADCASTS, _QUIET)
+    return (time.perf_counter() - started) * 1000
+
+
 def record_value(appkey: str, numbers: "np.ndarray[Any, Any]") -> bytes:
     """Return the record of one message that was received by these devices."""
     count = len(numbers)
@@ -143,7 +161,17 @@ def new_record(value: bytes) -> NewRecord:
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     table = Table(title="lag of the quiet app's facts, in ms, beside the noisy app's outcomes")
-    for heading in ("wanted/s", "appended/s", "p50", "p99", "max", "late at the end", "CPU us/outcome"):
+    for heading in (
+        "wanted/s",
+        "appended/s",
+        "p50",
+        "p99",
+        "max",
+        "question p50",
+        "max",
+        "late at the end",
+        "CPU us/outcome",
+    ):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(*(f"{value:,}" for value in row.values()))

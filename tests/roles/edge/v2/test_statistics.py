@@ -221,7 +221,7 @@ async def test_rules_of_the_appkey(installation: EdgeInstallation) -> None:
         assert answer["desc"].startswith(f"input error: appkey {problem}")
 
 
-async def behind(_: Ingestion) -> int:
+async def behind(*_: object) -> int:
     return 7
 
 
