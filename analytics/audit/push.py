@@ -185,9 +185,13 @@ async def _outcome_entries(clickhouse: ClickHouse, appkey: str, first: int, last
     reasons: dict[str, list[str]] = {}
     for kind, reason, devices in await clickhouse.rows(sql(__package__, "push_outcome_reasons"), parameters):
         reasons.setdefault(kind, []).append(f"{reason}: {devices}")
+    rows = await clickhouse.rows(sql(__package__, "push_outcomes"), parameters)
+    firsts = {kind: first_ms for kind, first_ms, *_ in rows}
+    if any(first_ms <= 0 for first_ms in firsts.values()):
+        firsts |= dict(await clickhouse.rows(sql(__package__, "first_outcomes"), parameters))  # type: ignore[arg-type]
     return [
-        entry(kind, first_ms, last_ms, devices, comma_joined(*reasons.get(kind, [])))
-        for kind, first_ms, last_ms, devices in await clickhouse.rows(sql(__package__, "push_outcomes"), parameters)
+        entry(kind, firsts[kind], last_ms, devices, comma_joined(*reasons.get(kind, [])))
+        for kind, _, last_ms, devices in rows
     ]
 
 

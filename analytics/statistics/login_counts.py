@@ -2,8 +2,8 @@
 
 Merging the sets of thirty days for every value of a category takes long with millions of devices, so the counts of a
 date are stored. Their version is the number of log-ins in the sets they were made of: further log-ins of those days
-make them invalid. For today, the one date that still gets log-ins, the sets of the days before it are stored, each
-device in the band of its latest log-in, and only today's own set is merged with them.
+make them invalid. For today, the date that still gets log-ins, the sets of the days before it are stored, each device
+in the band of its latest log-in, and only today's own set is merged with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ _STORED = """
 SELECT day, info, counts, version FROM login_counts FINAL
 WHERE appkey = {appkey:String} AND category = {category:String} AND day >= {first:Date32} AND day <= {last:Date32}
 """
-_HAS_BEFORE = """
-SELECT count() FROM login_before
-WHERE appkey = {appkey:String} AND category = {category:String} AND day = {day:Date32} AND version = {version:UInt64}
+_BEFORES = """
+SELECT DISTINCT day, version FROM login_before
+WHERE appkey = {appkey:String} AND category = {category:String} AND day IN {days:Array(Date32)}
 """
 Counts = Mapping[date, Mapping[str, Sequence[int]]]
 """By date and value, the number of devices in each window; dates and values without log-ins are left out."""
@@ -47,19 +47,32 @@ class LoginCounts(NamedTuple):
 
     async def between(self, first: date, last: date) -> Counts:
         """Return the counts for the dates from `first` to `last`, both included."""
+        rows, versions, counts = await self._known(first, last)
+        befores = {day: version - rows.get(day, 0) for day, version in versions.items() if day not in counts}
+        stored = await self._stored_befores(befores)
+        missing = [day for day in befores if day not in stored]
+        if len(missing) == 1:
+            await self._store_before(missing[0], befores[missing[0]])
+            stored.add(missing.pop())
+        for day in stored:
+            counts[day] = await self._over_stored_days(day, befores[day])
+        return {**counts, **await self._store({day: versions[day] for day in missing})}
+
+    async def prepare(self, first: date, last: date) -> None:
+        """Store what `between` needs for these dates when further log-ins of the last one have come."""
+        rows, versions, counts = await self._known(first, last)
+        if any(day not in counts for day in versions if day != last):
+            await self._store({day: version for day, version in versions.items() if day not in counts})
+        before = versions.get(last, 0) - rows.get(last, 0)
+        if last in versions and not await self._stored_befores({last: before}):
+            await self._store_before(last, before)
+
+    async def _known(self, first: date, last: date) -> tuple[dict[date, int], dict[date, int], dict[date, Any]]:
+        """Return the number of log-ins by day, and the versions and stored counts of the dates with log-ins."""
         rows = await self._login_rows(first, last)
         dates = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         versions = {day: version for day in dates if (version := _rows_of_window(rows, day))}
-        counts = dict(await self._stored(versions))
-        missing = [day for day in versions if day not in counts]
-        if len(missing) == 1:
-            (day,) = missing
-            return counts | {day: await self._over_stored_days(day, versions[day] - rows.get(day, 0))}
-        for start in range(0, len(missing), _DATES_AT_ONCE):
-            some = {day: versions[day] for day in missing[start : start + _DATES_AT_ONCE]}
-            await self._store(some)
-            counts |= await self._stored(some)
-        return counts
+        return rows, versions, dict(await self._stored(versions))
 
     async def _login_rows(self, first: date, last: date) -> dict[date, int]:
         return {day: int(count) for day, count in await self._query(_ROWS, first=first, last=last)}
@@ -73,20 +86,35 @@ class LoginCounts(NamedTuple):
                     stored.setdefault(day, {})[info] = counts
         return stored
 
-    async def _store(self, versions: Mapping[date, int]) -> None:
+    async def _store(self, versions: Mapping[date, int]) -> Counts:
+        """Count and store some dates, and return their counts."""
+        counts: dict[date, Mapping[str, Sequence[int]]] = {}
+        for start in range(0, len(versions), _DATES_AT_ONCE):
+            some = dict(list(versions.items())[start : start + _DATES_AT_ONCE])
+            await self._store_together(some)
+            counts.update(await self._stored(some))
+        return counts
+
+    async def _store_together(self, versions: Mapping[date, int]) -> None:
         parameters = {"dates": list(versions), "versions": list(versions.values())}
         period = {"first": min(versions), "last": max(versions)}
         counts = ", ".join(f"maxIf(bitmapCardinality(devices), band <= {n})" for n in range(len(WINDOWS)))
         query = sql(__package__, "store_login_counts", windows=str([*WINDOWS]), longest=str(_LONGEST), counts=counts)
         await self.clickhouse.store(query, {**self._names, **period, **parameters})
 
+    async def _stored_befores(self, versions: Mapping[date, int]) -> set[date]:
+        """Return the dates whose sets of the days before are stored with these versions; version 0 needs no sets."""
+        stored = set(await self._query(_BEFORES, days=list(versions))) if versions else set()
+        return {day for day, version in versions.items() if not version or (day, version) in stored}
+
+    async def _store_before(self, day: date, version: int) -> None:
+        query = sql(__package__, "store_login_before", windows=str([*WINDOWS]), longest=str(_LONGEST))
+        await self.clickhouse.store(query, {**self._names, "day": day, "version": version})
+
     async def _over_stored_days(self, day: date, version: int) -> Mapping[str, Sequence[int]]:
-        """Return the day's counts, from its own set and those of the days before it, which have this version."""
-        parameters = {"day": day, "version": version}
-        if version and not (await self._query(_HAS_BEFORE, **parameters))[0][0]:
-            query = sql(__package__, "store_login_before", windows=str([*WINDOWS]), longest=str(_LONGEST))
-            await self.clickhouse.store(query, {**self._names, **parameters})
-        return {info: list(counts) for info, counts in await self._query(_counts_of_today(), **parameters)}
+        """Return the day's counts, from its own set and the stored ones of the days before it."""
+        found = await self._query(_counts_of_today(), day=day, version=version)
+        return {info: list(counts) for info, counts in found}
 
     @property
     def _names(self) -> dict[str, object]:

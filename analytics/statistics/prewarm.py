@@ -1,14 +1,20 @@
-"""Counts the log-ins of large apps ahead of queries, so that the first query of a day does not wait for it."""
+"""Prepares answers ahead of questions: opens the tables at the start, and counts the log-ins of large apps."""
 
 import asyncio
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from analytics.statistics.days import today
+from analytics.audit.push import audit_push
+from analytics.statistics.answers import answer
+from analytics.statistics.days import days_between, today
 from analytics.statistics.login_counts import LoginCounts
 from analytics.statistics.logins import CATEGORIES
+from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
-from services.runtime.errors import UnavailableError
+from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
+from services.runtime.errors import NotFoundError, UnavailableError
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 
@@ -18,10 +24,16 @@ _LARGE = """
 SELECT appkey FROM login_days WHERE category = '' AND day > {today:Date32} - 30 AND day <= {today:Date32}
 GROUP BY appkey HAVING sum(rows) >= {min_logins:UInt64} ORDER BY appkey
 """
+_NEWEST = "SELECT msgid, appkey, kind FROM pushes ORDER BY msgid DESC LIMIT 1"
 
 
 class Prewarm:
-    """A service that every 15 minutes counts the last seven days of apps with `min_logins` log-ins in thirty days."""
+    """A service that prepares the first answers after a start and after midnight.
+
+    At its start it audits the newest push and asks for statistics of its app, so that ClickHouse has read the keys of
+    the tables. Then, every 15 minutes and at midnight, it counts the last seven days of apps with `min_logins` log-ins
+    in thirty days.
+    """
 
     name = "analytics log-ins"
 
@@ -33,15 +45,50 @@ class Prewarm:
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
+        opened = False
         while True:
+            now_ms = self._clock.now_ms()
             try:
+                if not opened:
+                    await self.open_tables()
+                    opened = True
                 await self.count()
             except UnavailableError as error:
                 logger.warning("log-ins cannot be counted ahead", error=str(error))
-            await self._clock.sleep_until(self._clock.now_ms() + _EVERY_MS)
+            await self._clock.sleep_until(min(now_ms + _EVERY_MS, self._midnight_ms(now_ms)))
+
+    async def open_tables(self) -> None:
+        """Ask once for what tends to be asked for first."""
+        for msgid, appkey, kind in await self._clickhouse.rows(_NEWEST):
+            try:
+                await audit_push(self._clickhouse, msgid, self._zone)
+                for question in _questions(None if kind == "unicast" else msgid):
+                    request = StatisticsRequest(appkey=appkey, **question)
+                    query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
+                    await answer(self._clickhouse, query)
+            except NotFoundError:
+                return
 
     async def count(self) -> None:
         day = today(self._clock.now_ms(), self._zone)
         for (appkey,) in await self._clickhouse.rows(_LARGE, {"today": day, "min_logins": self._min_logins}):
             for category in ("", *CATEGORIES):
-                await LoginCounts(self._clickhouse, appkey, category).between(day - timedelta(days=6), day)
+                await LoginCounts(self._clickhouse, appkey, category).prepare(day - timedelta(days=6), day)
+
+    def _midnight_ms(self, now_ms: int) -> int:
+        day = today(now_ms, self._zone)
+        return days_between(day, day, self._zone)[0].end_ms
+
+
+def _questions(broadcast: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the fields of one question of each kind; log-ins are counted anyway."""
+    kinds = StatisticsKind
+    week = {"scope": TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS}
+    by_region = {"category": Category.CATEGORY_REGION, "info": "all"}
+    by_brand = {"category": Category.CATEGORY_BRAND, "info": "all"}
+    yield {"kind": kinds.STATISTICS_KIND_CONNECTIONS, **week}
+    yield {"kind": kinds.STATISTICS_KIND_CONNECTIONS, **week, **by_region}
+    yield {"kind": kinds.STATISTICS_KIND_USERS, **week, **by_brand, "user_kind": UserKind.USER_KIND_CUMULATIVE}
+    yield {"kind": kinds.STATISTICS_KIND_BROADCASTS}
+    if broadcast is not None:
+        yield {"kind": kinds.STATISTICS_KIND_BROADCASTS, "msgid": broadcast, **by_region}

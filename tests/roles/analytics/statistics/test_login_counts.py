@@ -1,10 +1,11 @@
 """Stored counts of log-ins: used while they are valid, and made again after further log-ins."""
 
 import asyncio
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from analytics.statistics.days import days_between
 from analytics.statistics.login_counts import LoginCounts
 from analytics.statistics.logins import count_days
 from analytics.statistics.prewarm import Prewarm
@@ -101,6 +102,32 @@ async def test_large_apps_are_counted_ahead(log: SqliteLog, clickhouse: ClickHou
     days = "SELECT arraySort(groupUniqArray(day)) FROM login_counts WHERE category = 'sdk_version'"
     assert await value(clickhouse, days) == [date(2026, 9, 19), YESTERDAY, TODAY]
     assert await value(clickhouse, "SELECT uniqExact(category) FROM login_counts") == 6
+
+    await ingest(log, clickhouse, tmp_path, [login(4)])
+    stored = "SELECT (SELECT count() FROM login_counts), count() FROM login_before"
+    prepared = tuple((await clickhouse.rows(stored))[0])
+    week = await LoginCounts(clickhouse, APP, "").between(TODAY - timedelta(days=6), TODAY)
+    assert week[TODAY][""][:3] == [3, 3, 4], "further log-ins of today count at once"
+    assert tuple((await clickhouse.rows(stored))[0]) == prepared, "the first question stores nothing"
+
+
+async def test_days_are_counted_at_midnight(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    await count_days(clickhouse, UTC)
+    await ingest(log, clickhouse, tmp_path, [login(1), login(2, 1)])
+    midnight_ms = days_between(TODAY, TODAY, UTC)[0].end_ms
+    clock = ManualClock(midnight_ms - 60_000)
+    preparing = asyncio.create_task(Prewarm(clickhouse, clock, UTC, min_logins=1).run(asyncio.Event()))
+    prepared = "SELECT max(day) FROM login_before"
+    try:
+        async with asyncio.timeout(60):
+            while await value(clickhouse, prepared) != TODAY:
+                pass
+            clock.move(60)
+            while await value(clickhouse, prepared) != TOMORROW:
+                pass
+    finally:
+        preparing.cancel()
+        await asyncio.wait([preparing])
 
 
 async def test_prewarming_resumes_when_the_store_answers_again(
