@@ -5,6 +5,10 @@
 Starts `carillon up` on a directory of its own, connects virtual devices, sends signed single-token pushes evenly, and
 takes the time from the first byte of each request to the push frame at the device. The floor is the same client against
 a process that does nothing but pass the frame on: uvicorn for the request, picows for the device, no sign, no log.
+
+The first table also has the 99th percentile of the worst second, the number of seconds in which it exceeds 60 ms, and
+the CPU time of all processes of the service, with what they do after the frame: acknowledgements, outcomes, statistics.
+The second table has that CPU time by process, and the third where the time of a push goes, stage by stage.
 """
 
 import argparse
@@ -15,21 +19,26 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import uvloop
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from rich.console import Console
 from rich.table import Table
 
+from bench.end_to_end.measured import Measured, Push, cpu_times_s, percentile
 from bench.end_to_end.requests import Requests
+from bench.end_to_end.stages import stage_times_ms
 from bench.programs import connected
 from testkit.installation.processes import Installation
 from testkit.ports import free_ports
 from testkit.signing import signed
 
 PARTITIONS = 32
+CpuTimes = Callable[[], Mapping[str, float]]
 
 
 class Device(WSListener):
@@ -47,13 +56,13 @@ class Device(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if frame.msg_type != WSMsgType.TEXT:
             return
-        now = time.perf_counter()
+        now_s = time.monotonic()
         event = json.loads(frame.get_payload_as_bytes())
         if event["type"] == "welcome":
             self.token = event["token"]
             self.welcomed.set_result(None)
         elif event["type"] == "push":
-            self._arrivals[event["content"]] = now
+            self._arrivals[event["content"]] = now_s
             transport.send(WSMsgType.TEXT, json.dumps({"type": "ack", "msgids": [event["msgid"]]}).encode())
 
 
@@ -65,8 +74,10 @@ def request_body(appkey: str, token: str, content: str) -> dict[str, Any]:
     }
 
 
-async def measure(url: str, port: int, appkey: str, secret: str, options: argparse.Namespace) -> list[float]:
-    """Return the milliseconds from request to frame of each push."""
+async def measure(
+    url: str, port: int, appkey: str, secret: str, options: argparse.Namespace, cpu_times: CpuTimes
+) -> Measured:
+    """Send the pushes and wait for their frames."""
     arrivals: dict[str, float] = {}
     devices = [Device(appkey, arrivals) for _ in range(options.devices)]
     for device in devices:
@@ -74,17 +85,19 @@ async def measure(url: str, port: int, appkey: str, secret: str, options: argpar
         await device.welcomed
     requests = Requests(port)
     await requests.open()
-    started: dict[str, float] = {}
+    sent: dict[str, tuple[int, float]] = {}
 
     async def send(number: int) -> None:
         content = f"push {number}"
         body = signed(request_body(appkey, devices[number % len(devices)].token, content), secret)
-        started[content] = time.perf_counter()
+        started_s = time.monotonic()
         answer = await requests.post("/v2/push", body)
         assert answer["result"] == 0, answer
+        sent[content] = answer["id"], started_s
 
     count = int(options.rate * options.seconds)
     first = time.perf_counter()
+    cpu_before = cpu_times()
     tasks = []
     for number in range(count):
         await asyncio.sleep(max(0.0, first + number / options.rate - time.perf_counter()))
@@ -93,33 +106,48 @@ async def measure(url: str, port: int, appkey: str, secret: str, options: argpar
     async with asyncio.timeout(30):
         while len(arrivals) < count:
             await asyncio.sleep(0.05)
-    return sorted((arrivals[content] - at) * 1000 for content, at in started.items())
+    cpu_s = {name: seconds - cpu_before.get(name, 0.0) for name, seconds in cpu_times().items()}
+    return Measured([Push(msgid, at_s, arrivals[content]) for content, (msgid, at_s) in sent.items()], cpu_s)
 
 
-def carillon(options: argparse.Namespace, data: Path) -> list[float]:
-    with contextlib.closing(Installation(data, None)) as installation:
+def carillon(options: argparse.Namespace, data: Path) -> tuple[Measured, dict[str, list[float]]]:
+    """Measure `carillon up`; return the result and the times of each stage."""
+    stages = data / "stages"
+    with contextlib.closing(Installation(data / "carillon", None)) as installation:
         installation.env |= {"CARILLON_PARTITIONS": str(PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
+        if not options.no_stages:
+            installation.env["CARILLON_STAGES_DIR"] = str(stages)
         installation.start()
         app = installation.create_app()
         port = int(installation.env["CARILLON_V2_PORT"])
-        times_ms = uvloop.run(measure(installation.gateway_url, port, app.appkey, app.secret_key, options))
+        process = psutil.Process(installation.process_id())
+        cpu_times = lambda: cpu_times_s(process, "carillon up")  # noqa: E731
+        run = measure(installation.gateway_url, port, app.appkey, app.secret_key, options, cpu_times)
+        measured = uvloop.run(run)
         installation.stop()
-        return times_ms
+    return measured, {} if options.no_stages else stage_times_ms(stages, measured)
 
 
-def floor(options: argparse.Namespace) -> list[float]:
+def floor(options: argparse.Namespace) -> Measured:
     http, ws = free_ports(2)
     process = subprocess.Popen([sys.executable, "-m", "bench.end_to_end.floor", str(http), str(ws)])
     try:
         connected(http).close()
-        return uvloop.run(measure(f"ws://127.0.0.1:{ws}/", http, "1", "s", options))
+        cpu_times = lambda: cpu_times_s(psutil.Process(process.pid), "floor")  # noqa: E731
+        return uvloop.run(measure(f"ws://127.0.0.1:{ws}/", http, "1", "s", options, cpu_times))
     finally:
         process.terminate()
         process.wait()
 
 
-def percentile(times_ms: list[float], part: float) -> float:
-    return times_ms[min(len(times_ms) - 1, int(len(times_ms) * part))]
+def printed(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+    table = Table(title=title)
+    table.add_column("")
+    for column in next(iter(rows.values())):
+        table.add_column(column.replace("_", " "), justify="right")
+    for name, row in rows.items():
+        table.add_row(name, *(str(value) for value in row.values()))
+    Console(width=130).print(table)
 
 
 def main() -> None:
@@ -127,28 +155,30 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=300, help="pushes a second")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--devices", type=int, default=200)
+    parser.add_argument("--no-stages", action="store_true", help="do not measure the stages, which costs a little")
+    parser.add_argument("--no-floor", action="store_true", help="do not measure the floor")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
+    results: dict[str, Measured] = {} if options.no_floor else {"floor": floor(options)}
     with tempfile.TemporaryDirectory() as data:
-        results = {"floor": floor(options), "carillon up": carillon(options, Path(data))}
-    rows = {
-        name: {
-            "p50_ms": round(percentile(times, 0.5), 2),
-            "p99_ms": round(percentile(times, 0.99), 2),
-            "max_ms": round(times[-1], 2),
-            "pushes": len(times),
-        }
-        for name, times in results.items()
+        results["carillon up"], times_by_stage = carillon(options, Path(data))
+    rows = {name: measured.row() for name, measured in results.items()}
+    cpu = {
+        name: {"ms_per_push": round(ms, 3)}
+        for measured in results.values()
+        for name, ms in measured.cpu_per_push_ms().items()
+    }
+    stages = {
+        name: {"p50_ms": round(percentile(times, 0.5), 2), "p99_ms": round(percentile(times, 0.99), 2)}
+        for name, times in times_by_stage.items()
     }
     if options.json:
-        print(json.dumps({"rate": options.rate, "devices": options.devices, **rows}))
+        print(json.dumps({"rate": options.rate, "devices": options.devices, **rows, "cpu": cpu, "stages": stages}))
         return
-    table = Table(title=f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices")
-    for column in ("", "p50 ms", "p99 ms", "max ms", "pushes"):
-        table.add_column(column, justify="right")
-    for name, row in rows.items():
-        table.add_row(name, *(str(value) for value in row.values()))
-    Console().print(table)
+    printed(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
+    printed("CPU time by process", cpu)
+    if stages:
+        printed("where the time goes", stages)
 
 
 if __name__ == "__main__":

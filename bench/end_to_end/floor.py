@@ -30,7 +30,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         push = json.loads(body)
         frame = {"type": "push", "msgid": 1, "content": push["msgStyle"]["basic"]["content"]}
         devices[push["sendTo"]["token"]["android"]].send(WSMsgType.TEXT, json.dumps(frame).encode())
-    answer = b'{"result":0}'
+    answer = b'{"result":0,"id":1}'
     headers = [(b"content-length", str(len(answer)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})

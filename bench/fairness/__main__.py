@@ -28,7 +28,8 @@ from picows import ws_connect
 from rich.console import Console
 from rich.table import Table
 
-from bench.end_to_end.__main__ import PARTITIONS, Device, percentile, request_body
+from bench.end_to_end.__main__ import PARTITIONS, Device, request_body
+from bench.end_to_end.measured import percentile
 from bench.end_to_end.requests import Requests
 from bench.fairness.noise import KINDS
 from bench.programs import Program, note
@@ -71,24 +72,24 @@ class Quiet:
         answered: dict[str, float] = {}
 
         async def send(content: str, body: bytes) -> None:
-            started[content] = time.perf_counter()
+            started[content] = time.monotonic()
             answer = await self._requests.post("/v2/push", body)
-            answered[content] = time.perf_counter()
+            answered[content] = time.monotonic()
             assert answer["result"] == 0, answer
 
         count = int(self._rate * self._seconds)
-        first = time.perf_counter()
+        first = time.monotonic()
         tasks = []
         for number in range(count):
             content = f"push {self._sent}"
             device = self._devices[self._sent % len(self._devices)]
             body = signed(request_body(self._app.appkey, device.token, content), self._app.secret_key)
             self._sent += 1
-            await asyncio.sleep(max(0.0, first + number / self._rate - time.perf_counter()))
+            await asyncio.sleep(max(0.0, first + number / self._rate - time.monotonic()))
             tasks.append(asyncio.create_task(send(content, body)))
         await asyncio.gather(*tasks)
-        deadline = time.perf_counter() + _LATE_S
-        while not all(content in self._arrivals for content in started) and time.perf_counter() < deadline:
+        deadline = time.monotonic() + _LATE_S
+        while not all(content in self._arrivals for content in started) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         return {
             "answer": [(answered[content] - at) * 1000 for content, at in started.items()],

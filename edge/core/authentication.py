@@ -17,6 +17,7 @@ from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.runtime.errors import InputError, SignError
+from services.runtime.process import stages
 
 
 class Apps(Protocol):
@@ -60,8 +61,10 @@ class Authenticator:
         origin = self._origins.of(request)
         with self._budget.body(origin.address) as unverified:
             raw = await read_body(request, counted=unverified)
+            stages.note("read", origin.request_id)
             signed = await self._turns.parse(origin.address, raw, apps_of)
             signed_by_old = await self._signatures.verify(signed.text, signed.sign, signed.apps.accepted)
+        stages.note("signed", origin.request_id)
         canonical.check_texts(signed)
         appkeys = signed.apps.appkeys
         self._admission.admit(appkeys, origin, signed_by_old)

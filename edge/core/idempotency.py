@@ -82,7 +82,7 @@ class Idempotency:
             requested = read()
             if requested.is_wide:
                 await self._turns.enter_wide(request, appkey)
-            prepared, reply = await self._prepare(requested, origin, text, new_task_key())
+            prepared, reply = await self._prepare(requested, origin, text)
             await self._pushes.commit(prepared)
             if requested.is_wide:
                 self._turns.started_by(request, appkey, prepared.commands[-1])
@@ -115,9 +115,9 @@ class Idempotency:
         return _answer(holding, claim)
 
     async def _prepare(
-        self, requested: RequestedPushes, origin: Origin, text: str, task_key: str
+        self, requested: RequestedPushes, origin: Origin, text: str, task_key: str = ""
     ) -> tuple[PreparedPushes, Reply | Content]:
-        key = "" if requested.due_ms is None else task_key
+        key = "" if requested.due_ms is None else task_key or new_task_key()
         prepared = await self._pushes.prepare(requested.pushes, origin, text, requested.due_ms, key)
         return prepared, requested.reply(prepared.results, prepared.task_key)
 

@@ -19,6 +19,7 @@ from services.domain.command_writer import CommandWriter, push_command, task_com
 from services.domain.ids import MessageIds
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES
+from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 
 
@@ -136,13 +137,16 @@ class Pushes:
 
         TooManyRequestsError: an app is over a quota; nothing was appended.
         """
-        async with self._quotas.committing(prepared.commands, is_timed=prepared.due_ms is not None):
-            if prepared.due_ms is not None:
+        stages.note("resolved", prepared.results[0].msgid, prepared.origin.request_id)
+        if prepared.due_ms is not None:
+            async with self._quotas.committing(prepared.commands, is_timed=True):
                 create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
                 await self._create(prepared, prepared.task_key, create)
-            else:
-                commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
-                await self._writer.append(commands, prepared.origin)
+        else:
+            await self._quotas.take_broadcasts(prepared.commands)
+            commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
+            await self._writer.append(commands, prepared.origin)
+            stages.note("appended", prepared.results[0].msgid)
 
     async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
         """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim.

@@ -2,7 +2,8 @@
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, combinations
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class SignatureVerifier:
         matches: list[Sequence[str]] = []
         for signers in accepted:
             secrets = [self._secrets(signer) for signer in signers]
-            for old in _choices(secrets):
+            for old in _choices(tuple([pair.old is not None for pair in secrets])):
                 chosen = [pair.old if place in old else pair.current for place, pair in enumerate(secrets)]
                 right = hashed_text.copy()
                 right.update("".join([secret or self._no_secret for secret in chosen]).encode())
@@ -101,14 +102,15 @@ class SignatureVerifier:
         return secret
 
 
-def _choices(secrets: Sequence[Secrets]) -> Iterator[tuple[int, ...]]:
+@lru_cache(maxsize=256)
+def _choices(have_old: tuple[bool, ...]) -> Sequence[tuple[int, ...]]:
     """Return the combinations to try, each as the places of the apps that sign with their old secret.
 
-    Up to MAX_MIXED places take part, those of apps with an old secret first.
+    Up to MAX_MIXED places take part, those of apps that have an old secret first.
     """
-    with_old = [place for place, pair in enumerate(secrets) if pair.old is not None]
+    with_old = [place for place, has_old in enumerate(have_old) if has_old]
     if len(with_old) > MAX_MIXED:
-        return iter([(), tuple(with_old)])
-    others = [place for place, pair in enumerate(secrets) if pair.old is None]
+        return [(), tuple(with_old)]
+    others = [place for place, has_old in enumerate(have_old) if not has_old]
     places = [*with_old, *others][:MAX_MIXED]
-    return chain.from_iterable(combinations(places, count) for count in range(len(places) + 1))
+    return list(chain.from_iterable(combinations(places, count) for count in range(len(places) + 1)))

@@ -1,4 +1,8 @@
-"""Records outcomes: gathers them for a few milliseconds and writes them to the log in columnar batches."""
+"""Records outcomes: gathers them for a few milliseconds and writes them to the log in columnar batches.
+
+Each write is a commit of the log, which takes longer than all else that is done for an outcome. So there are at most 25
+a second, and an outcome that comes alone is still written after 5 ms.
+"""
 
 import asyncio
 from array import array
@@ -20,6 +24,7 @@ MAX_ROWS = 500_000
 """Number of queued outcomes from which callers have to wait for capacity."""
 
 _GATHER_S = 0.005
+_INTERVAL_S = 0.04
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 
 MessageOnDevice = tuple[int, int, int]
@@ -128,10 +133,13 @@ class OutcomeRecorder:
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
+        loop = asyncio.get_running_loop()
+        earliest = loop.time()
         try:
             while True:
                 await self._flush_needed.wait()
-                await asyncio.sleep(_GATHER_S)
+                await asyncio.sleep(max(_GATHER_S, earliest - loop.time()))
+                earliest = loop.time() + _INTERVAL_S
                 await self.flush()
         finally:
             await self.flush()

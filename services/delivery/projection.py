@@ -12,6 +12,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSH_COMMANDS, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
@@ -98,4 +99,5 @@ class PushProjection:
         if command.HasField("cancel"):
             self._starter.end_cancelled()
         elif (push := self._state.requested.get(command.send.msgid)) is not None:
+            stages.note("followed", command.send.msgid)
             self._starter.add(push)

@@ -1,12 +1,11 @@
 """Resolution of tokens and aliases into devices, by the registry. Look-ups of many callers share one call."""
 
 import asyncio
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from protos.push.v1.push_pb2 import Aliases, Audience, Devices
 from protos.registry.v1.registry_pb2 import AliasDevices, FindAliasesRequest, FindDevicesRequest
@@ -59,7 +58,10 @@ class AudienceResolver:
 
     async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
         """Return the number plus one of each token's device, 0 for unknown and removed devices."""
-        return await self._numbers(appkey, tokens, self._hashes(appkey, tokens, self._partitions))
+        instances: Sequence[int] = ()
+        if (count := len(self._registries)) > 1:
+            instances = [partition % count for partition in self._hashes(appkey, tokens, self._partitions)]
+        return await self._look_up("devices", appkey, tokens, instances)
 
     async def registered_name(self, appkey: str, given: str) -> str:
         """Return a token in the spelling in which it is registered, or shall be."""
@@ -99,10 +101,6 @@ class AudienceResolver:
         return ResolvedAudience(
             _columns(sorted(devices)), not_found=not_found, device_counts=[len(of_alias) for of_alias in chosen]
         )
-
-    async def _numbers(self, appkey: str, tokens: Sequence[str], partitions: Sequence[int]) -> list[int]:
-        count = len(self._registries)
-        return await self._look_up("devices", appkey, tokens, [partition % count for partition in partitions])
 
     @staticmethod
     def _hashes(appkey: str, names: Sequence[str], count: int) -> list[int]:
@@ -144,12 +142,13 @@ class AudienceResolver:
 
 
 def _columns(targets: Sequence[tuple[int, int, int]]) -> Audience:
-    """AudienceResolver as partition, device number and id offset."""
+    """Return devices, each given as partition, device number and id offset, as an audience."""
     partitions, numbers, id_offsets = zip(*targets, strict=True) if targets else ((), (), ())
+    count = len(targets)
     return Audience(
         devices=Devices(
-            partitions=np.array(partitions, "<u2").tobytes(),
-            numbers=np.array(numbers, "<u4").tobytes(),
-            id_offsets=np.array(id_offsets, "<u4").tobytes(),
+            partitions=struct.pack(f"<{count}H", *partitions),
+            numbers=struct.pack(f"<{count}I", *numbers),
+            id_offsets=struct.pack(f"<{count}I", *id_offsets),
         )
     )

@@ -12,7 +12,7 @@ from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
-from services.runtime.process import background
+from services.runtime.process import background, stages
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry
 from services.runtime.process.logs import logger
@@ -79,7 +79,8 @@ async def role_context(
         if following.done():
             following.result()
         health.watch([apps.followed])
-        yield RoleContext(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
+        with stages.noting(settings.stages_dir):
+            yield RoleContext(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
     finally:
         following.cancel()
         await asyncio.wait([following])

@@ -1,8 +1,7 @@
 """Queries of the registry, run on disk in a thread of their own, concurrently with the followers."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
 from services.runtime.errors import BusyError
+from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.sqlite_store import SqliteStore
 
 MAX_WAITING = 1_000
@@ -32,7 +32,7 @@ class RegistryQueries:
     def __init__(self, devices: SqliteStore, aliases: SqliteStore) -> None:
         self._devices = devices.reading()
         self._aliases = aliases.reading()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry-queries")
+        self._thread = WorkerThread("registry-queries")
         self._waiting = 0
 
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
@@ -64,7 +64,7 @@ class RegistryQueries:
         return await self._run(self._invalid, appkey, after or InvalidToken(removed_ms=2**63 - 1), limit)
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
+        self._thread.shutdown()
         self._devices.close()
         self._aliases.close()
 
@@ -73,7 +73,7 @@ class RegistryQueries:
             raise BusyError("too many queries are waiting; try again")
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, query, *arguments)
+            return await self._thread.call(partial(query, *arguments))
         finally:
             self._waiting -= 1
 

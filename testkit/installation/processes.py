@@ -102,6 +102,10 @@ class Installation:
         for name in names or self.names:
             self._wait_ready(name)
 
+    def process_id(self, name: str = "up") -> int:
+        """Return the id of a process that was started."""
+        return self._processes[name].pid
+
     def env_of(self, name: str) -> dict[str, str]:
         """Return the environment of a process."""
         instance = self._instances[name]

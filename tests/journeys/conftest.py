@@ -30,6 +30,7 @@ def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             clickhouse.start()
             stack.callback(clickhouse.kill)
             installation.env["CARILLON_CLICKHOUSE_URL"] = clickhouse.url
+        installation.env["CARILLON_STAGES_DIR"] = str(data / "stages")
         installation.start()
         yield installation
         installation.stop()

@@ -80,6 +80,14 @@ async def audited(carillon: Installation, msgid: int, *events: str) -> dict[str,
     return found
 
 
+def noted_stages(carillon: Installation, msgid: int) -> list[str]:
+    """Return the stages that the processes have noted for a push, by the time at which it first reached them."""
+    lines = [line.split() for file in (carillon.data / "stages").iterdir() for line in file.read_text().splitlines()]
+    keys = {str(msgid)} | {request_id for stage, key, request_id, _ in lines if key == str(msgid)} - {"-"}
+    by_time = sorted((int(time_ns), stage) for stage, key, _, time_ns in lines if key in keys)
+    return list(dict.fromkeys(stage for _, stage in by_time))
+
+
 async def test_a_push_arrives_is_acknowledged_and_audited(
     carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
@@ -89,6 +97,10 @@ async def test_a_push_arrives_is_acknowledged_and_audited(
     push = await shown(device)
     assert push["msgid"] == answer["id"]
     assert (push["content"], push["title"], push["sound"], push["is_notif"]) == ("Guten Tag", "T", True, 1)
+    noted = noted_stages(carillon, answer["id"])
+    assert "appended" in noted
+    in_order = ["read", "signed", "resolved", "followed", "started", "handed"]
+    assert [stage for stage in noted if stage != "appended"] == in_order, "delivery may be as fast as the edge's answer"
     report = await audited(carillon, answer["id"], "command", "audience", "sent", "received", "shown")
     counts = {entry["event"]: int(entry["count"]) for entry in report["timeline"]}
     assert (counts["audience"], counts["sent"], counts["received"]) == (1, 1, 1)

@@ -1,8 +1,11 @@
 """The canonical text of a request, over which its sign is computed.
 
 It is the request without its sign, as compact JSON: keys sorted by code point at every level, characters beyond ASCII
-unescaped, and every number as the request wrote it (`1.50` stays `1.50`). To preserve numbers, the parser turns each
+unescaped, and every number as the request wrote it (`1.50` stays `1.50`). To preserve numbers, `parse` turns each
 into a string that begins with a lone surrogate, which no accepted text contains; `text_of` takes its quotes off.
+
+Most bodies have neither escapes nor fractions. `_fields_and_text` parses and writes those six times as fast by msgspec,
+whose text is the canonical one wherever it is as long as the body.
 """
 
 import json
@@ -11,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
+import msgspec
 import numpy as np
 
 from services.domain.text import refuse_nul
@@ -21,6 +25,7 @@ _NUMBER = "\udc80"
 _TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A JSON text, also one that does not end: what fails to match would be tried again from each quote inside it."""
 
+_SPACES = b" \t\r\n"
 _STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{[}]"))
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -46,13 +51,13 @@ def read(raw: bytes, apps_of: Callable[[Mapping[str, Any]], Apps]) -> SignedRequ
 
     InputError: no JSON object, a repeated key, NaN, nested too deep, no sign, or the apps are wrong.
     """
-    fields = parse(raw)
-    if fields.get("sign") is None:
+    fields, text = _fields_and_text(raw)
+    sign = fields.get("sign")
+    if sign is None:
         raise InputError("sign is missing")
-    sign = fields.pop("sign")
-    if not isinstance(sign, str) or sign.startswith(_NUMBER):
+    if not isinstance(sign, str) or is_number(sign):
         raise InputError("sign must be a string")
-    return SignedRequest(raw, text_of(fields), sign, apps_of(fields))
+    return SignedRequest(raw, text, sign, apps_of(fields))
 
 
 def check_texts(request: SignedRequest[Any]) -> None:
@@ -63,9 +68,37 @@ def check_texts(request: SignedRequest[Any]) -> None:
 
 def canonical_text(raw: bytes) -> str:
     """Return the canonical text of a body, with or without a sign in it."""
+    return _fields_and_text(raw)[1]
+
+
+def _fields_and_text(raw: bytes) -> tuple[dict[str, Any], str]:
+    """Return the fields, with numbers as `number_or_text` reads them, and the canonical text without the sign."""
+    fields = _plain_fields(raw)
+    if fields is not None:
+        return fields, _sorted_encoder.encode(_without_sign(fields)).decode()
     fields = parse(raw)
-    fields.pop("sign", None)
-    return text_of(fields)
+    return fields, text_of(_without_sign(fields))
+
+
+def _plain_fields(raw: bytes) -> dict[str, Any] | None:
+    """Parse a body that msgspec writes as canonical text; None for any other.
+
+    Spaces apart, that text is as long as the body unless it lacks a repeated key or the sign of `-0`: it is shorter
+    then. Only escapes and fractions could make it longer, and bodies with them are none of these.
+    """
+    _refuse_depth(raw)
+    if b"\\" in raw:
+        return None
+    try:
+        fields = _plain_fields_decoder.decode(raw)
+        size = len(_sorted_encoder.encode(fields).translate(None, _SPACES))
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) and size == len(raw.translate(None, _SPACES)) else None
+
+
+def _without_sign(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "sign"}
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -100,12 +133,14 @@ def text_of(fields: Mapping[str, Any]) -> str:
 
 def number_or_text(value: object) -> str | None:
     """Return a string unchanged and a number as it was written; None for any other value."""
+    if type(value) is int:
+        return str(value)
     return value.removeprefix(_NUMBER) if isinstance(value, str) else None
 
 
 def is_number(value: object) -> bool:
     """Return whether a parsed value is a number."""
-    return isinstance(value, str) and value.startswith(_NUMBER)
+    return type(value) is int or (isinstance(value, str) and value.startswith(_NUMBER))
 
 
 def number(digits: str) -> str:
@@ -142,6 +177,12 @@ def _refuse_depth(raw: bytes) -> None:
         raise InputError(f"the body is nested deeper than {MAX_DEPTH} levels")
 
 
+def _no_fraction(digits: str) -> NoReturn:
+    raise ValueError(f"{digits} may be written in another way")
+
+
+_plain_fields_decoder = msgspec.json.Decoder(float_hook=_no_fraction)
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__, parse_constant=_no_number
 )

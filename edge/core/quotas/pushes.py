@@ -60,7 +60,7 @@ class PushQuotas:
         async with AsyncExitStack() as stack:
             if is_timed:
                 await self._check_bytes(pushes, stack)
-            await self._take_broadcasts(pushes)
+            await self.take_broadcasts(pushes)
             yield
 
     async def _check_bytes(self, pushes: Sequence[SendPush], stack: AsyncExitStack) -> None:
@@ -86,7 +86,8 @@ class PushQuotas:
                     BYTES_RETRY_S,
                 )
 
-    async def _take_broadcasts(self, pushes: Sequence[SendPush]) -> None:
+    async def take_broadcasts(self, pushes: Sequence[SendPush]) -> None:
+        """Count the broadcasts among the pushes, which stay counted. TooManyRequestsError: an app is over its quota."""
         named = (push.appkey for push in pushes if is_broadcast(push.audience))
         appkeys = [appkey for appkey in dict.fromkeys(named) if self._quota(appkey, "broadcasts_per_day")]
         if not appkeys:

@@ -150,10 +150,11 @@ def app_audiences(send_to: SendTo, apps: PushApps) -> list[AppAudience]:
 
     InputError: a field that would narrow the audience does not belong to the userScope.
     """
-    if _is_given(send_to, "token", "alias") and _is_given(send_to, *_TAG_FIELDS, "optfilter"):
+    given = _given(send_to)
+    if {"token", "alias"}.intersection(given) and {*_TAG_FIELDS, "optfilter"}.intersection(given):
         raise InputError("sendTo: token or alias cannot be combined with a filter")
-    for name in _ALL_TARGETS:
-        if name not in _TARGETS.get(send_to.user_scope, ()) and _is_given(send_to, name):
+    for name in given:
+        if name not in _TARGETS.get(send_to.user_scope, ()):
             raise InputError(f"sendTo.{name} does not belong to userScope {send_to.user_scope}: leave it out or empty")
     if send_to.user_scope == 5:
         return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
@@ -178,9 +179,10 @@ def _audience(send_to: SendTo) -> Audience:
             return Audience(filter=wanted)
 
 
-def _is_given(send_to: SendTo, *names: str) -> bool:
-    fields = ((name, getattr(send_to, name)) for name in names)
-    return any(raw != ABSENT and decode(Any, raw, f"sendTo.{name}") not in _EMPTY for name, raw in fields)
+def _given(send_to: SendTo) -> list[str]:
+    """Return the names of the targets that are not empty."""
+    fields = [(name, raw) for name in _ALL_TARGETS if (raw := getattr(send_to, name)) != ABSENT]
+    return [name for name, raw in fields if decode(Any, raw, f"sendTo.{name}") not in _EMPTY]
 
 
 def _aliases(raw: msgspec.Raw) -> list[str]:

@@ -21,6 +21,7 @@ from services.delivery.state.pushes import RequestedPush
 from services.domain.topics import PUSHES
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.log.port import MAX_RECORD_BYTES
+from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
@@ -211,6 +212,7 @@ class PushStarter:
         await self._write([*starts, *ends])
         reached(Point.PUSH_STARTED)
         for part in parts:
+            stages.note("started", part.waiting.msgid)
             self._send(part)
             if not part.waiting.unstarted:
                 self._forget(part.waiting)

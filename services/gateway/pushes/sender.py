@@ -16,7 +16,7 @@ from services.gateway.decide import refused_retry_ms
 from services.gateway.pushes.bursts import SLICE, Burst, BurstPart, OpenBursts
 from services.gateway.pushes.frames import PushFrames
 from services.runtime.fairness.queue import FairQueue
-from services.runtime.process import background
+from services.runtime.process import background, stages
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import FRAMES_SENT
 
@@ -27,8 +27,7 @@ _REASONS: dict[str, GoodbyeReason] = {"replaced": "replaced", "unauthorized": "u
 
 
 class _Slice(NamedTuple):
-    """A message for some connections, until `expires_ms`. `msgids` holds one id for each, and `shared` their frame if
-    that is the same."""
+    """A message for connections, until `expires_ms`: an id for each, and `shared`, their frame if that is the same."""
 
     frames: PushFrames
     expires_ms: int
@@ -126,6 +125,7 @@ class PushSender:
     def _add(self, send: Send) -> None:
         connections = numpy.frombuffer(send.connections, "<u8").tolist()
         msgids = numpy.frombuffer(send.msgids, "<u8").tolist()
+        stages.note("handed", msgids[0])
         appkey = next((found for connection in connections if (found := self._app_of(connection))), None)
         if appkey is None:
             return

@@ -1,6 +1,7 @@
 """The client's address of an HTTP request: the peer's, or the one that a trusted proxy reports in X-Forwarded-For."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
@@ -50,10 +51,10 @@ class ClientAddresses:
 
     def of(self, peer: str, forwarded: Sequence[str] = ()) -> str:
         """Return the client's address. `forwarded`: the values of all X-Forwarded-For headers, in order."""
-        client = read_address(peer)
+        client = read_address(peer) if forwarded and self._proxies else None
         if client is None:
-            return peer
-        entries = ",".join(forwarded) if self._proxies else ""
+            return _text_of(peer)
+        entries = ",".join(forwarded)
         while entries and client in self._proxies:
             entries, _, entry = entries.rpartition(",")
             found = read_address(entry)
@@ -68,8 +69,15 @@ class ClientAddresses:
         if peer is None:
             return ""
         if not self._proxies:
-            return self.of(peer[0])
+            return _text_of(peer[0])
         return self.of(peer[0], [value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER])
+
+
+@lru_cache(maxsize=4096)
+def _text_of(peer: str) -> str:
+    """Return a peer's address in its usual notation; a text that is no address as it is."""
+    address = read_address(peer)
+    return peer if address is None else str(address)
 
 
 def read_address(text: str) -> Address | None:

@@ -7,7 +7,6 @@ go into the next one.
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite_file import Page, connect, insert, lock, rewrite_version, select, stored_ends
 from services.runtime.log.sqlite_reader import SqliteReader
 from services.runtime.log.topics import Topics
+from services.runtime.process.worker_thread import WorkerThread
 
 Result = TypeVar("Result")
 
@@ -45,8 +45,8 @@ class SqliteLog:
         self._lock = None if read_only else lock(path)
         self._writer = None if read_only else connect(path, read_only=False)
         self._reads = connect(path, read_only=True)
-        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="log-write")
-        self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="log-read")
+        self._write_thread = WorkerThread("log-write")
+        self._read_thread = WorkerThread("log-read")
         if partitions is not None:
             self._check_partitions(partitions)
         self._ends = stored_ends(self._reads)
@@ -92,7 +92,7 @@ class SqliteLog:
     async def check_writable(self) -> None:
         """Write a page of the file: the number of partitions, which stays the same."""
         self._check_open()
-        await asyncio.get_running_loop().run_in_executor(self._write_thread, self._rewrite_partitions)
+        await self._write_thread.call(self._rewrite_partitions)
 
     def _rewrite_partitions(self) -> None:
         if self._writer is None:
@@ -145,8 +145,7 @@ class SqliteLog:
             partition = Partition(new_record.topic, new_record.partition)
             offsets.append(changed.get(partition, self._ends.get(partition, 0)))
             changed[partition] = offsets[-1] + 1
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._write_thread, self._write, new_records, offsets, changed)
+        await self._write_thread.call(lambda: self._write(new_records, offsets, changed))
         self._ends |= changed
         self.recent.add(
             Record(new_record.topic, new_record.partition, offset, new_record.key, new_record.value)
@@ -167,6 +166,6 @@ class SqliteLog:
     async def _on_read_thread(self, function: Callable[[], Result]) -> Result:
         self._check_open()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._read_thread, function)
+            return await self._read_thread.call(function)
         except sqlite3.Error as error:
             raise UnavailableError(f"the event log {self._path} cannot be read: {error}") from error

@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_max_connections: Positive | None = None
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300
+    stages_dir: str | None = None
     master_key_file: str | None = None
     device_keys_file: str | None = None
     secrets_key_file: str | None = None

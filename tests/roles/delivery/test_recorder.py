@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.delivery import outcome_recorder
 from services.delivery.event_writer import EventWriter
 from services.delivery.outcome_columns import REASON_CHARS
 from services.delivery.outcome_recorder import MAX_ROWS, OutcomeRecorder
@@ -80,6 +81,22 @@ async def test_queued_outcomes_are_in_the_log_after_a_stop(log: FaultyLog, recor
     async with running(recorder):
         recorder.record(0, APP, 7, 1, SENT, START_MS)
     assert await log.rows() == [OutcomeRow(7, NumberedDevice(0, 1), SENT)]
+
+
+async def test_outcomes_between_two_regular_writes_are_one_record(
+    log: FaultyLog, recorder: OutcomeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome_recorder, "_INTERVAL_S", 1_000)
+    elsewhere = NewRecord(DELIVERIES.name, 1, b"k", b"")
+    async with running(recorder):
+        recorder.record(0, APP, 7, 0, SENT, START_MS)
+        await recorder.wait_recorded()
+        for number in range(1, 50):
+            recorder.record(0, APP, 7, number, SENT, START_MS)
+            await log.append([elsewhere])
+        assert len(await log.rows()) == 1
+    assert await log.rows() == [OutcomeRow(7, NumberedDevice(0, number), SENT) for number in range(50)]
+    assert (await log.log.ends([Partition(DELIVERIES.name, 0)])) == {Partition(DELIVERIES.name, 0): 2}
 
 
 async def test_a_stop_waits_for_a_write_in_progress(

@@ -1,0 +1,69 @@
+"""The result of a run: when each push was sent and arrived, and the CPU time of each process meanwhile."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import psutil
+
+BAD_SECOND_MS = 60
+
+
+class Push(NamedTuple):
+    """One push; the times are those of the system-wide monotonic clock, in s."""
+
+    msgid: int
+    sent_s: float
+    arrived_s: float
+
+    @property
+    def ms(self) -> float:
+        return (self.arrived_s - self.sent_s) * 1000
+
+
+class Measured(NamedTuple):
+    """All pushes, and by process the CPU time in s, that of its kernel work included."""
+
+    pushes: Sequence[Push]
+    cpu_s: Mapping[str, float]
+
+    def row(self) -> dict[str, float]:
+        times = sorted(push.ms for push in self.pushes)
+        worst = self._p99_by_second()
+        return {
+            "p50_ms": round(percentile(times, 0.5), 2),
+            "p99_ms": round(percentile(times, 0.99), 2),
+            "max_ms": round(times[-1], 2),
+            "worst_second_p99_ms": round(max(worst), 2),
+            f"seconds_over_{BAD_SECOND_MS}_ms": sum(p99 > BAD_SECOND_MS for p99 in worst),
+            "pushes": len(times),
+            "cpu_ms_per_push": round(sum(self.cpu_per_push_ms().values()), 3),
+        }
+
+    def cpu_per_push_ms(self) -> dict[str, float]:
+        return {name: seconds / len(self.pushes) * 1000 for name, seconds in self.cpu_s.items()}
+
+    def _p99_by_second(self) -> list[float]:
+        """Return the 99th percentile of the pushes sent in each second."""
+        first_s = min(push.sent_s for push in self.pushes)
+        seconds: dict[int, list[float]] = {}
+        for push in self.pushes:
+            seconds.setdefault(int(push.sent_s - first_s), []).append(push.ms)
+        return [percentile(sorted(times), 0.99) for times in seconds.values()]
+
+
+def percentile(times_ms: Sequence[float], part: float) -> float:
+    return times_ms[min(len(times_ms) - 1, int(len(times_ms) * part))]
+
+
+def cpu_times_s(process: psutil.Process, name: str) -> dict[str, float]:
+    """Return the CPU time of a process under `name`, and that of each of its children under what it runs."""
+    times = {name: _cpu_s(process)}
+    for child in process.children(recursive=True):
+        command = " ".join(child.cmdline()[1:])[:40]
+        times[f"{command} ({child.pid})"] = _cpu_s(child)
+    return times
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)

@@ -1,0 +1,52 @@
+"""Where the time of pushes goes: the stages that the service notes in CARILLON_STAGES_DIR, between the two ends."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.end_to_end.measured import Measured
+
+STAGES = {
+    "HTTP read": ("sent", "read"),
+    "sign": ("read", "signed"),
+    "look-ups": ("signed", "resolved"),
+    "log append": ("resolved", "appended"),
+    "delivery's read": ("appended", "followed"),
+    "started": ("followed", "started"),
+    "gateway": ("started", "handed"),
+    "socket": ("handed", "arrived"),
+}
+"""The moments between which each stage lies. Delivery may read a command before the edge knows that it is in the log;
+its read then counts as 0."""
+
+
+def stage_times_ms(directory: Path, measured: Measured) -> dict[str, list[float]]:
+    """Return the sorted times of each stage, in ms, over the pushes of which all moments are known."""
+    moments = _moments(directory)
+    by_stage: dict[str, list[float]] = {name: [] for name in STAGES}
+    for push in measured.pushes:
+        known = moments.get(push.msgid, {}) | {"sent": push.sent_s, "arrived": push.arrived_s}
+        if all(moment in known for ends in STAGES.values() for moment in ends):
+            for name, (start, end) in STAGES.items():
+                by_stage[name].append(max(0.0, known[end] - known[start]) * 1000)
+    return {name: sorted(times) for name, times in by_stage.items()}
+
+
+def _moments(directory: Path) -> Mapping[int, dict[str, float]]:
+    """Return the first time of each stage in s, by message id."""
+    by_request: dict[str, dict[str, float]] = {}
+    by_push: dict[int, dict[str, float]] = {}
+    for words in _lines(directory):
+        stage, key, request_id, time_ns = words
+        if stage in ("read", "signed"):
+            by_request.setdefault(key, {})[stage] = int(time_ns) / 1e9
+            continue
+        push = by_push.setdefault(int(key), dict(by_request.get(request_id, {})))
+        push.setdefault(stage, int(time_ns) / 1e9)
+    return by_push
+
+
+def _lines(directory: Path) -> list[Sequence[str]]:
+    """Return the words of all lines, those of the edge's requests first."""
+    lines = [line.split() for file in directory.glob("*.txt") for line in file.read_text().splitlines()]
+    order = {"read": 0, "signed": 0, "resolved": 1}
+    return sorted(lines, key=lambda words: order.get(words[0], 2))
