@@ -118,8 +118,8 @@ _OptFiltersOrNone = OptFilters | None
 
 
 _TAG_FIELDS = ("tag", "not_tag", "stag", "not_stag")
-_ALL_TARGETS = (*_TAG_FIELDS, "alias", "token", "optfilter")
-_TARGETS: Mapping[int, Collection[str]] = MappingProxyType(
+ALL_TARGETS = (*_TAG_FIELDS, "alias", "token", "optfilter")
+TARGETS: Mapping[int, Collection[str]] = MappingProxyType(
     {3: ("alias",), 4: ("alias",), 5: ("token",), 6: _TAG_FIELDS, 7: ("optfilter",), 8: (*_TAG_FIELDS, "optfilter")}
 )
 """The fields that name the targets of each userScope; the others have none."""
@@ -142,7 +142,7 @@ class AppAudience(msgspec.Struct, frozen=True):
 
 def check_keys(given: Iterable[str]) -> None:
     """InputError: a key of sendTo is a misspelt target."""
-    check_misspelt(given, _KEYS, _ALL_TARGETS, "sendTo.")
+    check_misspelt(given, _KEYS, ALL_TARGETS, "sendTo.")
 
 
 def app_audiences(send_to: SendTo, apps: PushApps) -> list[AppAudience]:
@@ -154,7 +154,7 @@ def app_audiences(send_to: SendTo, apps: PushApps) -> list[AppAudience]:
     if {"token", "alias"}.intersection(given) and {*_TAG_FIELDS, "optfilter"}.intersection(given):
         raise InputError("sendTo: token or alias cannot be combined with a filter")
     for name in given:
-        if name not in _TARGETS.get(send_to.user_scope, ()):
+        if name not in TARGETS.get(send_to.user_scope, ()):
             raise InputError(f"sendTo.{name} does not belong to userScope {send_to.user_scope}: leave it out or empty")
     if send_to.user_scope == 5:
         return _by_token(decode(_TokensOrNone, send_to.token, "sendTo.token"), apps)
@@ -181,7 +181,7 @@ def _audience(send_to: SendTo) -> Audience:
 
 def _given(send_to: SendTo) -> list[str]:
     """Return the names of the targets that are not empty."""
-    fields = [(name, raw) for name in _ALL_TARGETS if (raw := getattr(send_to, name)) != ABSENT]
+    fields = [(name, raw) for name in ALL_TARGETS if (raw := getattr(send_to, name)) != ABSENT]
     return [name for name, raw in fields if decode(Any, raw, f"sendTo.{name}") not in _EMPTY]
 
 
