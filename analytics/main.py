@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.projection import AnalyticsStore, DeferredIngestion, Patience, connect, open_ingestion
 from analytics.replay import fill, rebuild, verify
 from analytics.server import AnalyticsServicer
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 _PATIENCE = Patience(after_failure_s=5.0, at_most_s=5.0)
 _PATIENCE_WITH_CHDB = Patience(after_failure_s=10.0, at_most_s=60.0)
 _PREWARM_S = 300
+_FLUSH_S = 2.0
+"""How long a batch gathers records while nobody asks: few inserts cost less, and leave fewer parts to merge."""
 
 
 def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: the store, its ingestion, prewarming of counts, and the servicer of audits and statistics."""
     clickhouse = connect(settings)
-    ingestion = open_ingestion(settings, context.log, clickhouse, settings.offsets_file())
+    limits = IngestionLimits(flush_s=_FLUSH_S)
+    ingestion = open_ingestion(settings, context.log, clickhouse, settings.offsets_file(), limits)
     servicer = AnalyticsServicer(
         *(ingestion, clickhouse, context.clock, settings.zone()),
         partitions=settings.partitions,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.ingestion import Ingestion, sources
 from analytics.settings import DATABASE, ROLE_NAME, AnalyticsSettings
 from analytics.statistics.logins import count_days
@@ -127,7 +128,13 @@ def connect(settings: AnalyticsSettings) -> ClickHouse:
     return ClickHouse(settings.clickhouse_url, settings.state_dir(ROLE_NAME) / "chdb", path.strip("/") or DATABASE)
 
 
-def open_ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse, offsets_file: Path) -> Ingestion:
+def open_ingestion(
+    settings: AnalyticsSettings,
+    log: Log,
+    clickhouse: ClickHouse,
+    offsets_file: Path,
+    limits: IngestionLimits | None = None,
+) -> Ingestion:
     """Return the ingestion of this instance's share of the log; `offsets_file` holds how far it has come."""
     return Ingestion(
         log,
@@ -137,4 +144,5 @@ def open_ingestion(settings: AnalyticsSettings, log: Log, clickhouse: ClickHouse
         sources(settings.partitions, settings.shard, settings.shards),
         instance=f"{settings.shard}/{settings.shards}",
         stores_commands=settings.shard == 0,
+        limits=limits,
     )

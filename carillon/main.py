@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "carillon.serve",
     "sign": "carillon.commands.sign",
     "up": "carillon.up",
+    "up-analytics": "carillon.up_analytics",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 

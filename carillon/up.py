@@ -1,45 +1,62 @@
-"""`carillon up`: every role in one process."""
+"""`carillon up`: every role in this process, but analytics, which is its child process."""
 
 import contextlib
+import os
 from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, cast
 
 import click
 import uvloop
 
+from analytics.settings import ROLE_NAME as ANALYTICS
+from analytics.settings import AnalyticsSettings
+from carillon import up_analytics
+from carillon.analytics_calls import ForwardedAnalytics
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
+from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from services.domain.master_key import create_master
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
+from services.runtime.child.child_process import ChildProcess, ChildReadiness
+from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
+from services.runtime.process.exposition import with_child
+from services.runtime.process.extras import missing_package
 from services.runtime.process.garbage_collection import collect_rarely
 from services.runtime.process.logs import configure
-from services.runtime.process.runner import run
+from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health
+from services.runtime.rpc.channel import connect
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server, serve
 from services.runtime.rpc.user_socket import UserSocket
 
+_HERE = [role for role in ROLES if role != ANALYTICS]
+_ANALYTICS_READY_S = 90
+
 
 @click.command()
 def up() -> None:
-    """Run every role in this process, on the data directory (CARILLON_DATA_DIR, default ./data)."""
+    """Run every role with one command, on the data directory (CARILLON_DATA_DIR, default ./data)."""
     restrict_permissions()
     shorten_thread_turns()
     collect_rarely()
     with logged_errors():
         env = environment()
         settings = load(Settings, env)
-        role_settings = {role: load(role_definition(role).settings, env) for role in ROLES}
+        role_settings = {role: load(role_definition(role).settings, env) for role in _HERE}
+        _check_analytics(env)
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
             if settings.device_keys_file is None or settings.secrets_key_file is None:
@@ -48,8 +65,11 @@ def up() -> None:
 
 
 async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
-    servers = {role: LocalServer() for role in ROLES}
-    peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
+    servers = {role: LocalServer() for role in _HERE}
+    of_analytics = connect(up_analytics.address(settings))
+    channels = {role: server.channel() for role, server in servers.items()} | {ANALYTICS: of_analytics}
+    peers = Peers({role: [channel] for role, channel in channels.items()}, TOPICS)
+    analytics = ChildProcess(ANALYTICS, up_analytics.command(os.getpid()), of_analytics, SystemClock())
     health = Health(SystemClock())
     async with role_context(settings, peers, health=health) as context:
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
@@ -61,18 +81,32 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             # Only the role's own service: several roles offer PositionsService, but a server can have it once.
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
-        operations = Operations(settings.host, settings.console_port, health.problems)
-        services = [
+        add_AnalyticsServiceServicer_to_server(ForwardedAnalytics(of_analytics), socket_server)
+        operations = Operations(settings.host, settings.console_port, health.problems, partial(_metrics, analytics))
+        services: list[Service] = [
             operations,
+            analytics,
             *(service for built in built_roles for service in built.services),
             RpcListener("the commands' calls", socket_server),
             user_socket,
+            ChildReadiness(analytics, _ANALYTICS_READY_S),
             WelcomePrinter(context, _endpoints(settings, role_settings)),
             health,
         ]
         health.watch([followed for built in built_roles for followed in built.followers])
         with contextlib.closing(user_socket):
             await run(services, on_ready=lambda: set_ready(operations))
+
+
+def _check_analytics(env: Mapping[str, str]) -> None:
+    """Check the settings of analytics, and that it can run. CarillonError: something is wrong or missing."""
+    load(AnalyticsSettings, env)
+    if find_spec("pyarrow") is None:
+        raise CarillonError(missing_package("carillon up", "pyarrow"))
+
+
+async def _metrics(analytics: ChildProcess) -> bytes:
+    return with_child(analytics.name, await analytics.metrics())
 
 
 def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[Endpoint]:

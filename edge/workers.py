@@ -3,17 +3,16 @@
 import asyncio
 import mmap
 import socket
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Metric
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector, CollectorRegistry
 
 from services.runtime.http.operations import Operations, answer, readiness
+from services.runtime.process.exposition import exposition
 
 ANSWER_S = 2.0
 """Time in which a worker must answer, seconds."""
@@ -110,17 +109,7 @@ def merged(texts: dict[str, str]) -> bytes:
             target = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
                 target.add_sample(sample.name, {**sample.labels, "worker": worker}, sample.value)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(families.values()))
-    return generate_latest(registry)
-
-
-class _Families(Collector):
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+    return exposition(families.values())
 
 
 def _listener(path: str) -> socket.socket:

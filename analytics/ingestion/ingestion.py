@@ -97,10 +97,14 @@ class Ingestion:
         """
         names = {topic.name for topic in topics}
         ends = await self._log.ends(partition for partition in self._next if partition.topic in names)
+        return await self._flush_until(ends, self._limits.catch_up_s, appkey)
+
+    async def _flush_until(self, ends: Mapping[Partition, int], seconds: float, appkey: str = "") -> int:
+        """Have batches written without delay until all before the ends is; return how many records are missing then."""
         self._waiting += 1
         self._flush.set()
         try:
-            async with asyncio.timeout(self._limits.catch_up_s):
+            async with asyncio.timeout(seconds):
                 await self._wait(ends, appkey)
         except TimeoutError:
             return self._behind(ends)
@@ -224,12 +228,8 @@ class Ingestion:
 
     async def _watch(self, ready: asyncio.Event) -> None:
         """Set `ready` when the log is ingested or `ready_s` went by, then measure the lag at intervals."""
-        goal = await self._ends()
-        try:
-            async with asyncio.timeout(self._limits.ready_s):
-                await self.applied.wait((partition, end - 1) for partition, end in goal.items() if end)
-        except TimeoutError:
-            logger.warning("analytics starts behind the log", records=self._behind(goal))
+        if behind := await self._flush_until(await self._ends(), self._limits.ready_s):
+            logger.warning("analytics starts behind the log", records=behind)
         ready.set()
         while True:
             await asyncio.sleep(_LAG_S)

@@ -12,6 +12,7 @@ from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite_reader import POLL_S
 from services.runtime.process import background, stages
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry
@@ -31,8 +32,8 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
     )
 
 
-async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
-    """Open the Kafka log if the settings name one, else the embedded log in the data directory."""
+async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
+    """Open the Kafka log if the settings name one, else the embedded log in the data directory; see SqliteLog."""
     if settings.kafka_bootstrap is not None:
         return await KafkaLog.connect(
             settings.kafka_bootstrap,
@@ -43,7 +44,8 @@ async def open_log(settings: Settings, *, read_only: bool = False) -> Log:
         )
     directory = settings.data / "log"
     directory.mkdir(parents=True, exist_ok=True)
-    return SqliteLog(directory / "events.db", TOPICS, partitions=settings.partitions, read_only=read_only)
+    file = directory / "events.db"
+    return SqliteLog(file, TOPICS, partitions=settings.partitions, read_only=read_only, poll_s=poll_s)
 
 
 async def _wait_for_log(settings: Settings) -> Log:

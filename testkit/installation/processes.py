@@ -115,18 +115,24 @@ class Installation:
         """Return the file with everything that a process has printed."""
         return self.data / f"{name}.out"
 
-    def stop(self, *names: str) -> None:
-        """Send SIGTERM to these processes, or all, frontends first; each must end in time with exit code 0."""
+    def stop(self, *names: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send the signal to these processes, or all, frontends first; each must end in time with exit code 0."""
         for name in reversed([name for name in self.names if name in (names or self._processes)]):
             process = self._processes.pop(name)
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             code = process.wait(timeout=40)
             assert code == 0, f"{name} ended with {code}: {self._recent(name)}"
 
     def kill(self, name: str = "up") -> None:
-        """Send SIGKILL to the process and its children."""
-        self.signal(name, signal.SIGKILL)
-        self._processes.pop(name).wait(timeout=20)
+        """Send SIGKILL to the process, and to its children unless they end with it by themselves."""
+        process = self._processes.pop(name)
+        children = psutil.Process(process.pid).children(recursive=True)
+        for each in (process, *(children if name != "up" else ())):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait(timeout=20)
+        _, alive = psutil.wait_procs(children, timeout=20)
+        assert not alive, f"{alive} outlived {name}"
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send the signal to the process and its children."""
@@ -142,6 +148,14 @@ class Installation:
     def resident_bytes(self, name: str = "up") -> int:
         """Return the resident memory of the process and its children."""
         return sum(int(each.memory_info().rss) for each in self._tree(name))
+
+    def analytics_process(self) -> psutil.Process:
+        """Return the child process of `carillon up`."""
+        (child,) = psutil.Process(self._processes["up"].pid).children()
+        return child
+
+    def console_url(self, name: str = "up") -> str:
+        return f"http://127.0.0.1:{self._instances[name].console_port}"
 
     def ended(self, *names: str) -> dict[str, int]:
         """Return the exit codes of those processes that ended by themselves; from now on they count as stopped."""
@@ -200,7 +214,7 @@ class Installation:
         return [process, *process.children(recursive=True)]
 
     def _wait_ready(self, name: str) -> None:
-        url = f"http://127.0.0.1:{self._instances[name].console_port}/healthz"
+        url = f"{self.console_url(name)}/healthz"
 
         def is_ready() -> bool:
             assert self._processes[name].poll() is None, f"{name} ended: {self._recent(name)}"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from services.runtime.process.data_directory import lock_directory
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
@@ -39,7 +41,10 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
     before = await server.push(message(app, 4, "kept while it was down", alias="alice"), app.secret_key)
     option = {"timed": 2, "send_time_interval": 1}
     timed = await server.push(message(app, 6, "due while it was down", option, stag=[["news"]]), app.secret_key)
-    installation.stop()
+    analytics = installation.analytics_process()
+    analytics.send_signal(signal.SIGINT)
+    installation.stop(number=signal.SIGINT)
+    assert not analytics.is_running()
     installation.start()
     assert app.appkey in installation.carillon("app", "list", "--json")
     back = VirtualDevice(installation.gateway_url, app.appkey, token=device.token, key=device.key)
@@ -54,7 +59,9 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
     assert [answer["result"] for answer in (before, timed, after)] == [0, 0, 0]
     for role in ("registry", "targeting", "scheduling", "delivery"):
         assert json.loads(installation.carillon("replay", role, "--verify", "--json"))["equal"], role
-    installation.stop()
+    await asyncio.to_thread(installation.kill)
+    with lock_directory(installation.data), lock_directory(installation.data / "analytics", "running.lock"):
+        pass  # Nobody uses the directory any more.
 
 
 @pytest.mark.long

@@ -1,22 +1,26 @@
-"""An outage of the analytics store: pushes continue, and afterwards the store has each of them once."""
+"""An outage of the analytics store or process: pushes continue, and afterwards the store has each of them once."""
 
 import asyncio
 import contextlib
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.device import VirtualDevice
-from testkit.installation.app_server import AppServer
+from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.waiting import until
-from tests.journeys.test_push import message, shown
+from tests.journeys.test_push import ANALYTICS_S, message, shown
 
 PUSHES = 20
+FEW = 6
 
 
 @pytest.fixture
@@ -97,3 +101,38 @@ async def test_a_start_does_not_wait_for_the_store(installation: Installation, s
     await until(counted, 60)
     await device.close()
     await server.close()
+
+
+@pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
+async def test_pushes_go_on_without_the_analytics_process(
+    carillon: Installation, app: AppCredentials, server: AppServer, number: signal.Signals
+) -> None:
+    device = VirtualDevice(carillon.gateway_url, app.appkey)
+    await device.connect()
+    question = {"appkey": app.appkey, "type": 1, "param": {"msgid": -1}}
+    former = carillon.analytics_process()
+    for count in range(FEW):
+        if count == FEW // 2:
+            former.send_signal(number)
+            refused = await server.call("POST", "/v2/statistics", question, app.secret_key, statuses=(503,))
+            assert refused["result"] == 503
+        answer = await server.push(message(app, 1, f"push {count}"), app.secret_key)
+        assert answer["result"] == 0
+        assert (await shown(device))["content"] == f"push {count}"
+    health = await asyncio.to_thread(httpx.get, f"{carillon.console_url()}/healthz")
+    assert health.json() == {"status": "ready"}
+
+    async def counts() -> list[dict[str, Any]]:
+        """Return the counts of the pushes, once analytics answers and the device has shown all of them."""
+        answer = await server.call("POST", "/v2/statistics", question, app.secret_key, statuses=(200, 503))
+        rows: list[dict[str, Any]] = answer.get("data", [])
+        return rows if len(rows) == FEW and all(row["shown"] for row in rows) else []
+
+    rows = await until(counts, ANALYTICS_S)
+    assert [[row[name] for name in ("target", "sent", "received", "shown")] for row in rows] == [[1, 1, 1, 1]] * FEW
+    assert carillon.analytics_process().pid != former.pid
+    metrics = (await asyncio.to_thread(httpx.get, f"{carillon.console_url()}/metrics")).text
+    assert 'carillon_child_up{process="analytics"} 1.0' in metrics
+    assert 'carillon_analytics_rows_inserted_total{table="deliveries"}' in metrics
+    await device.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -20,13 +20,21 @@ PATHS = ("/healthz", "/livez", "/metrics")
 class Operations:
     """Service that answers GET /healthz, /livez and /metrics while the process starts and runs; see `set_ready`.
 
-    `problems` returns what keeps the process from being ready, in words, by the name of the part.
+    `problems` returns what keeps the process from being ready, in words, by the name of the part. `metrics` returns the
+    text of the metrics, unless they are those of this process alone.
     """
 
     name = "operations"
 
-    def __init__(self, host: str, port: int, problems: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        problems: Callable[[], Mapping[str, str]] = dict,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
         self._ready = False
+        self._metrics = metrics
         self._problems = problems
         connections = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
         self._listener = HttpListener("the console", self.application, host, port, connections)
@@ -51,7 +59,7 @@ class Operations:
         match path:
             case "/metrics":
                 READY.set(self._ready and not self._problems())
-                return 200, CONTENT_TYPE_LATEST, generate_latest()
+                return 200, CONTENT_TYPE_LATEST, await self._metrics() if self._metrics else generate_latest()
             case "/livez":
                 return 200, _JSON, b'{"status":"alive"}'
             case _:

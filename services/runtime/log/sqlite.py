@@ -14,8 +14,17 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite_file import Page, connect, insert, lock, rewrite_version, select, stored_ends
-from services.runtime.log.sqlite_reader import SqliteReader
+from services.runtime.log.sqlite_file import (
+    Page,
+    changed_ends,
+    connect,
+    insert,
+    lock,
+    rewrite_version,
+    select,
+    stored_ends,
+)
+from services.runtime.log.sqlite_reader import POLL_S, SqliteReader
 from services.runtime.log.topics import Topics
 from services.runtime.process.worker_thread import WorkerThread
 
@@ -25,7 +34,8 @@ Result = TypeVar("Result")
 class SqliteLog:
     """The Log port on one file. Opening it a second time for writing raises ConflictError.
 
-    With `read_only`, it may be opened beside the process that writes it, and shows what that process has appended.
+    With `read_only`, it may be opened beside the process that writes it, and shows what that process has appended: its
+    readers look for new records every `poll_s` seconds, and at once when `ends` finds some.
     `partitions` is the installation's number, stored in the file: opening it with another number raises ConflictError,
     because a key must not change its partition.
     """
@@ -37,11 +47,13 @@ class SqliteLog:
         *,
         partitions: int | None = None,
         read_only: bool = False,
+        poll_s: float = POLL_S,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self._path = path
         self.topics = topics
         self.read_only = read_only
+        self.poll_s = poll_s
         self._lock = None if read_only else lock(path)
         self._writer = None if read_only else connect(path, read_only=False)
         self._reads = connect(path, read_only=True)
@@ -49,7 +61,7 @@ class SqliteLog:
         self._read_thread = WorkerThread("log-read")
         if partitions is not None:
             self._check_partitions(partitions)
-        self._ends = stored_ends(self._reads)
+        self._version, self._ends = stored_ends(self._reads)
         self.recent = RecentRecords()
         self._budget = ByteBudget(max_waiting_bytes)
         self._batcher: Batcher[NewRecord, int] = Batcher(self._ship, self._budget)
@@ -78,8 +90,17 @@ class SqliteLog:
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         if self.read_only:
-            self._ends = await self._on_read_thread(lambda: stored_ends(self._reads))
+            await self._look()
         return {partition: self._ends.get(partition, 0) for partition in partitions}
+
+    async def _look(self) -> None:
+        """Find out what the writing process has appended, and notify the readers. Cheap while there is nothing new."""
+        known = self._version
+        self._version, ends = await self._on_read_thread(lambda: changed_ends(self._reads, known))
+        if ends is not None:
+            self._ends = ends
+            for reader in self._readers:
+                reader.notify(ends)
 
     async def last(self, partition: Partition) -> Record | None:
         end = (await self.ends([partition]))[partition]

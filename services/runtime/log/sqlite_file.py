@@ -62,9 +62,17 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def stored_ends(connection: sqlite3.Connection) -> dict[Partition, int]:
+def stored_ends(connection: sqlite3.Connection) -> tuple[int, dict[Partition, int]]:
+    """Return the version of the file, which another connection's commit changes, and all ends of at least then."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
     rows = connection.execute('SELECT topic, partition, "end" FROM ends').fetchall()
-    return {Partition(topic, partition): end for topic, partition, end in rows}
+    return version, {Partition(topic, partition): end for topic, partition, end in rows}
+
+
+def changed_ends(connection: sqlite3.Connection, known: int) -> tuple[int, dict[Partition, int] | None]:
+    """Return the version of the file and all ends, or None in their place where it still is the known version."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return (version, None) if version == known else stored_ends(connection)
 
 
 def insert(

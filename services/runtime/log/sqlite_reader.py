@@ -10,7 +10,8 @@ from services.runtime.log.port import Partition, Record
 from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite_file import Page
 
-_POLL_S = 0.1
+POLL_S = 0.1
+"""How often the readers of a log that another process writes look for new records, unless it says otherwise."""
 
 
 class RecordSource(Protocol):
@@ -21,6 +22,9 @@ class RecordSource(Protocol):
 
     @property
     def read_only(self) -> bool: ...
+
+    @property
+    def poll_s(self) -> float: ...
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
 
@@ -71,7 +75,7 @@ class SqliteReader:
         self._grown.clear()
         if self._log.read_only:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._grown.wait(), _POLL_S)
+                await asyncio.wait_for(self._grown.wait(), self._log.poll_s)
             if not self._closed:
                 self.notify(await self._log.ends(self._positions))
         else:

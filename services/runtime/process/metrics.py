@@ -26,6 +26,14 @@ DEAD_LETTERS = Counter(
 BACKGROUND_FAILURES = Counter(
     "carillon_background_failures_total", "Background tasks that ended by an unexpected error, which the log names"
 )
+CHILD_UP = Gauge(
+    "carillon_child_up", "1 while a child process, such as analytics of carillon up, is ready", ["process"]
+)
+CHILD_RESTARTS = Counter(
+    "carillon_child_restarts_total",
+    "Starts of a child process anew, because it ended or was killed for not answering",
+    ["process"],
+)
 RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
 RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
 # The label `door` is the HTTP interface: android, ios or v2. Dashboards read it.

@@ -27,15 +27,14 @@ async def run(
     stop_seconds: float = 30,
     *,
     listeners: Sequence[Service] = (),
+    stopping: asyncio.Event | None = None,
 ) -> None:
     """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the graceful stop.
 
-    `listeners` start before all services, so that callers can connect and wait, and stop before them too.
+    `listeners` start before all services, so that callers can connect and wait, and stop before them too. `stopping`
+    takes the place of the signals.
     """
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stopping or _set_by_signals()
     tasks: list[tuple[Service, asyncio.Task[None]]] = []
     try:
         for service in [*listeners, *services]:
@@ -53,6 +52,14 @@ async def run(
         opened, behind = tasks[: len(listeners)], tasks[len(listeners) :]
         for service, task in [*reversed(opened), *reversed(behind)]:
             await _stop(service, task, stop_seconds)
+
+
+def _set_by_signals() -> asyncio.Event:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    return stopping
 
 
 async def _first(*waits: "asyncio.Future[object] | object", seconds: float | None = None) -> None:

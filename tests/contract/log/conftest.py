@@ -1,14 +1,15 @@
-"""Fixtures: an empty log to test, on SQLite and on Kafka."""
+"""Fixtures: an empty log to test: on SQLite, on SQLite read beside the process that writes it, and on Kafka."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
 from services.domain.topics import TOPICS
+from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import MAX_WAITING_BYTES, Log
+from services.runtime.log.port import MAX_WAITING_BYTES, Log, Partition, Reader, Record
 from services.runtime.log.sqlite import SqliteLog
 from testkit.kafka.broker import KafkaBroker
 
@@ -22,17 +23,38 @@ class OpenLog(Protocol):
     async def __call__(self, max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log: ...
 
 
-@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
+class LogBeside(DelegatingLog):
+    """The log of one file as two processes have it: one appends, and the other, which is this log's reader, reads."""
+
+    def __init__(self, path: Path, max_waiting_bytes: int) -> None:
+        super().__init__(SqliteLog(path, TOPICS, max_waiting_bytes=max_waiting_bytes))
+        self._reads = SqliteLog(path, TOPICS, read_only=True, poll_s=0.005)
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        return await self._reads.open(starts)
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._reads.ends(partitions)
+
+    async def last(self, partition: Partition) -> Record | None:
+        return await self._reads.last(partition)
+
+    async def close(self) -> None:
+        await self._reads.close()
+        await super().close()
+
+
+@pytest.fixture(params=["sqlite", "sqlite beside", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | KafkaBroker:
     """The file or broker in which the log under test stores its records."""
-    if request.param == "sqlite":
+    if request.param != "kafka":
         return tmp_path / "log.db"
     broker: KafkaBroker = request.getfixturevalue("empty_broker")
     return broker
 
 
 @pytest.fixture
-async def open_log(place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
+async def open_log(request: pytest.FixtureRequest, place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
     opened: list[Log] = []
 
     async def open_one(max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log:
@@ -40,6 +62,8 @@ async def open_log(place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
             opened.append(
                 await KafkaLog.connect(place.bootstrap, TOPICS, PARTITIONS, max_waiting_bytes=max_waiting_bytes)
             )
+        elif request.node.callspec.params["place"] == "sqlite beside":
+            opened.append(LogBeside(place, max_waiting_bytes))
         else:
             opened.append(SqliteLog(place, TOPICS, max_waiting_bytes=max_waiting_bytes))
         return opened[-1]

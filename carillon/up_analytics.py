@@ -1,0 +1,119 @@
+"""`carillon up-analytics`: the analytics of `carillon up`, which starts it as its child process.
+
+The command is in no help text: only its parent starts it.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+import uvloop
+
+from analytics.settings import ROLE_NAME, AnalyticsSettings
+from carillon.environment import environment
+from carillon.roles import role_definition
+from carillon.startup import logged_errors, restrict_permissions, shorten_thread_turns
+from protos.runtime.v1.process_pb2_grpc import add_ProcessServiceServicer_to_server
+from services.domain.apps import AppDirectory
+from services.domain.master_key import Keys
+from services.domain.role import BuiltRole, RoleContext
+from services.domain.role_context import open_log
+from services.domain.topics import TOPICS
+from services.runtime.child.of_parent import (
+    ProcessServicer,
+    end_with_parent,
+    lower_priority,
+    stop_is_asked,
+    tell_ready,
+)
+from services.runtime.errors import ConflictError
+from services.runtime.process import background, data_directory, garbage_collection
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.logs import configure, logger
+from services.runtime.process.retries import retry_until_available
+from services.runtime.process.runner import run
+from services.runtime.process.settings import Settings, load
+from services.runtime.rpc.listener import RpcListener
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import serve
+
+_SOCKET_NAME = "analytics.sock"
+_POLL_S = 1.0
+_LOCK_EVERY_S = 0.2
+
+
+def command(parent: int) -> list[str]:
+    """Return how `carillon up`, which has no arguments, starts this command: as it was started itself."""
+    return [sys.executable, *sys.orig_argv[1:-1], "up-analytics", "--parent", str(parent)]
+
+
+def address(settings: Settings) -> str:
+    """Return the address of the Unix socket at which the process takes calls."""
+    return f"unix:{settings.data.absolute() / _SOCKET_NAME}"
+
+
+@click.command(hidden=True)
+@click.option("--parent", type=int, required=True)
+def up_analytics(parent: int) -> None:
+    """Run the analytics of `carillon up`, the process PARENT."""
+    end_with_parent(parent)
+    lower_priority()
+    restrict_permissions()
+    shorten_thread_turns()
+    garbage_collection.collect_rarely()
+    with logged_errors():
+        settings = load(AnalyticsSettings, environment())
+        configure(settings.log_level)
+        uvloop.run(_up_analytics(settings))
+
+
+async def _up_analytics(settings: AnalyticsSettings) -> None:
+    stopping = asyncio.Event()
+    asking = background.start("the parent's request to stop", stop_is_asked(stopping))
+    try:
+        async with _locked(settings.state_dir(ROLE_NAME), stopping), _role(settings) as built:
+            server = serve([address(settings)])
+            for add_to in built.servicers:
+                add_to(server)
+            add_ProcessServiceServicer_to_server(ProcessServicer(background.ended), server)
+            listener = RpcListener("analytics calls", server)
+            await run(built.services, on_ready=_ready, listeners=[listener], stopping=stopping)
+    finally:
+        asking.cancel()
+
+
+@asynccontextmanager
+async def _locked(state: Path, stopping: asyncio.Event) -> AsyncIterator[None]:
+    """Lock the role's state, once a process of a former start has ended: its parent may have been killed just now."""
+    with contextlib.ExitStack() as stack:
+        while not stopping.is_set():
+            try:
+                stack.enter_context(data_directory.lock_directory(state, "running.lock"))
+                break
+            except ConflictError:
+                logger.warning("analytics waits for the end of its former process", state=str(state))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), _LOCK_EVERY_S)
+        yield
+
+
+@asynccontextmanager
+async def _role(settings: AnalyticsSettings) -> AsyncIterator[BuiltRole]:
+    """Yield the role, with no more than it needs: it reads the log, calls no other role, and is given no key."""
+    log = await retry_until_available(
+        "the log cannot be reached yet", lambda: open_log(settings, read_only=True, poll_s=_POLL_S)
+    )
+    try:
+        context = RoleContext(log, SystemClock(), Peers({}, TOPICS), Keys({}), AppDirectory(log))
+        yield role_definition(ROLE_NAME).build(settings, context)
+    finally:
+        await log.close()
+
+
+def _ready() -> None:
+    garbage_collection.freeze_startup_objects()
+    tell_ready()

@@ -1,0 +1,183 @@
+"""A child process beside the services of its parent: started, checked, and started again when it ends or hangs."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from subprocess import PIPE, Popen
+from typing import Any
+
+from prometheus_client import Gauge
+
+from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetricsRequest
+from protos.runtime.v1.process_pb2_grpc import ProcessServiceStub
+from services.runtime.errors import CarillonError
+from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import CHILD_RESTARTS, CHILD_UP
+from services.runtime.rpc.channel import Channel
+
+READY = b"ready\n"
+"""What the child writes to its standard output when it is ready."""
+
+CHECK_S = 5
+SILENT_CHECKS = 6
+"""So many checks in a row without a good answer, and the child is killed: after 30 s. They are counted, not timed: on a
+machine that was suspended nothing has hung."""
+
+STARTING_CHECKS = 36
+"""The same before the first answer, while the child imports its modules: 3 minutes."""
+
+_METRICS_S = 2
+_STOPPED_WITHIN_S = 20
+_FIRST_RETRY_S = 1
+_LAST_RETRY_S = 60
+
+
+class ChildProcess:
+    """Service that runs a command as a child process. The services of the parent never wait for it, and go on without.
+
+    The child stops when its standard input ends, serves ProcessService on the channel, and writes READY to its standard
+    output; see `services.runtime.child.of_parent`. A child that ends, or is killed because it does not answer, is
+    started again after a back-off of up to a minute.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], channel: Channel, clock: Clock) -> None:
+        self.name = name
+        self.settled = asyncio.Event()
+        """Set once the child has been ready, or has ended, for the first time."""
+
+        self.pid: int | None = None
+        self._command = command
+        self._process_service = ProcessServiceStub(channel)
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._up: Gauge = CHILD_UP.labels(name)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        wait_s = _FIRST_RETRY_S
+        while True:
+            started_ms = self._clock.now_ms()
+            why = await self._run_once()
+            if self._clock.now_ms() - started_ms > _LAST_RETRY_S * 1000:
+                wait_s = _FIRST_RETRY_S
+            logger.error("a child process has ended; it is started again", process=self.name, why=why, in_s=wait_s)
+            CHILD_RESTARTS.labels(self.name).inc()
+            self.settled.set()
+            await self._clock.sleep_until(self._clock.now_ms() + wait_s * 1000)
+            wait_s = min(wait_s * 2, _LAST_RETRY_S)
+
+    async def metrics(self) -> str:
+        """Return the metrics of the child in the text format of Prometheus; empty while it does not answer."""
+        try:
+            return str((await self._process_service.GetMetrics(GetMetricsRequest(), timeout=_METRICS_S)).text)
+        except CarillonError:
+            return ""
+
+    async def _run_once(self) -> str:
+        """Run the child until it ends; return why, in words."""
+        try:
+            process = self._start()
+        except OSError as error:
+            return f"it cannot be started: {error}"
+        self.pid = process.pid
+        loop = asyncio.get_running_loop()
+        ending = loop.run_in_executor(self._thread, self._attend, process, loop)
+        checking = asyncio.create_task(self._check())
+        try:
+            first: list[asyncio.Future[Any]] = [ending, checking]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            return _ending(ending.result()) if ending.done() else f"it was killed: {checking.result()}"
+        except asyncio.CancelledError:
+            await self._stop(process, ending)
+            raise
+        finally:
+            checking.cancel()
+            process.kill()
+            await ending
+            self._up.set(0)
+            self.pid = None
+
+    def _start(self) -> "Popen[bytes]":
+        """Start the child from this thread, with which it ends. Popen does so without copying this process (vfork)."""
+        return Popen(self._command, stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603
+
+    def _attend(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
+        """Notice the child's readiness and its end, in a thread; return its exit code."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == READY:
+                loop.call_soon_threadsafe(self._up.set, 1)
+                loop.call_soon_threadsafe(self.settled.set)
+        return process.wait()
+
+    async def _check(self) -> str:
+        """Ask the child at intervals how it is; return what is wrong once it has been so for too long."""
+        missed, allowed = 0, STARTING_CHECKS
+        asking: asyncio.Task[CheckResponse] | None = None
+        try:
+            while True:
+                if asking is None:
+                    asking = asyncio.create_task(self._ask())
+                await self._clock.sleep_until(self._clock.now_ms() + CHECK_S * 1000)
+                problem = _problem(asking)
+                if asking.done():
+                    asking = None
+                missed = missed + 1 if problem else 0
+                if not problem:
+                    allowed = SILENT_CHECKS
+                elif missed >= allowed:
+                    return problem
+        finally:
+            if asking is not None:
+                asking.cancel()
+
+    async def _ask(self) -> CheckResponse:
+        answer: CheckResponse = await self._process_service.Check(CheckRequest(), timeout=STARTING_CHECKS * CHECK_S)
+        return answer
+
+    async def _stop(self, process: "Popen[bytes]", ending: "asyncio.Future[int]") -> None:
+        """Tell the child to stop by the end of its standard input, and wait for it."""
+        assert process.stdin is not None
+        process.stdin.close()
+        done, _ = await asyncio.wait([ending], timeout=_STOPPED_WITHIN_S)
+        if not done:
+            logger.error("a child process did not stop in time and is killed", process=self.name)
+
+
+class ChildReadiness:
+    """Service that is ready once the child is, or has ended, or has taken too long: a start does not fail for it."""
+
+    def __init__(self, child: ChildProcess, at_most_s: float) -> None:
+        self.name = f"readiness of {child.name}"
+        self._child = child
+        self._at_most_s = at_most_s
+
+    async def run(self, ready: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._at_most_s):
+                await self._child.settled.wait()
+        except TimeoutError:
+            logger.error("the service starts without a child process, which is not ready", process=self._child.name)
+        ready.set()
+        await asyncio.Event().wait()
+
+
+def _ending(code: int) -> str:
+    """Describe the exit code; a negative one is a signal."""
+    if code >= 0:
+        return f"it ended with code {code}"
+    try:
+        return f"it ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it ended by signal {-code}"
+
+
+def _problem(asking: "asyncio.Task[CheckResponse]") -> str:
+    """Return what is wrong by the child's answer, or its lack of one; empty when all is well."""
+    if not asking.done():
+        return "it does not answer"
+    if error := asking.exception():
+        return f"it does not answer: {error}"
+    return "; ".join(f"{part} {problem}" for part, problem in asking.result().problems.items())

@@ -1,0 +1,71 @@
+"""The child's side of a child process: its priority, its end with the parent, and what it answers the parent."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+
+import psutil
+from prometheus_client import generate_latest
+
+from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetricsRequest, GetMetricsResponse
+from protos.runtime.v1.process_pb2_grpc import ProcessServiceServicer
+from services.runtime.child.child_process import READY
+from services.runtime.rpc.server import Context
+
+_NICENESS = 10
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, where it can (Linux); exit if the parent has ended.
+
+    Signals to stop are ignored: a terminal and a service manager send them to the parent too, which then stops this
+    process by `stop_is_asked`.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the parent process has ended")
+
+
+def lower_priority() -> None:
+    """Let other processes go first: at the processors, and where the system has such a class, at the disk."""
+    process = psutil.Process()
+    with contextlib.suppress(psutil.Error, OSError):
+        process.nice(_NICENESS)
+    if sys.platform == "linux":
+        with contextlib.suppress(psutil.Error, OSError):
+            process.ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+async def stop_is_asked(stopping: asyncio.Event) -> None:
+    """Set the event when the parent asks for the stop or has ended: when standard input ends."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+    stopping.set()
+
+
+def tell_ready() -> None:
+    """Tell the parent that this process is ready."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+
+
+class ProcessServicer(ProcessServiceServicer):
+    """Answers the parent's checks. `problems` returns what is wrong in this process, by the name of the part."""
+
+    def __init__(self, problems: Callable[[], Mapping[str, str]]) -> None:
+        self._problems = problems
+
+    async def Check(self, request: CheckRequest, context: Context) -> CheckResponse:
+        return CheckResponse(problems=self._problems())
+
+    async def GetMetrics(self, request: GetMetricsRequest, context: Context) -> GetMetricsResponse:
+        return GetMetricsResponse(text=generate_latest().decode())
