@@ -63,7 +63,8 @@ async def test_pushes_continue_without_the_store(installation: Installation, sto
     await clickhouse.open()
 
     async def is_complete() -> bool:
-        return int((await clickhouse.rows("SELECT count() FROM deliveries"))[0][0]) >= 3 * PUSHES
+        (counts,) = await clickhouse.rows("SELECT (SELECT count() FROM deliveries), (SELECT count() FROM pushes)")
+        return int(counts[0]) >= 3 * PUSHES and int(counts[1]) >= PUSHES
 
     await until(is_complete, 60)
     assert [row[0] for row in await clickhouse.rows("SELECT msgid FROM pushes ORDER BY msgid")] == msgids
