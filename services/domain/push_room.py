@@ -1,7 +1,6 @@
 """Room for an app's pushes among those that wait in delivery, asked for before they are appended to the log."""
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from protos.delivery.v1.delivery_pb2 import HasRoomRequest, HasRoomResponse
@@ -28,17 +27,25 @@ class PushRoom:
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._deliveries = [RoomServiceStub(channel) for channel in peers.all("delivery")]
         self._clock = clock
-        self._bytes: Counter[str] = Counter()
+        self._bytes: dict[str, int] = {}
         self._refused_until_ms: dict[str, int] = {}
 
     async def take(self, appkey: str, size: int) -> None:
-        """Count a push of so many bytes that is about to be appended.
+        """Count a push, and ask where it is time. BusyError as for `ask`."""
+        if self.count(appkey, size):
+            await self.ask(appkey)
+
+    def count(self, appkey: str, size: int) -> bool:
+        """Count a push of so many bytes that is about to be appended; return whether to `ask` before that."""
+        total = self._bytes.get(appkey, 0) + size
+        self._bytes[appkey] = total
+        return total >= ASK_BYTES or appkey in self._refused_until_ms
+
+    async def ask(self, appkey: str) -> None:
+        """Return if the app has room.
 
         BusyError: so many of the app's pushes wait in delivery that no more of them should be appended now.
         """
-        self._bytes[appkey] += size
-        if self._bytes[appkey] < ASK_BYTES and appkey not in self._refused_until_ms:
-            return
         if self._clock.now_ms() >= self._refused_until_ms.get(appkey, 0):
             self._bytes[appkey] = 0
             if await self._has_room(appkey):

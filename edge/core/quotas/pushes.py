@@ -34,14 +34,15 @@ class PushQuotas:
         self._storing: dict[str, asyncio.Lock] = {}
         self._room = PushRoom(peers, clock)
 
-    async def take_room(self, sizes: Iterable[tuple[str, int]]) -> None:
-        """Count the bytes of pushes that are sent at once, each with its appkey.
+    async def take_room(self, appkeys: Iterable[str], sizes: Iterable[int]) -> None:
+        """Count the bytes of pushes that are sent at once.
 
         TooManyRequestsError: too much of an app waits in delivery.
         """
-        with busy_as_too_many():
-            for appkey, size in sizes:
-                await self._room.take(appkey, size)
+        for appkey, size in zip(appkeys, sizes, strict=True):
+            if self._room.count(appkey, size):
+                with busy_as_too_many():
+                    await self._room.ask(appkey)
 
     def take_targets(self, audiences: Sequence[tuple[str, Audience]]) -> None:
         """Count the targets of unresolved audiences, each with its appkey. TooManyRequestsError: none is counted."""
