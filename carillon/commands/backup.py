@@ -19,9 +19,9 @@ from services.domain.apps import AppDirectory
 from services.domain.command_writer import Command, CommandWriter
 from services.domain.master_key import KeyPurpose, load_keys
 from services.domain.role_context import open_log
-from services.domain.topics import DEVICE_COMMANDS, TOPICS, decode
+from services.domain.topics import DEVICE_COMMANDS, TOPICS
 from services.runtime.errors import ConflictError, InputError
-from services.runtime.log.point_in_time import until_ready
+from services.runtime.log.point_in_time import time_ms, until_ready
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.sqlite import SqliteLog
 from services.runtime.log.sqlite_backup import copy_log
@@ -196,7 +196,7 @@ def _share(devices: int, partitions: int) -> int:
 async def _newest_ms(log: Log, partitions: int) -> int:
     """Return the time of the newest record; 0 for an empty log."""
     last = [await log.last(partition) for partition in _all_partitions(partitions)]
-    return max((decode(record).meta.time_ms for record in last if record is not None), default=0)
+    return max((time_ms(TOPICS, record) for record in last if record is not None), default=0)
 
 
 def _all_partitions(partitions: int) -> Sequence[Partition]:

@@ -43,19 +43,20 @@ def _find_ends(
         partition = Partition(record.topic, record.partition)
         if partition in found:
             continue
-        if record.offset >= ends[partition] or _time_ms(topics, record) > moment_ms:
+        if record.offset >= ends[partition] or time_ms(topics, record) > moment_ms:
             found[partition] = min(record.offset, ends[partition])
         elif record.offset + 1 == ends[partition]:
             found[partition] = ends[partition]
         reached[partition] = record.offset + 1
 
 
-def _time_ms(topics: Topics, record: Record) -> int:
+def time_ms(topics: Topics, record: Record) -> int:
+    """Return the record's time in milliseconds since 1970; 0 if it cannot be decoded."""
     try:
-        time_ms: int = decode(topics, record).meta.time_ms
+        found: int = decode(topics, record).meta.time_ms
     except DecodeError:
         return 0
-    return time_ms
+    return found
 
 
 async def until_ready(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:

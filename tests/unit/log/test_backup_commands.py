@@ -13,7 +13,7 @@ from carillon.main import main
 from protos.registry.v1.apps_pb2 import App, AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from services.domain.master_key import MasterKey, create_master
-from services.domain.topics import APPS, DEVICE_COMMANDS, TOPICS, decode
+from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite import SqliteLog
 from testkit.faults.full_disk import full_disk
@@ -33,7 +33,12 @@ def data(tmp_path: Path) -> Path:
 
     async def write() -> None:
         log = SqliteLog(data / "log" / "events.db", TOPICS, partitions=PARTITIONS)
-        await log.append([NewRecord(APPS.name, 0, app.appkey.encode(), fact.SerializeToString())])
+        await log.append(
+            [
+                NewRecord(APPS.name, 0, app.appkey.encode(), fact.SerializeToString()),
+                NewRecord(DELIVERIES.name, 0, b"not to be decoded", b"\xff"),
+            ]
+        )
         await log.close()
 
     asyncio.run(write())
