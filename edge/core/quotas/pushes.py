@@ -41,8 +41,12 @@ class PushQuotas:
         """
         for appkey, size in zip(appkeys, sizes, strict=True):
             if self._room.count(appkey, size):
-                with busy_as_too_many():
-                    await self._room.ask(appkey)
+                try:
+                    with busy_as_too_many():
+                        await self._room.ask(appkey)
+                except TooManyRequestsError:
+                    QUOTA_REFUSALS.labels(appkey, "waiting").inc()
+                    raise
 
     def take_targets(self, audiences: Sequence[tuple[str, Audience]]) -> None:
         """Count the targets of unresolved audiences, each with its appkey. TooManyRequestsError: none is counted."""

@@ -68,7 +68,7 @@ HTTP_CLOSED = Counter(
 )
 QUOTA_REFUSALS = Counter(
     "carillon_quota_refusals_total",
-    "Requests of app servers and registrations of devices refused because of an app's quota",
+    "Requests of app servers and registrations of devices refused because of an app's quota, or its share of memory",
     ["appkey", "quota"],
 )
 CONNECTIONS = Gauge("carillon_gateway_connections", "Devices connected to this gateway")

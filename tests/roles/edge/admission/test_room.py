@@ -12,6 +12,7 @@ from services.delivery.starting import waiting_bytes
 from services.domain import push_room
 from services.domain.topics import PUSHES, decode
 from services.runtime.log.port import Partition
+from services.runtime.process.metrics import QUOTA_REFUSALS
 from testkit.edge.role import BACKENDS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import push_to
 from testkit.signing import signed
@@ -46,6 +47,7 @@ async def test_an_app_whose_pushes_fill_its_share_of_delivery_is_refused_and_ano
                 accepted += 1
             assert 5 < accepted < 12
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            assert QUOTA_REFUSALS.labels(noisy.appkey, "waiting")._value.get() == 1
             assert f"too many pushes of app {noisy.appkey} wait to be sent already" in answer.json()["desc"]
             await send(noisy, option={"timed": 2, "send_time_interval": 1})
             installation.clock.move(2)
