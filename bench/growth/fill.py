@@ -1,6 +1,7 @@
 """Fills the data directory of an installation that is not running, through its event log and its roles' own code."""
 
 import asyncio
+import contextlib
 import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from services.domain.ids import MessageIds, new_token
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.registry.store import DEVICES_FILE
+from services.runtime.errors import DeadlineError
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.local import LocalServer
@@ -86,16 +88,25 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
         note(f"{devices - known:,} devices are registered")
         for first in range(known, devices, _AT_ONCE):
             numbers = range(first, min(devices, first + _AT_ONCE))
-            await writer.append_and_wait([_registration(appkey, number) for number in numbers])
+            await _append(writer, peers, [_registration(appkey, number) for number in numbers])
         places = rows.places(max(known, connected))
         note(f"{len(places):,} messages are sent, {targets:,} a push")
         ids = MessageIds(context.clock, _WORKER)
         for first in range(0, len(places), _AT_ONCE):
             some = places[first : first + _AT_ONCE]
             starts = range(0, len(some), targets)
-            await writer.append_and_wait([_push(ids, appkey, some[start : start + targets]) for start in starts])
+            await _append(writer, peers, [_push(ids, appkey, some[start : start + targets]) for start in starts])
             await _until_started(services)
         await stop(tasks, _START_S)
+
+
+async def _append(writer: CommandWriter, peers: Peers, commands: Sequence[Command]) -> None:
+    """Append the commands; return once they are applied, however long that takes."""
+    positions = await writer.append(commands)
+    last = {(position.topic, position.partition): position for position in positions}
+    while True:
+        with contextlib.suppress(DeadlineError):
+            return await peers.wait_applied(last.values())
 
 
 async def _until_started(services: Sequence[Service]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -83,9 +82,10 @@ def _connection(request: WSUpgradeRequest) -> _Connection:
 
 
 async def _serve() -> None:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-    server = await ws_create_server(_connection, sock=listener, use_aiofastnet=False, read_buffer_init_size=2048)
-    print(listener.getsockname()[1], flush=True)
+    server = await ws_create_server(
+        _connection, "127.0.0.1", 0, backlog=_BACKLOG, use_aiofastnet=False, read_buffer_init_size=2048
+    )
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 

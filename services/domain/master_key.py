@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Collection, Mapping
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -78,8 +79,14 @@ class Keys:
         return number if hmac.compare_digest(given, right) else None
 
     def _device_mac(self, appkey: str, token: str, packed: bytes) -> bytes:
-        text = packed + f"{appkey}/{token}".encode()
-        return hmac.digest(self._derived(KeyPurpose.DEVICES), text, hashlib.sha256)[:_MAC]
+        mac = self._empty_device_mac.copy()
+        mac.update(packed + f"{appkey}/{token}".encode())
+        return mac.digest()[:_MAC]
+
+    @cached_property
+    def _empty_device_mac(self) -> hmac.HMAC:
+        """The MAC before any text, made once: copying it takes half the time of keying another one."""
+        return hmac.new(self._derived(KeyPurpose.DEVICES), digestmod=hashlib.sha256)
 
     def only(self, purposes: Collection[KeyPurpose]) -> "Keys":
         """Return the keys of these purposes alone."""

@@ -82,29 +82,28 @@ class Handshake(Handler[DeviceConnection]):
             REFUSED.labels("registrations").inc()
             connection.goodbye("draining", "too many new devices", retry_after_ms=refused_retry_ms(self._random))
             return
-        decision, number = self._decide(hello)
-        if decision == "welcome":
-            self._welcome(connection, hello, str(hello.token), number, new=False)
-        else:
-            connection.submit(partial(self._register_or_refuse, connection, hello))
-
-    async def _register_or_refuse(self, connection: DeviceConnection, hello: Hello) -> None:
-        """Decide again after the list of apps was read anew, for the app may have been created a moment ago."""
-        decision, number = self._decide(hello)
-        if decision == "refuse":
-            await self._apps.refresh()
-            decision, number = self._decide(hello)
-        match decision:
-            case "refuse":
-                connection.goodbye("unauthorized")
-            case "welcome":
+        match self._decide(hello):
+            case "welcome", number:
                 self._welcome(connection, hello, str(hello.token), number, new=False)
-            case "register":
+            case "register", _:
+                connection.submit(partial(self._register, connection, hello))
+            case _:
+                connection.submit(partial(self._refuse_unless_new_app, connection, hello))
+
+    async def _refuse_unless_new_app(self, connection: DeviceConnection, hello: Hello) -> None:
+        """Decide again after the list of apps was read anew, for the app may have been created a moment ago."""
+        await self._apps.refresh()
+        match self._decide(hello):
+            case "welcome", number:
+                self._welcome(connection, hello, str(hello.token), number, new=False)
+            case "register", _:
                 await self._register(connection, hello)
+            case _:
+                connection.goodbye("unauthorized")
 
     def _decide(self, hello: Hello) -> tuple[HelloDecision, int]:
         """Return the decision, and the device number that the key proves (0 when it proves none)."""
-        number = self._proven_number(hello)
+        number = None if is_new(hello) else self._proven_number(hello)
         return decide_hello(hello, self._apps.get(hello.app), number), number or 0
 
     async def _register(self, connection: DeviceConnection, hello: Hello) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 HEADER = "X-Forwarded-For"
 _HEADER = HEADER.lower().encode()
 _MAPPED_BITS = 96
+_ADDRESSES_KEPT = 4096
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -73,17 +74,18 @@ class ClientAddresses:
         return self.of(peer[0], [value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(_ADDRESSES_KEPT)
 def _text_of(peer: str) -> str:
     """Return a peer's address in its usual notation; a text that is no address as it is."""
     address = read_address(peer)
     return peer if address is None else str(address)
 
 
+@lru_cache(_ADDRESSES_KEPT)
 def read_address(text: str) -> Address | None:
     """Return the IP address in a text, or None. It may have brackets and a port; a zone (%eth0) is left out.
 
-    An IPv4-mapped IPv6 address is returned as IPv4.
+    An IPv4-mapped IPv6 address is returned as IPv4. The latest addresses are kept: several bounds ask for each of them.
     """
     text = text.strip()
     if text.startswith("["):
