@@ -18,11 +18,12 @@ first time to let analytics read what is new, and is measured the second time:
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from testkit.installation.processes import Installation
 _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 2000
 _ROUNDS = 11
+_LOOK_S = 0.5
 _UNITS = {
     "start_s": "start, s",
     "start_cpu_s": "CPU of the start, s",
@@ -77,7 +79,7 @@ class Growth:
         asyncio.run(filling)
         note(f"filled in {time.perf_counter() - began:,.0f} s; analytics reads it")
         installation.start()
-        asyncio.run(self._ask(self._app, 1))
+        asyncio.run(self._until_ingested(self._app))
         installation.stop()
         return self._measured(self._app)
 
@@ -96,35 +98,34 @@ class Growth:
         with self._built.clients(port, hellos, _MARKER, 256) as (clients, _):
             clients.request(f"quiet {_SETTLE_MS}")
             result |= asyncio.run(self._sent(app, clients))
-        result["statistics_ms"] = asyncio.run(self._ask(app, _ROUNDS))
+        result["statistics_ms"] = asyncio.run(self._asked(app))
         result["stop_s"] = _seconds(installation.stop)
         return result
 
     async def _sent(self, app: AppCredentials, clients: Program) -> Result:
-        server = AppServer(self._installation.v2_url)
         (token, _) = Rows(self._installation.data, app.appkey).credentials(1)[0]
         everyone = {"appkey": {"android": app.appkey}, "userScope": 1}
         one = {"appkey": {"android": app.appkey}, "userScope": 5, "token": {"android": token}}
-        try:
+        async with _app_server(self._installation) as server:
             unicasts = [await _frame_ms(server, app, clients, one, 1) for _ in range(_ROUNDS)]
             broadcast = await _frame_ms(server, app, clients, everyone, self._options.connected)
-        finally:
-            await server.close()
         return {"broadcast_ms": broadcast, "unicast_ms": statistics.median(unicasts)}
 
-    async def _ask(self, app: AppCredentials, rounds: int) -> float:
+    async def _until_ingested(self, app: AppCredentials) -> None:
+        """Wait until analytics has ingested the log: it answers with 503 before."""
+        async with _app_server(self._installation) as server:
+            while (await _statistics(server, app))["result"] != 0:
+                await asyncio.sleep(_LOOK_S)
+
+    async def _asked(self, app: AppCredentials) -> float:
         """Return the median of the times of a statistics page, in ms."""
-        server = AppServer(self._installation.v2_url)
-        body = {"appkey": app.appkey, "type": 1, "param": {"category": 0, "dur": {"timeScope": 2}, "msgid": -1}}
         took_ms = []
-        try:
-            for _ in range(rounds):
+        async with _app_server(self._installation) as server:
+            for _ in range(_ROUNDS):
                 began = time.perf_counter()
-                answer = await server.call("POST", "/v2/statistics", body, app.secret_key)
+                answer = await _statistics(server, app)
                 took_ms.append((time.perf_counter() - began) * 1000)
                 assert answer["result"] == 0, answer
-        finally:
-            await server.close()
         return statistics.median(took_ms)
 
     def _hellos(self, appkey: str) -> list[bytes]:
@@ -138,6 +139,21 @@ class Growth:
 
     def close(self) -> None:
         self._installation.close()
+
+
+@contextlib.asynccontextmanager
+async def _app_server(installation: Installation) -> AsyncIterator[AppServer]:
+    server = AppServer(installation.v2_url)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def _statistics(server: AppServer, app: AppCredentials) -> dict[str, Any]:
+    """Ask for the list of broadcasts."""
+    body = {"appkey": app.appkey, "type": 1, "param": {"category": 0, "dur": {"timeScope": 2}, "msgid": -1}}
+    return await server.call("POST", "/v2/statistics", body, app.secret_key, statuses=(200, 503))
 
 
 async def _frame_ms(
