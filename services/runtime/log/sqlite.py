@@ -171,6 +171,7 @@ class SqliteLog:
         self.recent.add(
             Record(new_record.topic, new_record.partition, offset, new_record.key, new_record.value)
             for new_record, offset in zip(new_records, offsets, strict=True)
+            if not self.topics[new_record.topic].compacted
         )
         for reader in self._readers:
             reader.notify(changed)
