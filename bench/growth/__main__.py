@@ -205,7 +205,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="carillon-bench-", dir=options.directory) as name:
         growth = Growth(Built(Path(name)), Path(name) / "data", options)
         try:
-            results = {devices: growth.measure(devices) for devices in sorted(options.devices)}
+            results = {}
+            for devices in sorted(options.devices):
+                results[devices] = growth.measure(devices)
+                note(f"{devices:,} devices: {json.dumps(results[devices])}")
         finally:
             growth.close()
     if options.json:
