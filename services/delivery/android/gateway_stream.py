@@ -63,7 +63,7 @@ class GatewayStream:
     def has_room(self, appkey: str) -> bool:
         """Return whether more messages of the app should be sent: less of it is queued than is free of the budget.
 
-        So one app queues half of the budget at most, two apps two thirds, and another app's message always finds room.
+        So one app queues half of the budget at most, the next one half of what is left, and another always finds room.
         """
         queued = self._bytes_by_app.get(appkey, 0)
         if not queued or queued < MAX_QUEUED_BYTES - self._queued_bytes:

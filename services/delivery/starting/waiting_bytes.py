@@ -16,9 +16,10 @@ An app has no room long before that, so it concerns pushes that were appended wh
 class WaitingBytes:
     """Counts the bytes that wait, in all (`total`) and of each app.
 
-    An app has room while less of it waits than is free. So one app fills half of the budget at most, n apps fill n
-    parts of n + 1, and a part as large as theirs stays free for any other app (dynamic thresholds: Choudhury and Hahne,
-    1998). The edge and scheduling ask for room before they append pushes; delivery itself takes what is in the log.
+    An app has room while less of it waits than is free. So one app fills half of the budget at most, the next one half
+    of what is left, and n apps that fill it together n parts of n + 1: something always stays free for another app
+    (dynamic thresholds: Choudhury and Hahne, 1998). The edge and scheduling ask for room before they append pushes;
+    delivery itself takes what is in the log.
     """
 
     def __init__(self) -> None:

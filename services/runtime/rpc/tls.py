@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
 
@@ -19,7 +20,7 @@ class Pems(NamedTuple):
     authority: bytes
 
     def check(self) -> None:
-        """ValueError: a file is no PEM, or the key is another certificate's."""
+        """ValueError: a file is no PEM, or the key is another certificate's. TypeError: the key has a password."""
         formats = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         certified = load_pem_x509_certificate(self.certificate).public_key().public_bytes(*formats)
         if load_pem_private_key(self.key, None).public_key().public_bytes(*formats) != certified:
@@ -76,7 +77,7 @@ class RenewedFiles:
             self._versions = versions
             pems = self._read()
             pems.check()
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
             logger.error("the new certificate for calls cannot be used; the old one stays in use", error=str(error))
             return False
         is_new = pems != self.pems
