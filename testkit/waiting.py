@@ -1,6 +1,7 @@
 """Waits for a condition, with a bound: for what another process does, which has no event to wait for here."""
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -34,6 +35,23 @@ def blocking_until(condition: Callable[[], Value], seconds: float = 60) -> Value
             raise TimeoutError(f"the condition does not hold after {seconds} s")
         time.sleep(_POLL_S)
     return value
+
+
+def once_available(run: Callable[[], str], seconds: float = 60) -> str:
+    """Return what a command prints, run again while it says that analytics is behind the event log.
+
+    `run` raises an error with the command's standard error in its text, or in `stderr`.
+    """
+
+    def attempt() -> str:
+        try:
+            return run()
+        except (AssertionError, subprocess.CalledProcessError) as error:
+            if "behind the event log" not in f"{error}{getattr(error, 'stderr', '')}":
+                raise
+            return ""
+
+    return blocking_until(attempt, seconds)
 
 
 async def run_ready_tasks(turns: int = 30) -> None:

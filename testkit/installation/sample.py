@@ -12,6 +12,7 @@ from testkit import plain_http
 from testkit.installation.app_server import AppCredentials
 from testkit.installation.processes import Installation
 from testkit.signing import signed
+from testkit.waiting import once_available
 
 IOS_TOKEN = "a9d0ed10e9cfd022a61cb08753f49c5a0b0dfb383697bf9f9d750a1003da19c7"
 INTERFACES = ("android", "ios", "v2")
@@ -74,7 +75,9 @@ class Service:
 
     def audit(self, msgid: int) -> Json:
         """Return the service's audit of a push."""
-        found: Json = json.loads(self.installation.carillon("audit", "push", str(msgid), "--json"))
+        found: Json = json.loads(
+            once_available(lambda: self.installation.carillon("audit", "push", str(msgid), "--json"))
+        )
         return found
 
     def _register(self, who: Mapping[str, Any]) -> Json:

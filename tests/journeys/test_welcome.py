@@ -15,6 +15,7 @@ from carillon.welcome import command_line
 from testkit.certificates import Authority
 from testkit.device import VirtualDevice
 from testkit.installation.processes import CARILLON, Installation
+from testkit.waiting import once_available
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,8 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
         for answer in answers:
             push = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
             assert (push["type"], push["msgid"], push["content"]) == ("push", answer["id"], "Hello from Carillon")
-        report = await asyncio.to_thread(_shell, audit.replace("ID", str(answers[0]["id"])), tmp_path)
+        line = audit.replace("ID", str(answers[0]["id"]))
+        report = await asyncio.to_thread(once_available, lambda: _shell(line, tmp_path))
         assert re.search(r"audience +stag \"news\"", report)
     finally:
         process.terminate()

@@ -20,6 +20,7 @@ from testkit.apns_keys import pem
 from testkit.installation.processes import Installation
 from testkit.installation.sample import Service
 from testkit.repository import ROOT
+from testkit.waiting import once_available
 
 SHOWN = ("mermaid", "text")
 """Languages of blocks that nobody runs."""
@@ -130,7 +131,7 @@ def test_the_first_push_of_the_readme(service: Service, folder: Path) -> None:
         answer = json.loads(terminal.run(push))
         assert answer["result"] == 0, answer
         read_until(virtual, rf'msgid={answer["id"]}.*content="Hello from Carillon"')
-        assert re.search(r'audience +stag "news"', terminal.run(audit))
+        assert re.search(r'audience +stag "news"', once_available(lambda: terminal.run(audit)))
 
 
 def test_the_ios_snippets_of_the_operators_page(service: Service, folder: Path) -> None:
