@@ -8,7 +8,7 @@ a process that does nothing but pass the frame on: uvicorn for the request, pico
 
 The first table also has the 99th percentile of the worst second, the number of seconds in which it exceeds 60 ms, and
 the CPU time of all processes of the service, with what they do after the frame: acknowledgements, outcomes, statistics.
-The second table has that CPU time by process and kind of thread; the third has where the time of a push goes, stage by
+The second table has that CPU time by process and thread; the third has where the time of a push goes, stage by
 stage.
 """
 
@@ -177,7 +177,7 @@ def main() -> None:
         print(json.dumps({"rate": options.rate, "devices": options.devices, **rows, "cpu": cpu, "stages": stages}))
         return
     printed(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
-    printed("CPU time by process and kind of thread", cpu)
+    printed("CPU time by process and thread", cpu)
     if stages:
         printed("where the time goes", stages)
 

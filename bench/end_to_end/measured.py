@@ -1,7 +1,6 @@
 """The result of a run: when each push was sent and arrived, and the CPU time of each process meanwhile."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -22,7 +21,7 @@ class Push(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """All pushes, and by process and kind of thread the CPU time in s, that of its kernel work included."""
+    """All pushes, and by process and thread the CPU time in s, that of its kernel work included."""
 
     pushes: Sequence[Push]
     cpu_s: Mapping[str, float]
@@ -57,29 +56,18 @@ def percentile(times_ms: Sequence[float], part: float) -> float:
 
 
 def cpu_times_s(process: psutil.Process, name: str) -> dict[str, float]:
-    """Return the CPU time of a process under `name`, and that of each of its children under what it runs, each by the
-    kind of its threads: the first one, in which the event loop runs, Python's others, and those of an engine.
+    """Return the CPU time of a process under `name`, and that of each of its children under what it runs, each for its
+    first thread, in which the event loop runs, and for all others together.
     """
-    times = _by_kind_s(process, name)
+    times = _by_thread_s(process, name)
     for child in process.children(recursive=True):
         command = " ".join(child.cmdline()[1:])[-30:]
-        times |= _by_kind_s(child, f"{command} ({child.pid})")
+        times |= _by_thread_s(child, f"{command} ({child.pid})")
     return times
 
 
-def _by_kind_s(process: psutil.Process, name: str) -> dict[str, float]:
+def _by_thread_s(process: psutil.Process, name: str) -> dict[str, float]:
     times = process.cpu_times()
-    by_kind = {f"{name}, event loop": 0.0, f"{name}, Python's other threads": 0.0}
-    for thread in process.threads():
-        kind = "Python's other threads" if _thread_name(process, thread.id) == process.name()[:15] else "engine"
-        kind = "event loop" if thread.id == process.pid else kind
-        by_kind[f"{name}, {kind}"] = by_kind.get(f"{name}, {kind}", 0.0) + thread.user_time + thread.system_time
-    ended = float(times.user + times.system) - sum(by_kind.values())
-    return {**by_kind, f"{name}, ended threads": ended}
-
-
-def _thread_name(process: psutil.Process, thread: int) -> str:
-    try:
-        return Path(f"/proc/{process.pid}/task/{thread}/comm").read_text().strip()
-    except FileNotFoundError:
-        return ""
+    first = next(thread for thread in process.threads() if thread.id == process.pid)
+    event_loop = first.user_time + first.system_time
+    return {f"{name}, event loop": event_loop, f"{name}, other threads": times.user + times.system - event_loop}
