@@ -87,6 +87,8 @@ class DeviceAttributes:
         block = self._codes.get((appkey, partition))
         if block is None or not len(numbers):
             return np.zeros((len(ATTRIBUTES), len(numbers)), np.uint16)
+        if numbers.max() < block.shape[1]:
+            return block.take(numbers, axis=1)
         known = numbers < block.shape[1]
         return np.where(known, block[:, np.where(known, numbers, 0)], 0)
 

@@ -28,6 +28,9 @@ from services.runtime.process import background
 PIECE_BYTES = 256 * 1024
 
 _ARROW_SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": 1}
+_INSERT = {"optimize_on_insert": 0}
+"""Rows of the same key replace each other when parts are merged; doing that in each insert too costs as much again."""
+
 _WHOLE = {"max_insert_threads": 1, "min_insert_block_size_rows": 2**40, "min_insert_block_size_bytes": 2**40}
 _KILL_EVERY_S = 0.05
 _STOPPED_WITHIN_S = 1.0
@@ -72,7 +75,7 @@ class ClickHouse:
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
         """Insert durably, once for each token. After an error the rows may be inserted or not; insert them again."""
-        settings = {"insert_deduplication_token": token}
+        settings = {**_INSERT, "insert_deduplication_token": token}
         await self._call(lambda client: client.insert_arrow(table, rows, settings=settings))
 
     async def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
