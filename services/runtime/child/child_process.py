@@ -21,8 +21,8 @@ READY = b"ready\n"
 """What the child writes to its standard output when it is ready."""
 
 CHECK_S = 5
-SILENT_CHECKS = 6
-"""So many checks in a row without a good answer, and the child is killed: after 30 s. They are counted, not timed: on a
+SILENT_CHECKS = 12
+"""So many checks in a row without a good answer, and the child is killed: after a minute. They are counted, not timed: on a
 machine that was suspended nothing has hung."""
 
 STARTING_CHECKS = 36

@@ -36,12 +36,10 @@ def end_with_parent(parent: int) -> None:
 
 def lower_priority() -> None:
     """Let other processes go first: at the processors, and where the system has such a class, at the disk."""
-    process = psutil.Process()
-    with contextlib.suppress(psutil.Error, OSError):
-        process.nice(_NICENESS)
+    os.nice(_NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(psutil.Error, OSError):
-            process.ionice(psutil.IOPRIO_CLASS_IDLE)
+            psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
 async def stop_is_asked(stopping: asyncio.Event) -> None:

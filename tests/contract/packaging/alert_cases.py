@@ -77,6 +77,13 @@ CASES = {
         {"instance": "t", "role": "targeting"},
         "targeting on t is 12000 records behind the log",
     ),
+    "CarillonChildDown": Case(
+        {'carillon_child_up{instance="e",process="analytics"}': "1+0x3 0+0x12"},
+        8,
+        9,
+        {"instance": "e", "process": "analytics"},
+        "analytics of e is not ready or ends again and again",
+    ),
     "CarillonAnalyticsLagging": Case(
         {'carillon_lag_records{instance="a",role="analytics",topic="deliveries"}': "0+0x5 200000+0x30"},
         20,
