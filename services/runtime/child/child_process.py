@@ -22,8 +22,8 @@ READY = b"ready\n"
 
 CHECK_S = 5
 SILENT_CHECKS = 12
-"""So many checks in a row without a good answer, and the child is killed: after a minute. They are counted, not timed: on a
-machine that was suspended nothing has hung."""
+"""So many checks in a row without a good answer, and the child is killed: after a minute. They are counted, not timed:
+on a machine that was suspended nothing has hung."""
 
 STARTING_CHECKS = 36
 """The same before the first answer, while the child imports its modules: 3 minutes."""
