@@ -11,6 +11,7 @@ from services.runtime.log.port import Reader, Record
 from services.runtime.process.logs import logger
 
 _RETRY_S = 1.0
+_LARGE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class BatchReader:
         self._reading: asyncio.Task[list[Record]] | None = None
         self._rest: list[Record] = []
         self.is_behind = False
-        """Whether the last batch was full, so that the log probably has more than the next batch takes."""
+        """Whether the last batch was large, so that it takes its time to be written, and the next one probably too."""
 
     async def batch(self) -> list[Record]:
         """Return the next batch; waits until there is at least one record."""
@@ -57,7 +58,7 @@ class BatchReader:
                 break
             records += more
             size += sum(len(record.value) for record in more)
-        self.is_behind = len(records) >= self._limits.max_records or size >= self._limits.max_bytes
+        self.is_behind = len(records) >= self._limits.max_records or size >= _LARGE_BYTES
         count = self._limits.batch_length(records)
         self._rest = records[count:]
         return records[:count]
