@@ -26,7 +26,7 @@ SILENT_CHECKS = 12
 on a machine that was suspended nothing has hung."""
 
 STARTING_CHECKS = 36
-"""The same before the first answer, while the child imports its modules: 3 minutes."""
+"""The same before the child is ready or has answered, while it imports its modules: 3 minutes."""
 
 _METRICS_S = 2
 _STOPPED_WITHIN_S = 20
@@ -48,6 +48,7 @@ class ChildProcess:
         """Set once the child has been ready, or has ended, for the first time."""
 
         self.pid: int | None = None
+        self._allowed_checks = STARTING_CHECKS
         self._command = command
         self._process_service = ProcessServiceStub(channel)
         self._clock = clock
@@ -82,6 +83,7 @@ class ChildProcess:
         except OSError as error:
             return f"it cannot be started: {error}"
         self.pid = process.pid
+        self._allowed_checks = STARTING_CHECKS
         loop = asyncio.get_running_loop()
         ending = loop.run_in_executor(self._thread, self._attend, process, loop)
         checking = asyncio.create_task(self._check())
@@ -108,13 +110,17 @@ class ChildProcess:
         assert process.stdout is not None
         for line in process.stdout:
             if line == READY:
-                loop.call_soon_threadsafe(self._up.set, 1)
-                loop.call_soon_threadsafe(self.settled.set)
+                loop.call_soon_threadsafe(self._note_ready)
         return process.wait()
+
+    def _note_ready(self) -> None:
+        self._allowed_checks = SILENT_CHECKS
+        self._up.set(1)
+        self.settled.set()
 
     async def _check(self) -> str:
         """Ask the child at intervals how it is; return what is wrong once it has been so for too long."""
-        missed, allowed = 0, STARTING_CHECKS
+        missed = 0
         asking: asyncio.Task[CheckResponse] | None = None
         try:
             while True:
@@ -126,8 +132,8 @@ class ChildProcess:
                     asking = None
                 missed = missed + 1 if problem else 0
                 if not problem:
-                    allowed = SILENT_CHECKS
-                elif missed >= allowed:
+                    self._allowed_checks = SILENT_CHECKS
+                elif missed >= self._allowed_checks:
                     return problem
         finally:
             if asking is not None:

@@ -120,6 +120,17 @@ async def test_a_child_that_hangs_or_is_not_well_is_killed_and_started_again(way
     assert ("ingestion has ended" if way == "problems" else "it does not answer") in ended[0]
 
 
+async def test_a_child_that_hangs_as_soon_as_it_is_ready_is_not_given_the_time_of_a_start() -> None:
+    async with running() as parent:
+        parent.answers.hangs = True
+        await parent.child.settled.wait()
+        first = parent.pid
+        await parent.checks(SILENT_CHECKS - 1)
+        assert parent.pid == first
+        await parent.checks(1)
+        await parent.started_again(first)
+
+
 async def test_a_check_that_fails_now_and_then_kills_nothing() -> None:
     async with running() as parent:
         await parent.checks(1)
