@@ -80,7 +80,10 @@ async def test_a_cancelled_broadcast_reaches_no_offline_device(
 
 
 async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCredentials, android: AppServer) -> None:
-    """Polling from the position of the last answer yields each receipt once; a position can be read again."""
+    """Polling from the position of the last answer yields each receipt once; a position can be read again.
+
+    Only receipts that came in later than the delay may have another order then: here the delay is shorter than a batch.
+    """
     first = {"appkey": app.appkey, "pos": "0", "reqno": 2}
     closed = await android.call("POST", "/getAckInfo", first, app.secret_key)
     assert closed == {"result": 400, "desc": "input error: getAckInfo is not enabled for this app"}
@@ -115,7 +118,7 @@ async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCr
     read = [(ack["msgid"], ack["token"]) for answer in answers for ack in answer["ack_info_list"]]
     assert (len(read), set(read)) == (len(expected), expected)
     again = await android.call("POST", "/getAckInfo", {**first, "reqno": "1000"}, app.secret_key)
-    assert [(ack["msgid"], ack["token"]) for ack in again["ack_info_list"]] == read
+    assert sorted((ack["msgid"], ack["token"]) for ack in again["ack_info_list"]) == sorted(read)
 
 
 @SHARDS_IN_LONG
