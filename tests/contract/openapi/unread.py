@@ -91,9 +91,16 @@ def _statistics(body: Body) -> None:
         _drop(param, "info")
 
 
+def _device(body: Body) -> None:
+    """`params` and `param` are two names of one field; the other one may be null."""
+    _drop(body, *(name for name in ("params", "param") if body.get(name) is None))
+
+
 _BY_ENDPOINT: Mapping[tuple[str, str], Callable[[Body], None]] = {
     ("android", "/push"): _legacy_push,
     ("android", "/timed_msg"): _legacy_push,
+    ("v2", "/v2/device"): _device,
+    ("v2", "/v2/deviceinfo"): _device,
     ("v2", "/v2/push"): _push,
     ("v2", "/v2/statistics"): _statistics,
 }
