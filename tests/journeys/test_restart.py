@@ -19,6 +19,7 @@ from testkit.waiting import until_holds
 from tests.journeys.test_push import message, shown
 
 DEVICES = 4
+PACE_S = 0.25
 KILLS = 3
 
 
@@ -98,7 +99,10 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
 async def _send_continuously(
     installation: Installation, app: AppCredentials, devices: list[VirtualDevice], answered: list[tuple[int, str]]
 ) -> None:
-    """Send unicasts and broadcasts, several at a time; a request without an answer counts as not accepted."""
+    """Send unicasts and broadcasts, several at a time; a request without an answer counts as not accepted.
+
+    A device that is away keeps 100 unicasts. It may take seconds to connect again, so it is sent eight a second.
+    """
     server = AppServer(installation.v2_url)
     serial = 0
 
@@ -117,7 +121,7 @@ async def _send_continuously(
             answered.extend((each, content) for each in (range(DEVICES) if everyone else [index]))
 
     while True:
-        await asyncio.gather(*(one(serial + offset) for offset in range(8)))
+        await asyncio.gather(*(one(serial + offset) for offset in range(8)), asyncio.sleep(PACE_S))
         serial += 8
 
 

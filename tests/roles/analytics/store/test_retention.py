@@ -121,6 +121,7 @@ async def test_old_rows_are_dropped_and_new_ones_kept(
     analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
 ) -> None:
     *of_late, _, _, receipts = await all_answers(analytics, NEW_MS, 2000)
+    await all_answers(analytics, OLD_MS, 1000, 2000)
     await drop_old_rows(clickhouse)
     for name, column in {**HISTORY, "acks": "time"}.items():
         days = ACK_DAYS if name == "acks" else HISTORY_DAYS
