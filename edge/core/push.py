@@ -111,7 +111,7 @@ class Pushes:
         sizes = _checked_sizes(pushes, len(audit_json.encode()), is_timed=due_ms is not None)
         await check_not_paused(self._apps, (push.app.appkey for push in pushes))
         if due_ms is None:
-            await self._quotas.take_room([push.app.appkey for push in pushes], sizes)
+            await self._quotas.take_capacity([push.app.appkey for push in pushes], sizes)
         self._quotas.take_targets([(push.app.appkey, push.audience) for push in pushes])
         resolved = await self._resolve(pushes)
         commands: list[SendPush] = []

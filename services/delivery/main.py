@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import (
+    add_CapacityServiceServicer_to_server,
     add_DeliveryServiceServicer_to_server,
-    add_RoomServiceServicer_to_server,
 )
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
@@ -22,7 +22,7 @@ from services.delivery.expiry import ExpirySweeper
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.projection import PushProjection
-from services.delivery.server import DeliveryServicer, RoomServicer
+from services.delivery.server import CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.starting.starter import PushStarter
 from services.delivery.starting.waiting_bytes import WaitingBytes
@@ -87,7 +87,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         servicers=[
             lambda server: _add_own(servicer, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
-            lambda server: add_RoomServiceServicer_to_server(RoomServicer(waiting), server),
+            lambda server: add_CapacityServiceServicer_to_server(CapacityServicer(waiting), server),
         ],
         followers=[pushes.followed],
     )

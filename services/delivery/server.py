@@ -8,10 +8,10 @@ from protos.delivery.v1.delivery_pb2 import (
     AttachResponse,
     GetBroadcastRequest,
     GetBroadcastResponse,
-    HasRoomRequest,
-    HasRoomResponse,
+    HasCapacityRequest,
+    HasCapacityResponse,
 )
-from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, RoomServiceServicer
+from protos.delivery.v1.delivery_pb2_grpc import CapacityServiceServicer, DeliveryServiceServicer
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.reports import ReportBatches, ReportIntake
@@ -48,7 +48,7 @@ class DeliveryServicer(DeliveryServiceServicer):
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
         await self._restored.wait()
-        stream = GatewayStream(self._apps.is_paused, self._fanout.has_new_room.set)
+        stream = GatewayStream(self._apps.is_paused, self._fanout.has_new_capacity.set)
         batches = ReportBatches()
         parts = [
             asyncio.create_task(self._receive(stream, batches, requests)),
@@ -98,11 +98,11 @@ class DeliveryServicer(DeliveryServiceServicer):
             stream.confirm(sequence)
 
 
-class RoomServicer(RoomServiceServicer):
-    """Tells whether an app has room among the pushes that wait to be started."""
+class CapacityServicer(CapacityServiceServicer):
+    """Tells whether an app has capacity among the pushes that wait to be started."""
 
     def __init__(self, waiting_bytes: WaitingBytes) -> None:
         self._waiting_bytes = waiting_bytes
 
-    async def HasRoom(self, request: HasRoomRequest, context: Context) -> HasRoomResponse:
-        return HasRoomResponse(has_room=self._waiting_bytes.has_room(request.appkey))
+    async def HasCapacity(self, request: HasCapacityRequest, context: Context) -> HasCapacityResponse:
+        return HasCapacityResponse(has_capacity=self._waiting_bytes.has_capacity(request.appkey))

@@ -35,7 +35,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "GetStoredBytes": ("edge",),
     },
     "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway")},
-    "protos.delivery.v1.RoomService": {"HasRoom": ("edge", "scheduling")},
+    "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling")},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
     "protos.analytics.v1.AnalyticsService": {
         "AuditPush": (OPERATOR,),

@@ -1,5 +1,6 @@
 """Carries out devices' registrations and requests: appends commands to the log and reads the registry."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -115,10 +116,11 @@ class DeviceRequests:
         tokens: dict[str, list[str]] = defaultdict(list)
         for device in devices:
             tokens[device.appkey].append(device.token)
+        requests = [FindDevicesRequest(appkey=appkey, tokens=of_app) for appkey, of_app in tokens.items()]
+        answers = await asyncio.gather(*map(registry.FindDevices, requests))
         numbers: dict[str, int] = {}
-        for appkey, of_app in tokens.items():
-            found = await registry.FindDevices(FindDevicesRequest(appkey=appkey, tokens=of_app))
-            numbers |= zip(of_app, found.numbers_plus_one, strict=True)
+        for request, found in zip(requests, answers, strict=True):
+            numbers |= zip(request.tokens, found.numbers_plus_one, strict=True)
         return [numbers[device.token] - 1 for device in devices]
 
     async def _get_device(self, request_id: int, session: Session) -> Answer:

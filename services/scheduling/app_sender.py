@@ -7,7 +7,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
-from services.domain.push_room import PushRoom
+from services.domain.push_capacity import PushCapacity
 from services.domain.topics import TASKS
 from services.runtime.errors import (
     BusyError,
@@ -63,7 +63,7 @@ class AppSender:
         follower: Follower,
         tasks: TaskTable,
         audiences: AudienceResolver,
-        room: PushRoom,
+        capacity: PushCapacity,
         writer: CommandWriter,
         facts: Batcher[Fact, None],
         clock: Clock,
@@ -72,7 +72,7 @@ class AppSender:
         self._follower = follower
         self._tasks = tasks
         self._audiences = audiences
-        self._room = room
+        self._capacity = capacity
         self._writer = writer
         self._facts = facts
         self._clock = clock
@@ -135,7 +135,7 @@ class AppSender:
         """Append the task's pushes; return the fact that follows, None if the task must be tried again."""
         try:
             for push in task.scheduled.scheduled.pushes:
-                await self._room.take(push.appkey, push.ByteSize())
+                await self._capacity.take(push.appkey, push.ByteSize())
             commands = await self._commands(task)
             reached(Point.TASK_SENDING)
             await self._writer.append(commands)

@@ -6,7 +6,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.push_room import PushRoom
+from services.domain.push_capacity import PushCapacity
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
 from services.runtime.projection.positions import PositionsServicer
@@ -29,8 +29,8 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
     audiences = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    room = PushRoom(context.peers, context.clock)
-    sender = TaskSender(projection.follower, projection.tasks, audiences, room, writer, context.clock)
+    capacity = PushCapacity(context.peers, context.clock)
+    sender = TaskSender(projection.follower, projection.tasks, audiences, capacity, writer, context.clock)
     due_tasks = DueTasks(projection.tasks, context.apps)
     timer = Timer(projection.follower, due_tasks, sender, context.apps, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)

@@ -6,7 +6,7 @@ from functools import partial
 
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.push_room import PushRoom
+from services.domain.push_capacity import PushCapacity
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
@@ -32,14 +32,14 @@ class TaskSender:
         follower: Follower,
         tasks: TaskTable,
         audiences: AudienceResolver,
-        room: PushRoom,
+        capacity: PushCapacity,
         writer: CommandWriter,
         clock: Clock,
     ) -> None:
         self._follower = follower
         self._tasks = tasks
         facts: Batcher[Fact, None] = Batcher(self._write, ByteBudget(0), _MAX_FACTS)
-        self._new_app = partial(AppSender, follower, tasks, audiences, room, writer, facts, clock)
+        self._new_app = partial(AppSender, follower, tasks, audiences, capacity, writer, facts, clock)
         self._apps: dict[str, AppSender] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None]

@@ -1,4 +1,4 @@
-"""The quotas of a push: targets a second, broadcasts a day, stored bytes of timed tasks, and room in delivery."""
+"""The quotas of a push: targets a second, broadcasts a day, stored bytes of timed tasks, and capacity in delivery."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +13,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import GetStoredBytesRequest
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
-from services.domain.push_room import PushRoom
+from services.domain.push_capacity import PushCapacity
 from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.clock import Clock
 from services.runtime.process.metrics import QUOTA_REFUSALS
@@ -24,7 +24,7 @@ BYTES_RETRY_S = 60
 
 
 class PushQuotas:
-    """Checks the quotas of pushes. Apps without a quota cost nothing but the count of bytes for their room."""
+    """Checks the quotas of pushes. Apps without a quota cost nothing but the count of bytes for their capacity."""
 
     def __init__(self, apps: AppDirectory, rates: RateQuotas, peers: Peers, clock: Clock) -> None:
         self._apps = apps
@@ -32,18 +32,18 @@ class PushQuotas:
         self._registry = RegistryServiceStub(peers.all("registry")[0])
         self._schedulings = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._storing: dict[str, asyncio.Lock] = {}
-        self._room = PushRoom(peers, clock)
+        self._capacity = PushCapacity(peers, clock)
 
-    async def take_room(self, appkeys: Iterable[str], sizes: Iterable[int]) -> None:
+    async def take_capacity(self, appkeys: Iterable[str], sizes: Iterable[int]) -> None:
         """Count the bytes of pushes that are sent at once.
 
         TooManyRequestsError: too much of an app waits in delivery.
         """
         for appkey, size in zip(appkeys, sizes, strict=True):
-            if self._room.count(appkey, size):
+            if self._capacity.count(appkey, size):
                 try:
                     with busy_as_too_many():
-                        await self._room.ask(appkey)
+                        await self._capacity.ask(appkey)
                 except TooManyRequestsError:
                     QUOTA_REFUSALS.labels(appkey, "waiting").inc()
                     raise

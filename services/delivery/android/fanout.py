@@ -39,7 +39,7 @@ class Fanout:
     order of the log, except pushes with a speed (`qps`), which are sent when the rate limiter allows it.
 
     While an app is paused, or has filled its share of a gateway's stream, its pushes and the backlogs of its devices
-    wait for `resume`. `has_new_room` is set when there may be room again.
+    wait for `resume`. `has_new_capacity` is set when there may be capacity again.
     """
 
     def __init__(
@@ -56,23 +56,25 @@ class Fanout:
         self._presence = presence
         self._recorder = recorder
         self._clock = clock
-        self._paced_sender = PacedSender(state, recorder, apps, clock, shards, self._has_room, self._send_to_numbers)
+        self._paced_sender = PacedSender(
+            state, recorder, apps, clock, shards, self._has_capacity, self._send_to_numbers
+        )
         self._held_starts: dict[str, deque[JustStarted]] = {}
         self._needs_refill: set[DeviceAddress] = set()
         self._streams: set[GatewayStream] = set()
-        self.has_new_room = asyncio.Event()
+        self.has_new_capacity = asyncio.Event()
 
     def start(self, started: Sequence[JustStarted]) -> None:
         """Send pushes that have just started to the connected devices, or keep them for `resume`."""
         drop_overflow(self._state, self._presence, self._recorder, started, self._clock.now_ms())
         for push, partitions in started:
-            if self._is_held(push.send.appkey) or not self._has_room(push.send.appkey):
+            if self._is_held(push.send.appkey) or not self._has_capacity(push.send.appkey):
                 self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
             else:
                 self._send_started(push, partitions)
 
     async def resume(self) -> None:
-        """Send what waited for the resume of its app, or for room: messages to gateways, started pushes, backlogs.
+        """Send what waited for the resume of its app, or for capacity: messages to gateways, started pushes, backlogs.
 
         While pushes of an app wait, later ones wait behind them, and so do the backlogs of devices that connect. So no
         device is sent a push both as it starts and with its backlog.
@@ -106,7 +108,7 @@ class Fanout:
     def remove_gateway(self, stream: GatewayStream) -> None:
         """Remove a gateway whose stream has ended, with its connections."""
         self._streams.discard(stream)
-        self.has_new_room.set()
+        self.has_new_capacity.set()
         self._send_backlogs(self._presence.drop(stream))
 
     def end_overdue_takeovers(self) -> None:
@@ -134,14 +136,14 @@ class Fanout:
         connection = self._presence.connection_of(device)
         return connection is not None and connection.in_flight is not None
 
-    # --- paused apps, and apps without room
+    # --- paused apps, and apps without capacity
 
     def _is_held(self, appkey: str) -> bool:
         """Whether nothing of the app may be sent: it is paused, or pushes that waited come first."""
         return self._apps.is_paused(appkey) or appkey in self._held_starts
 
-    def _has_room(self, appkey: str) -> bool:
-        return all(stream.has_room(appkey) for stream in self._streams)
+    def _has_capacity(self, appkey: str) -> bool:
+        return all(stream.has_capacity(appkey) for stream in self._streams)
 
     def _has_held(self, device: DeviceAddress) -> bool:
         connection = self._presence.connection_of(device)
@@ -151,11 +153,11 @@ class Fanout:
         return self._state.may_send(push, self._clock.now_ms())
 
     async def _resume_starts(self, appkey: str) -> None:
-        """Send the app's pushes that waited, in order, until it is paused or has no room again."""
+        """Send the app's pushes that waited, in order, until it is paused or is without capacity again."""
         starts = self._held_starts[appkey]
         while starts:
             await self._recorder.wait_capacity()
-            if self._apps.is_paused(appkey) or not self._has_room(appkey):
+            if self._apps.is_paused(appkey) or not self._has_capacity(appkey):
                 return
             push, partitions = starts.popleft()
             if self._may_send(push):
@@ -168,7 +170,7 @@ class Fanout:
         batches: _BacklogBatches = {}
         for device in devices:
             if (connection := self._presence.connection_of(device)) is not None:
-                connection.is_held = self._is_held(device.appkey) or not connection.stream.has_room(device.appkey)
+                connection.is_held = self._is_held(device.appkey) or not connection.stream.has_capacity(device.appkey)
                 if not connection.is_held:
                     self._send_backlog(device, connection, batches)
         for push, by_gateway in sorted(batches.values(), key=lambda item: item[0].offset):

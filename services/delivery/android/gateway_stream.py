@@ -13,8 +13,8 @@ from services.runtime.errors import BusyError
 from services.runtime.fairness.queue import FairQueue
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
-"""Byte budget of one gateway's queue, which apps share (see `has_room`). Beyond it the stream fails; after a new Attach
-the gateway gets the rest."""
+"""Byte budget of one gateway's queue, which apps share (see `has_capacity`). Beyond it the stream fails; after a new
+Attach the gateway gets the rest."""
 
 _BATCH_BYTES = 256 * 1024
 """About 30,000 messages of a broadcast. Little more is on its way to the gateway when an app is paused."""
@@ -43,12 +43,12 @@ class GatewayStream:
 
     Apps take turns, each with at most _MAX_CONNECTIONS at once, and the messages of one app stay in order. So a
     broadcast to many connections delays another app's message by one batch. Messages of an app for which `is_paused`
-    holds are kept until `release`. `on_room` is called when an app that had no room has it again.
+    holds are kept until `release`. `on_capacity` is called when an app that had no capacity has it again.
     """
 
-    def __init__(self, is_paused: Callable[[str], bool], on_room: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, is_paused: Callable[[str], bool], on_capacity: Callable[[], None] = lambda: None) -> None:
         self._is_paused = is_paused
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         self._held: list[_QueuedSend] = []
         self._released: deque[_QueuedSend] = deque()
         self._queue: FairQueue[str, _QueuedSend | _QueuedClose] = FairQueue()
@@ -60,10 +60,10 @@ class GatewayStream:
         self._is_over_budget = False
         self._has_new = asyncio.Event()
 
-    def has_room(self, appkey: str) -> bool:
+    def has_capacity(self, appkey: str) -> bool:
         """Return whether more messages of the app should be sent: less of it is queued than is free of the budget.
 
-        So one app queues half of the budget at most, the next one half of what is left, and another always finds room.
+        So one app queues half of the budget at most, the next one half of what is left, and some is left for any other.
         """
         queued = self._bytes_by_app.get(appkey, 0)
         if not queued or queued < MAX_QUEUED_BYTES - self._queued_bytes:
@@ -146,7 +146,7 @@ class GatewayStream:
                 )
             else:
                 response.closes.add(connection=item.connection, reason=item.reason)
-        self._note_room()
+        self._note_capacity()
         return response
 
     def _count(self, item: _QueuedSend | _QueuedClose, sign: int) -> None:
@@ -157,12 +157,12 @@ class GatewayStream:
             if not self._bytes_by_app[appkey]:
                 del self._bytes_by_app[appkey]
 
-    def _note_room(self) -> None:
-        """Tell when an app that had no room has at most half of its share queued."""
+    def _note_capacity(self) -> None:
+        """Tell when an app that had no capacity has at most half of its share queued."""
         free = MAX_QUEUED_BYTES - self._queued_bytes
-        if roomy := {appkey for appkey in self._full if 2 * self._bytes_by_app.get(appkey, 0) <= free}:
-            self._full -= roomy
-            self._on_room()
+        if freed := {appkey for appkey in self._full if 2 * self._bytes_by_app.get(appkey, 0) <= free}:
+            self._full -= freed
+            self._on_capacity()
 
     def _next(self) -> _QueuedSend | _QueuedClose | None:
         if self._released:

@@ -16,7 +16,7 @@ from services.runtime.process.logs import logger
 
 _SLICE = 1000
 _ROOM_MS = 100
-"""How long a push waits before it looks again for room in the streams to gateways."""
+"""How long a push waits before it looks again for capacity in the streams to gateways."""
 
 SendToNumbers = Callable[[StartedPush, int, Sequence[int]], int]
 """Sends a push to those of the device numbers in a partition that are connected; returns the number of messages."""
@@ -44,8 +44,8 @@ class _PacedPush:
 class PacedSender:
     """Runs one task for each push while devices are unsent, so that a slow push delays no other.
 
-    The task of a push whose app is paused waits until the app is resumed, and one whose app has no room in the streams
-    to gateways until it has.
+    The task of a push whose app is paused waits until the app is resumed, and one whose app has no capacity in the
+    streams to gateways until it has.
     Each of the `shards` instances sends a push at an equal share of its rate.
     """
 
@@ -56,7 +56,7 @@ class PacedSender:
         apps: AppDirectory,
         clock: Clock,
         shards: int,
-        has_room: Callable[[str], bool],
+        has_capacity: Callable[[str], bool],
         send: SendToNumbers,
     ) -> None:
         self._state = state
@@ -64,7 +64,7 @@ class PacedSender:
         self._recorder = recorder
         self._clock = clock
         self._shards = shards
-        self._has_room = has_room
+        self._has_capacity = has_capacity
         self._send = send
         self._paced: dict[int, _PacedPush] = {}
 
@@ -97,7 +97,7 @@ class PacedSender:
                 if self._apps.is_paused(appkey):
                     await self._apps.until_resumed(appkey)
                     continue
-                if not self._has_room(appkey):
+                if not self._has_capacity(appkey):
                     await self._clock.sleep_until(self._clock.now_ms() + _ROOM_MS)
                     continue
                 if not self._state.may_send(paced.push, self._clock.now_ms()):

@@ -1,4 +1,4 @@
-"""Continues the sending to Android devices when apps are resumed, or have room in the streams to gateways again."""
+"""Continues the sending to Android devices when apps are resumed, or have capacity in the streams to gateways again."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from services.runtime.process.clock import Clock, wait_for_first
 
 
 class Resumption:
-    """A service that lets the fanout send what waited, whenever a pause has changed or there is new room."""
+    """A service that lets the fanout send what waited, whenever a pause has changed or there is new capacity."""
 
     name = "delivery resumption"
 
@@ -21,6 +21,6 @@ class Resumption:
         ready.set()
         while True:
             change = self._apps.pauses_changed
-            self._fanout.has_new_room.clear()
+            self._fanout.has_new_capacity.clear()
             await self._fanout.resume()
-            await wait_for_first(self._clock, None, change, self._fanout.has_new_room)
+            await wait_for_first(self._clock, None, change, self._fanout.has_new_capacity)

@@ -9,16 +9,16 @@ MAX_WAITING_BYTES = 256 * 1024 * 1024
 MAX_HELD_UP_BYTES = MAX_WAITING_BYTES * 3 // 4
 """Bytes of one app's commands that may be held up; a push beyond it fails, so that other apps' commands are read.
 
-An app has no room long before that, so it concerns pushes that were appended while delivery did not answer.
+An app has no capacity long before that, so it concerns pushes that were appended while delivery did not answer.
 """
 
 
 class WaitingBytes:
     """Counts the bytes that wait, in all (`total`) and of each app.
 
-    An app has room while less of it waits than is free. So one app fills half of the budget at most, the next one half
-    of what is left, and n apps that fill it together n parts of n + 1: something always stays free for another app
-    (dynamic thresholds: Choudhury and Hahne, 1998). The edge and scheduling ask for room before they append pushes;
+    An app has capacity while less of it waits than is free. So one app fills half of the budget at most, the next one
+    half of what is left, and n apps that fill it together n parts of n + 1: something always stays free for another app
+    (dynamic thresholds: Choudhury and Hahne, 1998). The edge and scheduling ask for capacity before they append pushes;
     delivery itself takes what is in the log.
     """
 
@@ -28,7 +28,7 @@ class WaitingBytes:
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
 
-    def has_room(self, appkey: str) -> bool:
+    def has_capacity(self, appkey: str) -> bool:
         """Return whether more pushes of the app should be appended to the log."""
         own = self._by_app.get(appkey, 0)
         return not own or own < MAX_WAITING_BYTES - self.total

@@ -68,7 +68,7 @@ class PushSender:
         self._frames: Counter[str] = Counter()
         self._all_frames = self._at_once = 0
         self._writing: asyncio.Task[None] | None = None
-        self._has_room = asyncio.Event()
+        self._has_capacity = asyncio.Event()
 
     async def handle(self, response: AttachResponse) -> None:
         """Write the messages, or queue them for their apps' turns; return while fewer than MAX_WAITING wait."""
@@ -78,8 +78,8 @@ class PushSender:
         for close in response.closes:
             self._add_close(close)
         while self._is_full:
-            self._has_room.clear()
-            await self._has_room.wait()
+            self._has_capacity.clear()
+            await self._has_capacity.wait()
 
     @property
     def held(self) -> Sequence[str]:
@@ -194,12 +194,12 @@ class PushSender:
             self._count(turn[0], -frames)
             written += frames
             if not self._is_full:
-                self._has_room.set()
+                self._has_capacity.set()
             if written >= SLICE:
                 written = 0
                 await asyncio.sleep(0)
         if not self._is_full:
-            self._has_room.set()
+            self._has_capacity.set()
 
     def _do(self, item: _Slice | Burst | Close) -> int:
         """Write a slice or a close; return how many frames that were.

@@ -36,24 +36,24 @@ async def test_an_app_with_too_many_pushes_that_wait_for_targeting_stops_no_othe
 
 
 @pytest.mark.parametrize("apps", [1, 2, 5])
-def test_apps_that_take_all_the_room_they_have_leave_half_of_the_rest_to_another(
+def test_apps_that_take_all_the_capacity_they_have_leave_half_of_the_rest_to_another(
     apps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One app after the other takes all that it may."""
     monkeypatch.setattr(waiting_bytes, "MAX_WAITING_BYTES", 6_000)
     waiting = waiting_bytes.WaitingBytes()
     noisy = [f"noisy {number}" for number in range(apps)]
-    while with_room := [app for app in noisy if waiting.has_room(app)]:
-        waiting.add(with_room[0], 10)
+    while with_capacity := [app for app in noisy if waiting.has_capacity(app)]:
+        waiting.add(with_capacity[0], 10)
     rest = 6_000 - waiting.total
     assert 6_000 / 2**apps - 10 * apps <= rest <= 6_000 / 2**apps
     taken = 0
-    while waiting.has_room("quiet"):
+    while waiting.has_capacity("quiet"):
         waiting.add("quiet", 10)
         taken += 10
     assert rest / 2 <= taken <= rest / 2 + 10
     for app in noisy:
-        assert not waiting.has_room(app)
+        assert not waiting.has_capacity(app)
     waiting.remove("quiet", taken)
     waiting.remove(noisy[0], 2_000)
-    assert waiting.has_room(noisy[0])
+    assert waiting.has_capacity(noisy[0])
