@@ -6,7 +6,7 @@ import pty
 import re
 import resource
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,6 @@ class HaltingStore:
                 return
 
 
-def _heed_interrupts() -> None:
-    """Undo what a shell does for commands in its background, whose processes ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class ExportedService:
     """A service with a push to many devices, and an output file with an older export."""
 
@@ -79,10 +74,7 @@ class ExportedService:
 
     async def start_export(self, *arguments: str, **options: Any) -> asyncio.subprocess.Process:
         env = {**os.environ, "CARILLON_DATA_DIR": str(self.directory), "TERM": "xterm", "COLUMNS": "120"}
-        given = {
-            **{"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, "preexec_fn": _heed_interrupts},
-            **options,
-        }
+        given = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **options}
         arguments = ("1000", *(arguments or ("--output", str(self.output))))
         command = (CARILLON, "audit", "export", *arguments)
         return await asyncio.create_subprocess_exec(*command, env=env, cwd=self.directory, **given)
@@ -101,6 +93,14 @@ class ExportedService:
         assert "Traceback" not in errors.decode()
         assert self.output.read_text() == OLD
         assert not self.part.exists()
+
+
+@pytest.fixture
+def heeded_interrupts() -> Iterator[None]:
+    """Undo what a shell does for commands in its background: they and the processes that they start ignore SIGINT."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture
@@ -151,6 +151,7 @@ async def test_an_answer_that_ends_early_without_an_error(exported: ExportedServ
     await exported.assert_old_export_is_left(process, 1, f"of {ROWS} rows; try again")
 
 
+@pytest.mark.usefixtures("heeded_interrupts")
 async def test_ctrl_c(exported: ExportedService) -> None:
     process = await exported.start_half_written_export()
     process.send_signal(signal.SIGINT)
@@ -169,12 +170,9 @@ async def test_sigkill_leaves_a_part_that_the_next_export_replaces(exported: Exp
 
 
 async def test_a_full_disk(exported: ExportedService) -> None:
+    process = await exported.start_half_written_export()
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
     exported.store.continues.set_result(True)
-
-    def little() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    process = await exported.start_export("--output", str(exported.output), preexec_fn=little)
     await exported.assert_old_export_is_left(process, 1, "push.csv cannot be written: File too large")
 
 
