@@ -16,7 +16,7 @@ from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
 from services.runtime.errors import InputError
 from services.runtime.log.point_in_time import PointInTimeLog, ends_at
 from services.runtime.log.port import Log, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process import data_directory
 from services.runtime.process.settings import Settings
 from services.runtime.projection.replay import parent_of

@@ -33,7 +33,7 @@ from analytics.store.migrate import migrate
 from bench.analytics.history import PARTITIONS, History
 from bench.analytics.questions import ZONE
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.projection.dead_letters import DeadLetters
 

@@ -25,7 +25,7 @@ from analytics.store.clickhouse import ClickHouse
 from bench.analytics.history import APP, FIRST_ID, LOGIN, PARTITIONS, History
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
 from services.domain.topics import DELIVERIES, TOPICS
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 
 ZONE = ZoneInfo("Asia/Shanghai")

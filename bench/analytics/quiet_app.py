@@ -35,7 +35,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.domain.ids import event_id
 from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.projection.dead_letters import DeadLetters
 

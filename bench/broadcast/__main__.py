@@ -41,7 +41,7 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.rpc.channel import connect
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation

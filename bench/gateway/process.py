@@ -46,7 +46,7 @@ from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process import garbage_collection
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure

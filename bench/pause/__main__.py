@@ -33,7 +33,7 @@ from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers

@@ -14,7 +14,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest
 from bench.programs import Program
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS, device_key
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 
 PARTITIONS = 32

@@ -23,8 +23,8 @@ from services.domain.topics import DEVICE_COMMANDS, TOPICS
 from services.runtime.errors import ConflictError, InputError
 from services.runtime.log.point_in_time import time_ms, until_ready
 from services.runtime.log.port import Log, Partition
-from services.runtime.log.sqlite import SqliteLog
-from services.runtime.log.sqlite_backup import copy_log
+from services.runtime.log.sqlite.backup import copy_log
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import Settings, load

@@ -11,8 +11,8 @@ from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.topics import TOPICS
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
-from services.runtime.log.sqlite import SqliteLog
-from services.runtime.log.sqlite_reader import POLL_S
+from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.log.sqlite.reader import POLL_S
 from services.runtime.process import background, stages
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry

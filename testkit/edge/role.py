@@ -31,7 +31,7 @@ from services.domain.role import RoleContext
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, decode, device_key
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer

@@ -23,7 +23,7 @@ from services.gateway.settings import GatewaySettings
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
 from services.runtime.projection.positions import AppliedPositions, PositionsServicer

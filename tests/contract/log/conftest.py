@@ -10,7 +10,7 @@ from services.domain.topics import TOPICS
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import MAX_WAITING_BYTES, Log, Partition, Reader, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from testkit.kafka.broker import KafkaBroker
 
 PARTITIONS = 4

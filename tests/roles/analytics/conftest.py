@@ -15,7 +15,7 @@ import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from testkit.clickhouse.databases import EmptyDatabases
 from testkit.clickhouse.server import ClickHouseServer
 

@@ -30,7 +30,7 @@ from services.domain.role import RoleContext
 from services.domain.topics import TOPICS
 from services.runtime.errors import ConflictError, NotFoundError, UnavailableError
 from services.runtime.log.port import Log
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import SettingsError, load
 from services.runtime.rpc.local import LocalServer

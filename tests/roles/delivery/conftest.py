@@ -8,7 +8,7 @@ import pytest
 from services.delivery.settings import DeliverySettings
 from services.domain.ids import MessageIds
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from testkit.delivery.records import PARTITIONS, START_MS
 from testkit.delivery.role import DeliveryHarness

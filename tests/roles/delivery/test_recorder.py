@@ -15,7 +15,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from testkit.delivery.records import APP, FAILED, RECEIVED, SENT, START_MS, NumberedDevice, OutcomeRow, outcome_rows
 from testkit.waiting import run_ready_tasks

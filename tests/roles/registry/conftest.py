@@ -36,7 +36,7 @@ from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, d
 from services.registry.main import ROLE, build, open_state
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service

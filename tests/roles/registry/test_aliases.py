@@ -10,7 +10,7 @@ from protos.registry.v1.devices_pb2 import RemoveDevice
 from protos.registry.v1.registry_pb2 import FindAliasesRequest
 from services.domain.topics import DEVICE_COMMANDS, decode, device_key
 from services.registry.settings import RegistrySettings
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from tests.roles.registry.conftest import (
     NOON_MS,

@@ -11,7 +11,7 @@ from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice,
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.registry.conftest import (
     BOUND_S,

@@ -9,7 +9,7 @@ from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice
 from services.registry.main import open_state
 from services.registry.store import DEVICES_FILE
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.projection import replay
 from tests.roles.registry.conftest import (
     NOON_MS,

@@ -30,7 +30,7 @@ from services.registry import revocation_worker
 from services.registry.settings import RegistrySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer

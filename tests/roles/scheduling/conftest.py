@@ -30,7 +30,7 @@ from services.domain.topics import TASK_COMMANDS, TOPICS, decode
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer

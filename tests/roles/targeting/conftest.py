@@ -18,7 +18,7 @@ from services.domain.master_key import Keys
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import TOPICS
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer

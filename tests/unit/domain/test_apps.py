@@ -15,7 +15,7 @@ from services.domain.revocations import revocations_key
 from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 
 BOUND_S = 60.0
 

@@ -14,7 +14,7 @@ from services.domain.command_writer import Command, CommandWriter, device_comman
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, decode, device_key
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES, Partition, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers

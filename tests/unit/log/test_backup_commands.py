@@ -15,7 +15,7 @@ from protos.registry.v1.devices_pb2 import DeviceCommand
 from services.domain.master_key import MasterKey, create_master
 from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from testkit.faults.full_disk import full_disk
 
 PARTITIONS = 2

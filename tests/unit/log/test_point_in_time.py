@@ -13,7 +13,7 @@ from services.domain.topics import DEVICES, TASKS, TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.point_in_time import PointInTimeLog, ends_at, until_ready
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 
 BOUND_S = 60
 FIRST, SECOND, EMPTY = (Partition(TASKS.name, number) for number in range(3))

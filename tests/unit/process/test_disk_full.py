@@ -7,7 +7,7 @@ import pytest
 from services.domain.topics import DELIVERIES, TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.projection.snapshot import SnapshotFile
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.faults.full_disk import full_disk

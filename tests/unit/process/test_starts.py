@@ -19,7 +19,7 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.runner import run

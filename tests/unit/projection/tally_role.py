@@ -12,8 +12,8 @@ from protos.runtime.v1.log_pb2 import AwaitRequest, Meta, Position
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite import SqliteLog
-from services.runtime.log.sqlite_file import Page
+from services.runtime.log.sqlite.file import Page
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.follower import Follower

@@ -15,7 +15,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.http.operations import Operations
 from services.runtime.log import monitored
 from services.runtime.log.port import Log, NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process import background
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.health import CHECK_S, STALLED_CHECKS, Followed, Health

@@ -20,7 +20,7 @@ from protos.push.v1.push_pb2 import Kind
 from protos.registry.v1.apps_pb2 import Platform
 from services.runtime.errors import InputError
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.records import APP, T0, app_outcomes, device, finished, outcomes, send, started
 from tests.roles.analytics.service import running_service

@@ -14,7 +14,7 @@ from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFellDue, TaskSched
 from services.domain.topics import TASKS
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.audit.timelines import lines
 from tests.roles.analytics.records import (
     APP,

@@ -32,7 +32,7 @@ from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskSch
 from services.domain.topics import DEVICE_COMMANDS, TASKS
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import (
     APP,
     T0,

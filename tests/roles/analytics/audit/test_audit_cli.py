@@ -21,7 +21,7 @@ from carillon.main import main
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import serve
 from tests.roles.analytics.records import (

@@ -12,7 +12,7 @@ from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import DeviceFact
 from services.domain.topics import DEVICES
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.audit.timelines import lines
 from tests.roles.analytics.records import (
     APP,

@@ -17,7 +17,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import Platform
 from services.runtime.errors import InputError, NotFoundError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import T0, app_outcomes, cancelled, device, finished, outcomes, send, started
 from tests.roles.analytics.service import running_service
 

@@ -8,7 +8,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskExpired, TaskFact, TaskFailed, TaskPaused, TaskScheduled
 from services.domain.topics import TASKS
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.audit.test_audit_changes import lines_of
 from tests.roles.analytics.records import APP, T0, app_changed, finished, meta, new_record, send, started
 from tests.roles.analytics.service import running_service

@@ -23,7 +23,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import AddTags
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import (
     APP,
     T0,

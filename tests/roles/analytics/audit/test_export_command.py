@@ -21,7 +21,7 @@ from analytics.store.query_limits import QueryLimits
 from carillon.commands.role_calls import SOCKET_NAME
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from services.runtime.errors import UnavailableError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import Server, serve
 from testkit.installation.processes import CARILLON

@@ -11,7 +11,7 @@ from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.service import new_ingestion
 
 

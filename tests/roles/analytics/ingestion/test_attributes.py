@@ -8,7 +8,7 @@ from analytics.ingestion.attributes import DeviceAttributes, load
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.columns import ATTRIBUTES
 from protos.registry.v1.devices_pb2 import Attributes
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import APP, T0, device
 from tests.roles.analytics.service import ingest
 

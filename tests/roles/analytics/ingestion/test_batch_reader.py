@@ -8,7 +8,7 @@ import pytest
 from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 
 PARTITIONS = [Partition(PUSH_COMMANDS.name, 0), *(Partition(DELIVERIES.name, number) for number in range(3))]
 

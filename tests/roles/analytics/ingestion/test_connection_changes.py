@@ -18,7 +18,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from services.domain.topics import DEVICES
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import APP, T0, app_outcomes, connection_counts, device, outcomes, session, started
 from tests.roles.analytics.service import ingest, new_ingestion, running_ingestion, value
 

@@ -24,7 +24,7 @@ from protos.scheduling.v1.scheduling_pb2 import TaskFellDue
 from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.faults.full_disk import full_disk
 from testkit.repository import ROOT

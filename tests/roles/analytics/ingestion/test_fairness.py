@@ -21,7 +21,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from services.domain.topics import DELIVERIES, SESSIONS
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.dead_letters import DeadLetters
 from tests.roles.analytics.records import APP, PARTITIONS, T0, app_outcomes, device, outcomes, send, session, started

@@ -20,7 +20,7 @@ from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskFellDue, TaskScheduled, TaskSent
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, TASKS
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import (
     APP,
     T0,

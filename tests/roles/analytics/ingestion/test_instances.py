@@ -27,7 +27,7 @@ from protos.analytics.v1.analytics_pb2_grpc import (
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from services.runtime.errors import UnavailableError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.rpc.channel import Channel

@@ -16,7 +16,7 @@ from services.domain.topics import PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.metrics import LAG
 from testkit.clickhouse.databases import EmptyDatabases
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork

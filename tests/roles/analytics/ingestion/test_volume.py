@@ -16,7 +16,7 @@ from analytics.ingestion.translation import Knowledge, RecordTranslator
 from analytics.store.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log.port import NewRecord, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import T0, app_outcomes, device, outcomes
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 

@@ -25,7 +25,7 @@ from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from services.domain.topics import DELIVERIES, DEVICES, SESSIONS, TOPICS
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import PARTITIONS, meta, new_record
 from tests.roles.analytics.service import new_ingestion, running_ingestion
 

@@ -16,7 +16,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Kind
 from services.runtime.errors import NotFoundError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.records import (
     APP,

@@ -14,7 +14,7 @@ from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsRequest, TimeScope, UserKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.ingestion.test_crashes import CrashError
 from tests.roles.analytics.records import APP, connection_counts, device, session

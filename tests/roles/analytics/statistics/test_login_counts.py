@@ -12,7 +12,7 @@ from analytics.statistics.prewarm import Prewarm
 from analytics.store.clickhouse import ClickHouse
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.records import APP, T0, device, session
 from tests.roles.analytics.service import ingest, value

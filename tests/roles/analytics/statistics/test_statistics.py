@@ -21,7 +21,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from services.runtime.errors import InputError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.records import (
     APP,

@@ -11,7 +11,7 @@ from analytics.store.query_limits import QueryLimits
 from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsRequest, StatisticsResponse, TimeScope
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from services.runtime.errors import DeadlineError, UnavailableError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import serve
 from testkit.waiting import until

@@ -22,7 +22,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock, SystemClock
 from tests.roles.analytics.audit.test_audit_export import exported, table
 from tests.roles.analytics.every_answer import answers

@@ -10,7 +10,7 @@ import pytest
 from analytics.ingestion.ingestion import sources
 from analytics.projection import connect
 from analytics.replay import verify
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import PARTITIONS
 from tests.roles.analytics.service import value
 from tests.roles.analytics.store.test_retention import HISTORY_DAYS, drop_old_rows, history

@@ -18,7 +18,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.domain.topics import TOPICS
 from services.runtime.errors import InputError, UnavailableError
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.settings import load
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers

@@ -16,7 +16,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.every_answer import answers
 from tests.roles.analytics.ingestion.test_ingestion import BEIJING, SHANGHAI, history

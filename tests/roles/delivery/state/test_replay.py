@@ -18,7 +18,7 @@ from services.delivery.state.serialization import digest
 from services.delivery.store import DeliveryStore
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from testkit.delivery.records import APP, PARTITIONS, RECEIVED, START_MS, NumberedDevice, listed_audience
 from tests.roles.delivery.state.records import outcomes_fact
 

@@ -22,7 +22,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact
 from services.domain.master_key import MasterKey
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.settings import Settings, SettingsError
 from testkit import plain_http
 from testkit.edge.v2_bodies import broadcast

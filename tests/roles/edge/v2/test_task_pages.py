@@ -19,7 +19,7 @@ from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import TASK_COMMANDS, TOPICS
 from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite import SqliteLog
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer

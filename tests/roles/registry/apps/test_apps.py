@@ -26,8 +26,8 @@ from services.registry.settings import RegistrySettings
 from services.registry.store import ALIASES_DDL, DEVICES_DDL
 from services.runtime.errors import ConflictError, InputError, NotFoundError
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite import SqliteLog
-from services.runtime.log.sqlite_file import Page
+from services.runtime.log.sqlite.file import Page
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from tests.roles.registry.conftest import BOUND_S, NOON_MS, RunningRegistry, Start, records

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from services.runtime.errors import CarillonError
-from services.runtime.log.sqlite_file import connect
+from services.runtime.log.sqlite.file import connect
 
 
 def copy_log(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition, Record
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite_file import Page
+from services.runtime.log.sqlite.file import Page
 
 POLL_S = 0.1
 """How often the readers of a log that another process writes look for new records, unless it says otherwise."""

@@ -21,6 +21,7 @@ CREATE TABLE IF NOT EXISTS ends (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, "end" INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 """
+PAGE_BYTES = 4096
 _READ_BYTES = 16 * 1024 * 1024
 
 
@@ -56,6 +57,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         if not read_only:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.executescript(_SCHEMA)
     except sqlite3.Error as error:
         raise UnavailableError(f"the event log {path} cannot be opened: {error}") from error

@@ -14,19 +14,14 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite_file import (
-    Page,
-    changed_ends,
-    connect,
-    insert,
-    lock,
-    rewrite_version,
-    select,
-    stored_ends,
-)
-from services.runtime.log.sqlite_reader import POLL_S, SqliteReader
+from services.runtime.log.sqlite.file import Page, changed_ends, connect, select, stored_ends
+from services.runtime.log.sqlite.reader import POLL_S, SqliteReader
+from services.runtime.log.sqlite.writer import SqliteWriter
 from services.runtime.log.topics import Topics
 from services.runtime.process.worker_thread import WorkerThread
+
+CHECKPOINT_BYTES = 16 * 1024 * 1024
+"""About how much is committed to the write-ahead log before it is moved into the file."""
 
 Result = TypeVar("Result")
 
@@ -49,15 +44,14 @@ class SqliteLog:
         read_only: bool = False,
         poll_s: float = POLL_S,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> None:
         self._path = path
         self.topics = topics
         self.read_only = read_only
         self.poll_s = poll_s
-        self._lock = None if read_only else lock(path)
-        self._writer = None if read_only else connect(path, read_only=False)
+        self._writer = None if read_only else SqliteWriter(path, topics, checkpoint_bytes)
         self._reads = connect(path, read_only=True)
-        self._write_thread = WorkerThread("log-write")
         self._read_thread = WorkerThread("log-read")
         if partitions is not None:
             self._check_partitions(partitions)
@@ -111,17 +105,10 @@ class SqliteLog:
         return await self._on_read_thread(lambda: select(self._reads, starts, limit))
 
     async def check_writable(self) -> None:
-        """Write a page of the file: the number of partitions, which stays the same."""
         self._check_open()
-        await self._write_thread.call(self._rewrite_partitions)
-
-    def _rewrite_partitions(self) -> None:
         if self._writer is None:
             raise UnavailableError(f"{self._path} was opened for reading only")
-        try:
-            rewrite_version(self._writer)
-        except sqlite3.Error as error:
-            raise UnavailableError(f"the event log {self._path} cannot be written: {error}") from error
+        await self._writer.check_writable()
 
     async def close(self) -> None:
         if self._closed:
@@ -130,14 +117,18 @@ class SqliteLog:
         await self._batcher.drain()
         for reader in list(self._readers):
             await reader.close()
-        await asyncio.to_thread(self._release)
+        if self._writer is not None:
+            await self._writer.close()
+        await asyncio.to_thread(self._release_reads)
 
     def _check_partitions(self, partitions: int) -> None:
         present = self._reads.execute("PRAGMA user_version").fetchone()[0]
         if present == 0 and self._writer is not None:
-            self._writer.execute(f"PRAGMA user_version = {partitions}")
+            self._writer.set_partitions(partitions)
         elif present not in (0, partitions):
-            self._release()
+            self._release_reads()
+            if self._writer is not None:
+                self._writer.release()
             raise ConflictError(
                 f"{self._path} was made for {present} partitions: set CARILLON_PARTITIONS={present}, or use another"
                 " directory"
@@ -146,27 +137,23 @@ class SqliteLog:
     def remove_reader(self, reader: SqliteReader) -> None:
         self._readers.discard(reader)
 
-    def _release(self) -> None:
-        self._write_thread.shutdown()
+    def _release_reads(self) -> None:
         self._read_thread.shutdown()
         self._reads.close()
-        if self._writer:
-            self._writer.close()
-        if self._lock:
-            self._lock.close()
 
     def _check_open(self) -> None:
         if self._closed:
             raise UnavailableError("the event log is closed")
 
     async def _ship(self, new_records: list[NewRecord]) -> Sequence[int]:
+        assert self._writer is not None
         changed: dict[Partition, int] = {}
         offsets = []
         for new_record in new_records:
             partition = Partition(new_record.topic, new_record.partition)
             offsets.append(changed.get(partition, self._ends.get(partition, 0)))
             changed[partition] = offsets[-1] + 1
-        await self._write_thread.call(lambda: self._write(new_records, offsets, changed))
+        await self._writer.insert(new_records, offsets, changed)
         self._ends |= changed
         self.recent.add(
             Record(new_record.topic, new_record.partition, offset, new_record.key, new_record.value)
@@ -176,13 +163,6 @@ class SqliteLog:
         for reader in self._readers:
             reader.notify(changed)
         return offsets
-
-    def _write(self, new_records: list[NewRecord], offsets: list[int], ends: dict[Partition, int]) -> None:
-        assert self._writer is not None
-        try:
-            insert(self._writer, self.topics, new_records, offsets, ends)
-        except sqlite3.Error as error:
-            raise UnavailableError(f"the event log {self._path} cannot be written: {error}") from error
 
     async def _on_read_thread(self, function: Callable[[], Result]) -> Result:
         self._check_open()

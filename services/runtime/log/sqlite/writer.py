@@ -1,0 +1,71 @@
+"""The writing side of the embedded log's file: one connection in a thread of its own, and the lock of the process."""
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite.checkpoints import Checkpoints
+from services.runtime.log.sqlite.file import PAGE_BYTES, connect, insert, lock, rewrite_version
+from services.runtime.log.topics import Topics
+from services.runtime.process.worker_thread import WorkerThread
+
+
+class SqliteWriter:
+    """Writes the file of the log. ConflictError: another process does.
+
+    Its coroutines raise UnavailableError where the file cannot be written, which then stays as it was.
+    """
+
+    def __init__(self, path: Path, topics: Topics, checkpoint_bytes: int) -> None:
+        self._path = path
+        self._topics = topics
+        self._lock = lock(path)
+        self._connection = connect(path, read_only=False)
+        self._thread = WorkerThread("log-write")
+        self._checkpoints = Checkpoints(connect(path, read_only=False), self._thread.call, checkpoint_bytes)
+
+    def set_partitions(self, partitions: int) -> None:
+        """Store the number of partitions as the file's user version."""
+        self._connection.execute(f"PRAGMA user_version = {partitions}")
+
+    async def insert(
+        self, new_records: Sequence[NewRecord], offsets: Sequence[int], ends: Mapping[Partition, int]
+    ) -> None:
+        """Insert the records at the offsets, and the new ends of their partitions, in one transaction."""
+        await self._thread.call(lambda: self._insert(new_records, offsets, ends))
+        size = sum(len(new_record.key) + len(new_record.value) for new_record in new_records)
+        self._checkpoints.note_commit(size + PAGE_BYTES * (len(new_records) + len(ends)))
+
+    async def check_writable(self) -> None:
+        """Write a page of the file: the number of partitions, which stays the same."""
+        await self._thread.call(self._rewrite_version)
+
+    async def close(self) -> None:
+        """Release the file once what was begun has ended."""
+        await self._checkpoints.wait()
+        await asyncio.to_thread(self.release)
+
+    def release(self) -> None:
+        """Close the connections and unlock the file."""
+        self._thread.shutdown()
+        self._checkpoints.release()
+        self._connection.close()
+        self._lock.close()
+
+    def _insert(self, new_records: Sequence[NewRecord], offsets: Sequence[int], ends: Mapping[Partition, int]) -> None:
+        try:
+            insert(self._connection, self._topics, new_records, offsets, ends)
+        except sqlite3.Error as error:
+            raise self._unwritable(error) from error
+
+    def _rewrite_version(self) -> None:
+        try:
+            rewrite_version(self._connection)
+        except sqlite3.Error as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: sqlite3.Error) -> UnavailableError:
+        return UnavailableError(f"the event log {self._path} cannot be written: {error}")
