@@ -102,8 +102,12 @@ class ChildProcess:
             self.pid = None
 
     def _start(self) -> "Popen[bytes]":
-        """Start the child from this thread, with which it ends. Popen does so without copying this process (vfork)."""
-        return Popen(self._command, stdin=PIPE, stdout=PIPE, start_new_session=True)  # noqa: S603
+        """Start the child from this thread, with which it ends. Popen does so without copying this process (vfork).
+
+        Ctrl-C of a terminal reaches only the parent's process group. The session stays the parent's: Linux divides the
+        processors evenly between sessions (sched_autogroup), so in one of its own its niceness would do nothing.
+        """
+        return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0)  # noqa: S603
 
     def _attend(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
         """Notice the child's readiness and its end, in a thread; return its exit code."""

@@ -103,6 +103,13 @@ async def test_a_killed_child_is_started_again_and_the_service_stops_it_by_its_s
         os.kill(second, 0)
 
 
+async def test_a_child_has_a_process_group_of_its_own_in_the_session_of_the_parent() -> None:
+    async with running() as parent:
+        await parent.child.settled.wait()
+        assert os.getpgid(parent.pid) == parent.pid
+        assert os.getsid(parent.pid) == os.getsid(0)
+
+
 @pytest.mark.parametrize("way", ["hangs", "is_away", "problems"])
 async def test_a_child_that_hangs_or_is_not_well_is_killed_and_started_again(way: str) -> None:
     with capture_logs() as said:
