@@ -1,71 +1,47 @@
 """The operators' calls of analytics at the commands' socket of `carillon up`, passed on to the child process."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
-from protos.analytics.v1.analytics_pb2 import (
-    AuditAppRequest,
-    AuditAppResponse,
-    AuditDeviceRequest,
-    AuditDeviceResponse,
-    AuditPushRequest,
-    AuditPushResponse,
-    CatchUpRequest,
-    CatchUpResponse,
-    ExportPushRequest,
-    ExportPushResponse,
-    ListAcksRequest,
-    ListAcksResponse,
-    StatisticsRequest,
-    StatisticsResponse,
-)
-from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer, AnalyticsServiceStub
+from protos.analytics.v1.analytics_pb2 import DESCRIPTOR
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_AnalyticsServiceServicer_to_server
 from services.runtime.errors import UnavailableError
 from services.runtime.rpc.channel import Channel, SocketChannel
-from services.runtime.rpc.server import Context
-
-if TYPE_CHECKING:
-    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
+from services.runtime.rpc.server import Context, Server
 
 
-class ForwardedAnalytics(AnalyticsServiceServicer):
-    """Passes on every call, with the time that the caller gives."""
+def add_forwarded_analytics(channel: Channel, server: Server) -> None:
+    """Serve the calls by passing them on to the channel."""
+    add_AnalyticsServiceServicer_to_server(_ForwardedAnalytics(channel), server)  # type: ignore[arg-type]
+
+
+class _ForwardedAnalytics:
+    """A servicer that passes on every method, with the time that the caller gives."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = cast(SocketChannel, channel)
-        self._analytics: AnalyticsServiceAsyncStub = AnalyticsServiceStub(channel)
+        stub = AnalyticsServiceStub(channel)
+        for method in DESCRIPTOR.services_by_name["AnalyticsService"].methods:
+            forwarded = self._stream if method.client_streaming else self._answer
+            setattr(self, method.name, forwarded(getattr(stub, method.name)))
 
-    async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
-        with self._plain_errors():
-            return await self._analytics.AuditPush(request, timeout=context.time_remaining())
+    def _answer(self, call: Callable[..., Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def answer(request: Any, context: Context) -> Any:
+            with self._plain_errors():
+                return await call(request, timeout=context.time_remaining())
 
-    async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
-        with self._plain_errors():
-            return await self._analytics.AuditDevice(request, timeout=context.time_remaining())
+        return answer
 
-    async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
-        with self._plain_errors():
-            return await self._analytics.AuditApp(request, timeout=context.time_remaining())
+    def _stream(
+        self, call: Callable[..., AsyncIterator[Any]]
+    ) -> Callable[[AsyncIterator[Any], Context], AsyncGenerator[Any, None]]:
+        async def stream(requests: AsyncIterator[Any], context: Context) -> AsyncGenerator[Any, None]:
+            with self._plain_errors():
+                async for response in call(requests):
+                    yield response
 
-    async def ListAcks(self, request: ListAcksRequest, context: Context) -> ListAcksResponse:
-        with self._plain_errors():
-            return await self._analytics.ListAcks(request, timeout=context.time_remaining())
-
-    async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
-        with self._plain_errors():
-            return await self._analytics.Statistics(request, timeout=context.time_remaining())
-
-    async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
-        with self._plain_errors():
-            return await self._analytics.CatchUp(request, timeout=context.time_remaining())
-
-    async def ExportPush(
-        self, requests: AsyncIterator[ExportPushRequest], context: Context
-    ) -> AsyncGenerator[ExportPushResponse, None]:
-        with self._plain_errors():
-            async for response in self._analytics.ExportPush(requests):
-                yield response
+        return stream
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:

@@ -13,13 +13,12 @@ import uvloop
 from analytics.settings import ROLE_NAME as ANALYTICS
 from analytics.settings import AnalyticsSettings
 from carillon import up_analytics
-from carillon.analytics_calls import ForwardedAnalytics
+from carillon.analytics_calls import add_forwarded_analytics
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
-from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from services.domain.master_key import create_master
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
@@ -81,7 +80,7 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             # Only the role's own service: several roles offer PositionsService, but a server can have it once.
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
-        add_AnalyticsServiceServicer_to_server(ForwardedAnalytics(of_analytics), socket_server)
+        add_forwarded_analytics(of_analytics, socket_server)
         operations = Operations(settings.host, settings.console_port, health.problems, partial(_metrics, analytics))
         services: list[Service] = [
             operations,
