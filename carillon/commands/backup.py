@@ -1,10 +1,12 @@
 """`carillon backup` and `carillon restore`: copies of the event log, from which every state can be rebuilt."""
 
+import fcntl
 import json
 import math
+import os
 import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,18 +99,37 @@ def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
 
 
 def _write_backup(source: Path, directory: Path) -> int:
-    """Copy the log into the directory, which appears once it is complete; return the size in bytes."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-    try:
-        (work / _LOG).parent.mkdir()
-        copy_log(source, work / _LOG)
-        size = (work / _LOG).stat().st_size
-        work.rename(directory)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+    """Copy the log into the directory, which appears once it is complete; return the size in bytes.
+
+    It is filled under a hidden name, which the next backup of the same name takes over when this one is killed.
+    """
+    work = directory.with_name(f".{directory.name}.unfinished")
+    with _locked(work):
+        try:
+            shutil.rmtree(work / _LOG.parent, ignore_errors=True)
+            (work / _LOG.parent).mkdir()
+            copy_log(source, work / _LOG)
+            size = (work / _LOG).stat().st_size
+            work.rename(directory)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
     return size
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Make the directory if need be, and lock it. ConflictError: another process has locked it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError(f"another backup is being written to {directory}") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tuple[int, int]:

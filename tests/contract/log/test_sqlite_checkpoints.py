@@ -84,6 +84,12 @@ async def test_a_checkpoint_that_fails_loses_nothing_and_is_tried_again(
     await until_holds(lambda: (tmp_path / "log.db").stat().st_size > 2 * CHECKPOINT_BYTES)
 
 
+async def test_a_log_that_is_closed_leaves_no_write_ahead_log(log: SqliteLog, tmp_path: Path) -> None:
+    await log.append([new_record("a")])
+    await log.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.db", "log.db.lock"]
+
+
 async def test_what_a_kill_left_in_the_write_ahead_log_is_read_and_moved_into_the_file(
     log: SqliteLog, tmp_path: Path
 ) -> None:

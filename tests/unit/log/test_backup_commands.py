@@ -1,7 +1,9 @@
 """`carillon backup` and `carillon restore`: what they leave behind, also when they fail, and what they refuse."""
 
 import asyncio
+import fcntl
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -100,6 +102,22 @@ def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
     damaged = carillon(data, "backup", tmp_path / "monday")
     assert damaged.exit_code == 1, damaged.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_the_next_backup_takes_over_what_a_killed_one_left(data: Path, tmp_path: Path) -> None:
+    unfinished = tmp_path / ".monday.unfinished"
+    (unfinished / "log").mkdir(parents=True)
+    (unfinished / "log" / "events.db").write_bytes(b"SQLite")
+    descriptor = os.open(unfinished, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    refused = carillon(data, "backup", tmp_path / "monday")
+    assert (refused.exit_code, "another backup is being written to" in refused.output) == (1, True)
+    os.close(descriptor)
+    assert carillon(data, "backup", tmp_path / "monday").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "monday"]
+    again = carillon(data, "backup", tmp_path / "monday")
+    assert (again.exit_code, "monday exists: name a new directory" in again.output) == (1, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "monday"]
 
 
 def test_a_restore_with_another_master_key_or_partitions_leaves_nothing(data: Path, tmp_path: Path) -> None:

@@ -117,9 +117,10 @@ class SqliteLog:
         await self._batcher.drain()
         for reader in list(self._readers):
             await reader.close()
+        # In this order, because the last connection to close ends the write-ahead log if it may write.
+        await asyncio.to_thread(self._release_reads)
         if self._writer is not None:
             await self._writer.close()
-        await asyncio.to_thread(self._release_reads)
 
     def _check_partitions(self, partitions: int) -> None:
         present = self._reads.execute("PRAGMA user_version").fetchone()[0]
