@@ -25,6 +25,10 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
     await log.close()
 
 
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
 async def append_checkpoint_bytes(log: SqliteLog) -> None:
     await log.append([new_record("x" * (CHECKPOINT_BYTES // 2))] * 2)
 
@@ -87,7 +91,7 @@ async def test_a_checkpoint_that_fails_loses_nothing_and_is_tried_again(
 async def test_a_log_that_is_closed_leaves_no_write_ahead_log(log: SqliteLog, tmp_path: Path) -> None:
     await log.append([new_record("a")])
     await log.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.db", "log.db.lock"]
+    assert names(tmp_path) == ["log.db", "log.db.lock"]
 
 
 async def test_what_a_kill_left_in_the_write_ahead_log_is_read_and_moved_into_the_file(
