@@ -14,16 +14,20 @@ from services.runtime.log.port import Log, Partition, Record
 MAX_ROWS = 200_000
 """Outcomes of an app that are ingested ahead at once; an app with more waits for their turn."""
 
+MAX_APPS = 1_000
+"""Apps whose positions are remembered; the records of one that was forgotten are read once more, and stored once."""
+
 _MAX_RECORDS = 5_000
 
 
 class LookAhead:
     """Looks for one app's outcomes at a time, from the ingestion's position to a later one."""
 
-    def __init__(self, log: Log, writer: BatchWriter, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, log: Log, writer: BatchWriter, max_rows: int = MAX_ROWS, max_apps: int = MAX_APPS) -> None:
         self._log = log
         self._writer = writer
         self._max_rows = max_rows
+        self._max_apps = max_apps
         self._lock = asyncio.Lock()
         self._reached: dict[str, dict[Partition, int]] = {}
 
@@ -35,6 +39,9 @@ class LookAhead:
             batch = {p: Range(first, ends[p]) for p, first in sorted(firsts.items()) if first < ends[p]}
             if batch and not await self._writer.write_ahead(appkey, self._pages(appkey, batch), batch, self._max_rows):
                 return False
+            self._reached.pop(appkey, None)
+            if len(self._reached) >= self._max_apps:
+                del self._reached[next(iter(self._reached))]
             self._reached[appkey] = {**reached, **{partition: range_.next for partition, range_ in batch.items()}}
             return True
 

@@ -100,8 +100,10 @@ async def test_outcomes_are_looked_for_only_of_an_app_that_has_few(
 
     assert not await LookAhead(log, writer, max_rows=50).ingest(NOISY, {outcomes_1: 0}, {outcomes_1: _BACKLOG})
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 0
-    assert await LookAhead(log, writer, max_rows=50).ingest(NOISY, {outcomes_1: 0}, {outcomes_1: 10})
-    assert await value(clickhouse, "SELECT count() FROM deliveries") == 50
+    look_ahead = LookAhead(log, writer, max_rows=50, max_apps=1)
+    for appkey in (NOISY, APP, NOISY):  # The second makes the first forgotten, which is then read once more.
+        assert await look_ahead.ingest(appkey, {outcomes_1: 0}, {outcomes_1: 10})
+        assert await value(clickhouse, "SELECT count() FROM deliveries FINAL") == 50
     await writer.close()
 
 
