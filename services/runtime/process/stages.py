@@ -40,7 +40,7 @@ def noting(directory: str | None) -> Iterator[None]:
         yield
         return
     Path(directory).mkdir(parents=True, exist_ok=True)
-    with (Path(directory) / f"{os.getpid()}.txt").open("w") as _file:
+    with (Path(directory) / f"{os.getpid()}.txt").open("w", buffering=1) as _file:
         try:
             yield
         finally:
