@@ -10,7 +10,7 @@ from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
 from services.domain.ids import MessageIds, claim_worker
 from services.domain.role import RoleContext
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import Clock, SystemClock
 
 
 class Interfaces:
@@ -19,11 +19,11 @@ class Interfaces:
     They share turns, a byte budget, and a worker number for message ids until `close`.
     """
 
-    def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
+    def __init__(self, settings: EdgeSettings, context: RoleContext, turns_clock: Clock | None = None) -> None:
+        """`turns_clock` measures how long work takes: by default real time, whatever the clock of the context is."""
         worker, self._claim = claim_worker(settings.state_dir(ROLE_NAME), settings.shard, settings.shards)
         ids = MessageIds(context.clock, worker, self._claim)
-        # Turns measure how long work takes: real time, also where the service runs on another clock.
-        turns = RequestTurns(SystemClock(), context.peers)
+        turns = RequestTurns(turns_clock or SystemClock(), context.peers)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, turns, budget)
         self.android = _application(android, turns)

@@ -194,7 +194,7 @@ class Device:
         """Run one connection from hello to its end; return the goodbye, or {"type": "lost", "reason"}."""
         connection = None
         try:
-            connection = await within(ANSWER_S, open_connection(self.url, self._ssl), self._sleep)
+            connection = await within(ANSWER_S, self._open_connection(), self._sleep)
             return await self._run_connection(connection)
         except UnavailableError as error:
             return {"type": "lost", "reason": str(error)}
@@ -207,6 +207,9 @@ class Device:
             for answered in self._pending.values():
                 if not answered.done():
                     answered.set_exception(UnavailableError("the connection was lost"))
+
+    async def _open_connection(self) -> GatewayConnection:
+        return await open_connection(self.url, self._ssl)
 
     async def _run_connection(self, connection: GatewayConnection) -> Frame:
         with contextlib.suppress(UnavailableError):  # a full gateway says goodbye before any hello

@@ -1,15 +1,16 @@
 """Wires the gateway: the session writer, one uplink for each delivery instance, and the server of devices."""
 
-import secrets
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random, SystemRandom
+from typing import NamedTuple
 
 import msgspec
 
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
-from services.gateway.acceptor import Acceptor
+from services.gateway.acceptor import Acceptor, Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionIds, ConnectionTable, OpenConnections
 from services.gateway.decide import Capacity, process_capacity
@@ -26,17 +27,55 @@ from services.gateway.sweeper import RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.process.host_metrics import export_expiry
 from services.runtime.process.metrics import CONNECTIONS_MAX
+from services.runtime.process.runner import Service
 from services.runtime.process.settings import PREFIX
 from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
 
+NewConnection = Callable[[Callable[[], None]], DeviceConnection]
+"""Makes the connection of an accepted WebSocket; its argument is called at the welcome."""
+
+
+class WiredGateway(NamedTuple):
+    """A gateway without its listener. `services` run in this order, before devices connect."""
+
+    services: Sequence[Service]
+    new_connection: NewConnection
+    connections: ConnectionTable[DeviceConnection]
+    sweeper: Sweeper
+    drain: Drain
+
 
 def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
     """Return the role; its last service is the server, which stops first."""
-    random = SystemRandom()
-    gateway = f"gateway-{secrets.token_hex(4)}"
+    capacity = _capacity(settings)
+    CONNECTIONS_MAX.set(capacity.connections)
+    export_expiry(f"{PREFIX}GATEWAY_TLS_CERT", settings.gateway_tls_cert)
+    certificate, limits = settings.certificate(), settings.limits()
+    gateway = wire(settings, context, capacity, certificate, SystemRandom())
+    shared = shared_addresses(settings.client_addresses())
+    server = GatewayServer(
+        Acceptor(gateway.new_connection, gateway.connections, capacity, limits, certificate, shared),
+        gateway.sweeper,
+        gateway.drain,
+        host=settings.host,
+        port=settings.gateway_port,
+        share_port=settings.gateway_share_port,
+    )
+    return BuiltRole(ROLE_NAME, services=[*gateway.services, server])
+
+
+def wire(
+    settings: GatewaySettings,
+    context: RoleContext,
+    capacity: Capacity,
+    certificate: Certificate | None,
+    random: Random,
+) -> WiredGateway:
+    """Wire all but the listener; `random` makes the gateway's name and spreads the devices' reconnects."""
+    name = f"gateway-{random.getrandbits(32):08x}"
     connections: ConnectionTable[DeviceConnection] = ConnectionTable()
-    writer = SessionWriter(context.log, context.peers, context.clock, gateway, settings.partitions, connections.counts)
+    writer = SessionWriter(context.log, context.peers, context.clock, name, settings.partitions, connections.counts)
     deliveries = context.peers.all("delivery")
     queues = [UnreportedQueue() for _ in deliveries]
     pushes = PushSender(connections, context.clock.now_ms, random, context.apps.is_paused)
@@ -44,7 +83,7 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
     def uplink(instance: int) -> Uplink:
         return Uplink(
             deliveries[instance],
-            gateway,
+            name,
             queues[instance],
             lambda: list(connections.sessions(instance, len(deliveries))),
             pushes.handle,
@@ -54,23 +93,7 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
     uplinks = map(uplink, range(len(deliveries)))
     revocations = RevocationSweeper(context.apps, connections)
     resumption = PushResumption(context.apps, pushes, deliveries[0], context.clock)
-    server = _server(settings, context, connections, writer, queues, random)
-    return BuiltRole(ROLE_NAME, services=[writer, *uplinks, revocations, resumption, server])
-
-
-def _server(
-    settings: GatewaySettings,
-    context: RoleContext,
-    connections: ConnectionTable[DeviceConnection],
-    writer: SessionWriter,
-    queues: list[UnreportedQueue],
-    random: Random,
-) -> GatewayServer:
-    capacity = _capacity(settings)
-    CONNECTIONS_MAX.set(capacity.connections)
-    export_expiry(f"{PREFIX}GATEWAY_TLS_CERT", settings.gateway_tls_cert)
     limits = settings.limits()
-    certificate = settings.certificate()
     now_ms = context.clock.now_ms
     open_connections: OpenConnections[DeviceConnection] = OpenConnections()
     requests = DeviceRequests(context, settings.partitions)
@@ -87,15 +110,12 @@ def _server(
         SessionHandler(connections, requests, writer, queues, now_ms),
         random,
     )
-    addresses = settings.client_addresses()
-    new_connection = partial(DeviceConnection, handshake, open_connections, limits, now_ms, addresses)
-    return GatewayServer(
-        Acceptor(new_connection, connections, capacity, limits, certificate, shared_addresses(addresses)),
+    return WiredGateway(
+        [writer, *uplinks, revocations, resumption],
+        partial(DeviceConnection, handshake, open_connections, limits, now_ms, settings.client_addresses()),
+        connections,
         Sweeper(open_connections, context.clock, limits, certificate),
         drain,
-        host=settings.host,
-        port=settings.gateway_port,
-        share_port=settings.gateway_share_port,
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from carillon_device import Device, DeviceEndedError, DeviceError, MemoryStorage, Push, RefusedError, UnavailableError
 from carillon_device import Frame as Wire
-from carillon_device.connection import GatewayConnection
-from tests.soak.ledger import Change, Frame, Ledger, Shown, State, now_ms
+from carillon_device.connection import GatewayConnection, open_connection
+from tests.soak.ledger import Change, Frame, Ledger, Reachability, Shown, State
 
 TAGS = range(1, 6)
 STAGS = ("news", "sport", "weather")
@@ -24,10 +24,24 @@ SERVER_ERROR = 500
 """Error codes from here on are faults of the service: the request may be repeated."""
 
 
+class Gateway:
+    """The gateway at a URL, to which devices open connections."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def open_connection(self) -> GatewayConnection:
+        """Connect. UnavailableError: the gateway cannot be reached."""
+        return await open_connection(self.url, None)
+
+
 class _Wire(Device):
     """The SDK's device; reports every connection and every push frame, repeated ones too."""
 
     device: "AndroidDevice"
+
+    async def _open_connection(self) -> GatewayConnection:
+        return await self.device.gateway.open_connection()
 
     async def _run_connection(self, connection: GatewayConnection) -> Wire:
         self.device.connecting()
@@ -42,13 +56,14 @@ class _Wire(Device):
 class AndroidDevice:
     """One device, with the history of its state and the messages it has shown."""
 
-    def __init__(self, index: int, url: str, appkey: str, ledger: Ledger, random: Random) -> None:
+    def __init__(self, index: int, gateway: Gateway, appkey: str, ledger: Ledger, random: Random) -> None:
         self.index = index
+        self.gateway = gateway
         self.history: list[Change] = []
         self.shown: dict[int, Shown] = {}
         self.frames: list[Frame] = []
+        self.reachable: list[Reachability] = []
         self.is_leaving = False
-        self._url = url
         self._appkey = appkey
         self._ledger = ledger
         self._random = random
@@ -82,11 +97,11 @@ class AndroidDevice:
 
     async def connect(self) -> None:
         """Connect, and retry until the gateway has sent its welcome."""
-        asked_ms = now_ms()
+        asked_ms = self._ledger.now_ms()
         while True:
             await self.disconnect()
             self._wire = _Wire(
-                self._url, self._appkey, storage=self._storage, on_push=self._show, random=self._random.random
+                self.gateway.url, self._appkey, storage=self._storage, on_push=self._show, random=self._random.random
             )
             self._wire.device = self
             try:
@@ -101,6 +116,7 @@ class AndroidDevice:
                 return
 
     async def disconnect(self) -> None:
+        self._note_reachable(is_reachable=False)
         if self._wire is not None:
             await self._wire.close()
         self._wire = None
@@ -108,10 +124,10 @@ class AndroidDevice:
     async def change(self, **fields: Any) -> None:
         """Change the state of the device; each request is repeated until it is answered."""
         new = self.state._replace(**fields)
-        asked_ms = now_ms()
+        asked_ms = self._ledger.now_ms()
         for frame in _requests(self.state, new):
             await self._request(frame)
-        self.history.append(Change(asked_ms, now_ms(), new))
+        self.history.append(Change(asked_ms, self._ledger.now_ms(), new))
         self._ledger.write("changed", device=self.index, state=new._asdict(), asked_ms=asked_ms)
 
     async def known(self) -> Mapping[str, Any]:
@@ -121,10 +137,11 @@ class AndroidDevice:
     def wake(self) -> None:
         """Show and acknowledge waiting pushes, and from now on each at once."""
         self._is_awake.set()
+        self._note_reachable(is_reachable=self._wire is not None)
 
     def connecting(self) -> None:
         self._connections += 1
-        self._connected_ms = now_ms()
+        self._connected_ms = self._ledger.now_ms()
 
     def received(self, msgid: int) -> None:
         self.frames.append(Frame(msgid, self._connections, self._connected_ms, self._ledger.is_fault_free))
@@ -135,7 +152,7 @@ class AndroidDevice:
         msgid = push["msgid"]
         if msgid in self.shown:
             self._ledger.errors.append(f"device {self.index} received {msgid} twice")
-        self.shown[msgid] = Shown(msgid, push["content"], now_ms())
+        self.shown[msgid] = Shown(msgid, push["content"], self._ledger.now_ms())
         self._ledger.write("shown", device=self.index, msgid=msgid, content=push["content"])
         if push["is_notif"] and self._wire is not None:
             with contextlib.suppress(UnavailableError):
@@ -143,10 +160,14 @@ class AndroidDevice:
 
     def _welcomed(self, asked_ms: int) -> None:
         assert self._wire is not None
+        self._note_reachable(is_reachable=self._is_awake.is_set())
         if not self.history:
             assert self._wire.token is not None
-            self.history.append(Change(asked_ms, now_ms(), State(self._wire.token)))
+            self.history.append(Change(asked_ms, self._ledger.now_ms(), State(self._wire.token)))
             self._ledger.write("registered", device=self.index, token=self._wire.token)
+
+    def _note_reachable(self, *, is_reachable: bool) -> None:
+        self.reachable.append(Reachability(self._ledger.now_ms(), is_reachable))
 
     async def _do_something(self) -> None:
         roll = self._random.random()
@@ -161,6 +182,7 @@ class AndroidDevice:
             await asyncio.sleep(self._random.uniform(0, 3))
             await self.connect()
         elif roll < 0.9:
+            self._note_reachable(is_reachable=False)
             self._is_awake.clear()
             await asyncio.sleep(self._random.uniform(0, 3))
             self.wake()

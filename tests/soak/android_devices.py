@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
-from tests.soak.android_device import AndroidDevice
+from tests.soak.android_device import AndroidDevice, Gateway
 from tests.soak.checks import Client, Violation
 from tests.soak.ledger import Ledger, Push
 from tests.soak.pushes import Targets
@@ -15,10 +15,10 @@ _ANEW_S = (3.0, 8.0)
 class AndroidDevices:
     """Starts the devices, each acting on its own, and connects or disconnects all before and after the load."""
 
-    def __init__(self, url: str, appkey: str, ledger: Ledger, seed: int) -> None:
+    def __init__(self, gateway: Gateway, appkey: str, ledger: Ledger, seed: int) -> None:
         self.devices: list[AndroidDevice] = []
         self.appkey = appkey
-        self._url = url
+        self._gateway = gateway
         self._ledger = ledger
         self._seed = seed
         self._random = Random(f"{seed}/android_devices")
@@ -67,7 +67,7 @@ class AndroidDevices:
     def clients(self) -> dict[tuple[str, str], Client]:
         return {
             (self.appkey, device.state.token): Client(
-                f"device {device.index}", device.history, device.shown, device.frames
+                f"device {device.index}", device.history, device.shown, device.frames, device.reachable
             )
             for device in self.devices
         }
@@ -87,6 +87,6 @@ class AndroidDevices:
 
     def _add(self) -> None:
         index = len(self.devices)
-        device = AndroidDevice(index, self._url, self.appkey, self._ledger, Random(f"{self._seed}/{index}"))
+        device = AndroidDevice(index, self._gateway, self.appkey, self._ledger, Random(f"{self._seed}/{index}"))
         self.devices.append(device)
         self._lives.append(asyncio.create_task(device.live()))

@@ -10,7 +10,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import Device
 from tests.soak.history import DeviceNumber, History, Sent
-from tests.soak.ledger import Change, Frame, Ledger, Outcome, Push, Shown, State, certain_state
+from tests.soak.ledger import Change, Frame, Ledger, Outcome, Push, Reachability, Shown, State, certain_state
 from tests.soak.pushes import LONG_S
 
 
@@ -29,6 +29,7 @@ class Client(NamedTuple):
     history: Sequence[Change]
     shown: Mapping[int, Shown]
     frames: Sequence[Frame] = ()
+    reachable: Sequence[Reachability] = ()
 
 
 class Observations(NamedTuple):

@@ -13,7 +13,7 @@ from services.apns_simulator.server import ApnsSimulator
 from services.runtime.process.clock import SystemClock
 from testkit.installation.app_server import AppServer
 from tests.soak.android_device import RETRY_S, SERVER_ERROR
-from tests.soak.ledger import Change, Ledger, Shown, State, now_ms
+from tests.soak.ledger import Change, Ledger, Shown, State
 
 
 class IosDevices(ApnsSimulator):
@@ -34,7 +34,7 @@ class IosDevices(ApnsSimulator):
             received = self.received[-1]
             msgid = int(received.headers["apns-collapse-id"])
             self.frames[received.token, msgid] += 1
-            shown = Shown(msgid, _text(msgspec.json.decode(received.payload)), now_ms())
+            shown = Shown(msgid, _text(msgspec.json.decode(received.payload)), self._ledger.now_ms())
             self.shown[received.token].setdefault(msgid, shown)
             self._ledger.write("sent to APNs", token=received.token, msgid=msgid)
         return answer
@@ -42,12 +42,12 @@ class IosDevices(ApnsSimulator):
     async def register(self, server: AppServer, token: str, stags: frozenset[str]) -> None:
         """Register a token over HTTP, and repeat the request until it is answered."""
         self.shown[token] = {}
-        asked_ms = now_ms()
+        asked_ms = self._ledger.now_ms()
         welcome = await _request_until_answered(server, {"type": "hello", "appkey": self.appkey, "token": token})
         if stags:
             who = {"appkey": self.appkey, "token": token, "key": welcome["key"]}
             await _request_until_answered(server, {"type": "add_stags", "stags": sorted(stags), **who})
-        self.histories[token] = [Change(asked_ms, now_ms(), State(token, stags=stags))]
+        self.histories[token] = [Change(asked_ms, self._ledger.now_ms(), State(token, stags=stags))]
 
 
 async def _request_until_answered(server: AppServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:

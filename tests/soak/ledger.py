@@ -1,8 +1,8 @@
-"""The ledger: everything the clients did and saw, in memory for the checks and as lines of a file for people."""
+"""The ledger: everything the clients did and saw, in memory for the checks and as events for people."""
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -52,9 +52,16 @@ class Frame(NamedTuple):
     is_fault_free: bool
 
 
+class Reachability(NamedTuple):
+    """From this time on a device was connected and awake, or it was not."""
+
+    time_ms: int
+    is_reachable: bool
+
+
 @dataclass
 class Push:
-    """A push request and its outcome. `ids`: the first message id by appkey."""
+    """A push request and its outcome. `ids`: the first message id by appkey. `delay_s`: of a timed push."""
 
     serial: int
     kind: str
@@ -62,10 +69,11 @@ class Push:
     matches: Callable[[State], bool]
     period_s: int
     qps: int
-    is_timed: bool = False
+    delay_s: int = 0
     most_active_only: bool = False
     may_be_cancelled: bool = False
     begun_ms: int = 0
+    answered_ms: int = 0
     outcome: Outcome = Outcome.UNKNOWN
     ids: dict[str, int] = field(default_factory=dict)
     task_key: str = ""
@@ -73,26 +81,47 @@ class Push:
     cancelled_ms: int = 0
 
     @property
+    def is_timed(self) -> bool:
+        return self.delay_s > 0
+
+    @property
     def content(self) -> str:
         return f"soak {self.serial}"
 
 
-class Ledger:
-    """The requests and events of all clients. `errors`: what a client saw that must never happen."""
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LedgerFile:
+    """A file with one JSON object for each event."""
 
     def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8")
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(event, ensure_ascii=False, default=str) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Ledger:
+    """The requests and events of all clients. `errors`: what a client saw that must never happen.
+
+    `record` gets each event for people to read; `now_ms` is the time of the clients.
+    """
+
+    def __init__(self, record: Callable[[Mapping[str, Any]], None], now_ms: Callable[[], int] = now_ms) -> None:
+        self.now_ms = now_ms
         self.pushes: list[Push] = []
         self.errors: list[str] = []
         self.is_fault_free = True
         """No fault has been injected since nothing was pending any more."""
-        self._file = path.open("w", encoding="utf-8")
+        self._record = record
 
     def write(self, what: str, **fields: Any) -> None:
-        line = {"time_ms": now_ms(), "what": what, **fields}
-        self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
-
-    def close(self) -> None:
-        self._file.close()
+        self._record({"time_ms": self.now_ms(), "what": what, **fields})
 
     def count(self, outcome: Outcome) -> int:
         return sum(push.outcome is outcome for push in self.pushes)
@@ -105,7 +134,3 @@ def certain_state(history: list[Change], since_ms: int, until_ms: int) -> State 
         if change.seen_ms < since_ms and until_ms < later:
             return change.state
     return None
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -48,16 +48,18 @@ class Targets(NamedTuple):
 
 
 class PushGenerator:
-    """Makes push requests, chosen by the seed."""
+    """Makes push requests, chosen by the seed; without an iOS app, only for Android."""
 
-    def __init__(self, android: AppCredentials, ios: AppCredentials, random: Random) -> None:
-        self._apps = {"android": (android,), "ios": (ios,), "both": (android, ios)}
+    def __init__(self, android: AppCredentials, ios: AppCredentials | None, random: Random) -> None:
+        self._apps: dict[str, Sequence[AppCredentials]] = {"android": (android,)}
+        if ios is not None:
+            self._apps |= {"ios": (ios,), "both": (android, ios)}
         self._random = random
         self._serial = 0
 
     def next(self, targets: Targets) -> Request:
         self._serial += 1
-        make = self._random.choices((self._v2, self._android, self._ios), (6, 3, 1))[0]
+        make = self._random.choices((self._v2, self._android, self._ios), (6, 3, 1 if "ios" in self._apps else 0))[0]
         return make(targets)
 
     def broadcast(self) -> Request:
@@ -68,7 +70,7 @@ class PushGenerator:
 
     def _v2(self, targets: Targets) -> Request:
         make = self._random.choice((_v2_many, _v2_named))
-        variant = make(self._random, targets)
+        variant = self._random.choice([each for each in make(self._random, targets) if each.apps in self._apps])
         option: Body = {"period": self._period_s()}
         if self._random.random() < 0.2:
             option["qps"] = self._random.choice((5, 50, 1000))
@@ -77,14 +79,14 @@ class PushGenerator:
         return self._v2_request(variant, option, self._random.randint(0, 1))
 
     def _v2_request(self, variant: PushVariant, option: Body, is_notif: int) -> Request:
-        push = self._push(variant, option["period"], option.get("qps", 0), "timed" in option)
+        push = self._push(variant, option["period"], option.get("qps", 0), option.get("send_time_interval", 0))
         appkeys = {name: self._apps[name][0].appkey for name in ("android", "ios") if variant.apps in (name, "both")}
         style: Body = {"basic": {"content": push.content, "is_notif": is_notif}, "android": {"title": "Soak"}}
         body = {"sendTo": {"appkey": appkeys, **variant.target}, "msgStyle": style, "option": option}
         return Request("v2", "/v2/push", body, self._apps[variant.apps], push)
 
     def _android(self, targets: Targets) -> Request:
-        variant = _android_variant(self._random, targets)
+        variant = self._random.choice(_android_variants(self._random, targets))
         period_s, qps = self._legacy_period_s(), self._random.choice((0, 0, 0, 50))
         is_broadcast = variant.kind == "android broadcast"
         push = self._push(variant, period_s, qps if is_broadcast else 0)
@@ -99,7 +101,7 @@ class PushGenerator:
         return Request("android", "/push", body, self._apps["android"], push)
 
     def _ios(self, targets: Targets) -> Request:
-        variant = _ios_variant(self._random, targets)
+        variant = self._random.choice(_ios_variants(self._random, targets))
         push = self._push(variant, self._legacy_period_s(), 0)
         transparent = {"transparent": self._random.randint(0, 1)} if variant.kind == "ios broadcast" else {}
         message = self._random.choice((push.content, {"title": "Soak", "body": push.content}))
@@ -112,7 +114,7 @@ class PushGenerator:
         }
         return Request("ios", "/push", body, self._apps["ios"], push)
 
-    def _push(self, variant: PushVariant, period_s: int, qps: int, is_timed: bool = False) -> Push:
+    def _push(self, variant: PushVariant, period_s: int, qps: int, delay_s: int = 0) -> Push:
         return Push(
             serial=self._serial,
             kind=variant.kind,
@@ -120,9 +122,9 @@ class PushGenerator:
             matches=variant.matches,
             period_s=period_s,
             qps=qps,
-            is_timed=is_timed,
+            delay_s=delay_s,
             most_active_only=variant.most_active_only,
-            may_be_cancelled=variant.may_be_cancelled and not is_timed,
+            may_be_cancelled=variant.may_be_cancelled and not delay_s,
         )
 
     def _period_s(self) -> int:
@@ -136,109 +138,97 @@ def _everyone(state: State) -> bool:
     return True
 
 
-def _v2_many(random: Random, targets: Targets) -> PushVariant:
+def _v2_many(random: Random, targets: Targets) -> Sequence[PushVariant]:
     """Broadcasts and multicasts."""
     one, two = random.sample(list(TAGS), 2)
     stag, other = random.sample(STAGS, 2)
     channel = random.choice(CHANNELS)
     by_channel = {"android": {"channel": [channel]}}
-    return random.choice(
-        (
-            PushVariant("v2 broadcast", {"userScope": 1}, _everyone, may_be_cancelled=True),
-            PushVariant("v2 broadcast to both", {"userScope": 0}, _everyone, "both"),
-            PushVariant("v2 broadcast to iOS", {"userScope": 2}, _everyone, "ios"),
-            PushVariant("v2 tag", {"userScope": 6, "tag": [[one]]}, lambda s: one in s.tags, may_be_cancelled=True),
-            PushVariant("v2 tags", {"userScope": 6, "tag": [[one, two]]}, lambda s: {one, two} <= s.tags),
-            PushVariant(
-                "v2 tag but not",
-                {"userScope": 6, "tag": [[one]], "not_tag": [[two]]},
-                lambda s: one in s.tags and two not in s.tags,
-            ),
-            PushVariant(
-                "v2 string tags",
-                {"userScope": 6, "stag": [[stag], [other]]},
-                lambda s: stag in s.stags or other in s.stags,
-                random.choice(("android", "both")),
-            ),
-            PushVariant("v2 attribute", {"userScope": 7, "optfilter": by_channel}, lambda s: s.channel == channel),
-            PushVariant(
-                "v2 tag and attribute",
-                {"userScope": 8, "tag": [[one]], "optfilter": by_channel},
-                lambda s: one in s.tags and s.channel == channel,
-            ),
-        )
+    return (
+        PushVariant("v2 broadcast", {"userScope": 1}, _everyone, may_be_cancelled=True),
+        PushVariant("v2 broadcast to both", {"userScope": 0}, _everyone, "both"),
+        PushVariant("v2 broadcast to iOS", {"userScope": 2}, _everyone, "ios"),
+        PushVariant("v2 tag", {"userScope": 6, "tag": [[one]]}, lambda s: one in s.tags, may_be_cancelled=True),
+        PushVariant("v2 tags", {"userScope": 6, "tag": [[one, two]]}, lambda s: {one, two} <= s.tags),
+        PushVariant(
+            "v2 tag but not",
+            {"userScope": 6, "tag": [[one]], "not_tag": [[two]]},
+            lambda s: one in s.tags and two not in s.tags,
+        ),
+        PushVariant(
+            "v2 string tags",
+            {"userScope": 6, "stag": [[stag], [other]]},
+            lambda s: stag in s.stags or other in s.stags,
+            random.choice(("android", "both")),
+        ),
+        PushVariant("v2 attribute", {"userScope": 7, "optfilter": by_channel}, lambda s: s.channel == channel),
+        PushVariant(
+            "v2 tag and attribute",
+            {"userScope": 8, "tag": [[one]], "optfilter": by_channel},
+            lambda s: one in s.tags and s.channel == channel,
+        ),
     )
 
 
-def _v2_named(random: Random, targets: Targets) -> PushVariant:
+def _v2_named(random: Random, targets: Targets) -> Sequence[PushVariant]:
     """Unicasts."""
     alias, listed, token = (
         random.choice(targets.aliases),
         _listed(random, targets.tokens),
         random.choice(targets.tokens),
     )
-    ios_token = random.choice(targets.ios_tokens)
+    ios_token = random.choice(targets.ios_tokens or [""])
     both = {"android": listed, "ios": [ios_token]}
-    return random.choice(
-        (
-            PushVariant(
-                "v2 alias, most active",
-                {"userScope": 3, "alias": alias},
-                lambda s: s.alias == alias,
-                most_active_only=True,
-            ),
-            PushVariant("v2 alias", {"userScope": 4, "alias": [alias]}, lambda s: s.alias == alias),
-            PushVariant("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
-            PushVariant("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
-            PushVariant("v2 token list", {"userScope": 5, "token": {"android": listed}}, lambda s: s.token in listed),
-            PushVariant(
-                "v2 iOS token", {"userScope": 5, "token": {"ios": ios_token}}, lambda s: s.token == ios_token, "ios"
-            ),
-            PushVariant(
-                "v2 tokens of both",
-                {"userScope": 5, "token": both},
-                lambda s: s.token in listed or s.token == ios_token,
-                "both",
-            ),
-        )
+    return (
+        PushVariant(
+            "v2 alias, most active",
+            {"userScope": 3, "alias": alias},
+            lambda s: s.alias == alias,
+            most_active_only=True,
+        ),
+        PushVariant("v2 alias", {"userScope": 4, "alias": [alias]}, lambda s: s.alias == alias),
+        PushVariant("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
+        PushVariant("v2 token", {"userScope": 5, "token": {"android": token}}, lambda s: s.token == token),
+        PushVariant("v2 token list", {"userScope": 5, "token": {"android": listed}}, lambda s: s.token in listed),
+        PushVariant(
+            "v2 iOS token", {"userScope": 5, "token": {"ios": ios_token}}, lambda s: s.token == ios_token, "ios"
+        ),
+        PushVariant(
+            "v2 tokens of both",
+            {"userScope": 5, "token": both},
+            lambda s: s.token in listed or s.token == ios_token,
+            "both",
+        ),
     )
 
 
-def _android_variant(random: Random, targets: Targets) -> PushVariant:
+def _android_variants(random: Random, targets: Targets) -> Sequence[PushVariant]:
     one, two = random.sample(list(TAGS), 2)
     channel, alias = random.choice(CHANNELS), random.choice(targets.aliases)
     token, listed = random.choice(targets.tokens), _listed(random, targets.tokens)
-    return random.choice(
-        (
-            PushVariant("android broadcast", {}, _everyone, may_be_cancelled=True),
-            PushVariant(
-                "android tags", {"filter": [one, str(two)]}, lambda s: {one, two} <= s.tags, may_be_cancelled=True
-            ),
-            PushVariant(
-                "android tag groups",
-                {"filter_v2": [[one], [two]]},
-                lambda s: one in s.tags or two in s.tags,
-                may_be_cancelled=True,
-            ),
-            PushVariant("android attribute", {"optfilter": {"channel": [channel]}}, lambda s: s.channel == channel),
-            PushVariant("android token", {"token": token}, lambda s: s.token == token),
-            PushVariant("android token list", {"token": listed}, lambda s: s.token in listed),
-            PushVariant("android alias", {"alias": alias, "alias_send_all": 1}, lambda s: s.alias == alias),
-            PushVariant(
-                "android alias, most active", {"alias": alias}, lambda s: s.alias == alias, most_active_only=True
-            ),
-        )
+    return (
+        PushVariant("android broadcast", {}, _everyone, may_be_cancelled=True),
+        PushVariant("android tags", {"filter": [one, str(two)]}, lambda s: {one, two} <= s.tags, may_be_cancelled=True),
+        PushVariant(
+            "android tag groups",
+            {"filter_v2": [[one], [two]]},
+            lambda s: one in s.tags or two in s.tags,
+            may_be_cancelled=True,
+        ),
+        PushVariant("android attribute", {"optfilter": {"channel": [channel]}}, lambda s: s.channel == channel),
+        PushVariant("android token", {"token": token}, lambda s: s.token == token),
+        PushVariant("android token list", {"token": listed}, lambda s: s.token in listed),
+        PushVariant("android alias", {"alias": alias, "alias_send_all": 1}, lambda s: s.alias == alias),
+        PushVariant("android alias, most active", {"alias": alias}, lambda s: s.alias == alias, most_active_only=True),
     )
 
 
-def _ios_variant(random: Random, targets: Targets) -> PushVariant:
+def _ios_variants(random: Random, targets: Targets) -> Sequence[PushVariant]:
     token, listed = random.choice(targets.ios_tokens), _listed(random, targets.ios_tokens)
-    return random.choice(
-        (
-            PushVariant("ios broadcast", {}, _everyone, "ios"),
-            PushVariant("ios token", {"token": token}, lambda s: s.token == token, "ios"),
-            PushVariant("ios token list", {"token": listed}, lambda s: s.token in listed, "ios"),
-        )
+    return (
+        PushVariant("ios broadcast", {}, _everyone, "ios"),
+        PushVariant("ios token", {"token": token}, lambda s: s.token == token, "ios"),
+        PushVariant("ios token list", {"token": listed}, lambda s: s.token in listed, "ios"),
     )
 
 

@@ -1,6 +1,8 @@
 """One run of the ledger test: load with faults, then settling, then all checks."""
 
 import asyncio
+import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,21 +19,23 @@ from testkit.installation.processes import Installation
 from testkit.kafka.broker import KafkaBroker
 from testkit.waiting import until
 from tests.soak.analytics_checks import received_violations, statistics_violations, store_violations
-from tests.soak.android_device import STAGS
+from tests.soak.android_device import STAGS, Gateway
 from tests.soak.android_devices import AndroidDevices
 from tests.soak.checks import Client, Observations, Violation, violations
 from tests.soak.faults import FaultInjector
 from tests.soak.history import History
 from tests.soak.ios_devices import IosDevices
-from tests.soak.ledger import Ledger, Outcome
+from tests.soak.ledger import Ledger, LedgerFile, Outcome
 from tests.soak.pushes import PushGenerator
-from tests.soak.senders import Answer, Senders
-from tests.soak.settled_checks import SETTLE_S, SettledChecks, verified
+from tests.soak.senders import Answer, HttpInterface, Senders
+from tests.soak.settled_checks import SETTLE_S, SettledChecks
 
 _CALM_S = 3.0
 _IOS_DEVICES = 4
 _DEAD = "dead" * 16
 _AUDITED = 8
+_REPLAY_S = 1800.0
+_REPLAY_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Soak:
         directory.mkdir(parents=True, exist_ok=True)
         self.plan = plan
         self.step = "starting"
-        self.ledger = Ledger(directory / "ledger.jsonl")
+        self._ledger_file = LedgerFile(directory / "ledger.jsonl")
+        self.ledger = Ledger(self._ledger_file.write)
         self.times: dict[str, float] = {}
         self._directory = directory
         self._installation = Installation(directory / "data", broker.bootstrap if broker else None)
@@ -79,7 +84,7 @@ class Soak:
                     found += await self._stopped(observed)
                     return Verdict(found, timelines, self._counts(observed, apple))
         finally:
-            self.ledger.close()
+            self._ledger_file.close()
             await asyncio.to_thread(self._installation.close)
 
     async def _checked(
@@ -90,13 +95,13 @@ class Soak:
         pushes: PushGenerator,
         apple: IosDevices,
     ) -> list[Violation]:
-        checks = SettledChecks(observed, android_devices, senders, pushes, self._installation)
+        checks = SettledChecks(observed, android_devices, senders, pushes)
         self._at("settling")
         found = await checks.settle()
         self._at("reconnecting")
         found += await checks.reconnect()
         self._at("replaying")
-        found += await checks.replay(apple)
+        found += await checks.replay(self._verify, apple.frames.total)
         self._at("comparing")
         found += [*violations(observed), *received_violations(observed), *await checks.compare()]
         for app in self._apps:
@@ -104,6 +109,9 @@ class Soak:
             answer = await until(partial(self._statistics, senders, body, app.secret_key))
             found += statistics_violations(observed, app.appkey, answer["data"])
         return found
+
+    async def _verify(self, role: str) -> list[Violation]:
+        return await asyncio.to_thread(verified, self._installation, role)
 
     async def _statistics(self, senders: Senders, body: Mapping[str, Any], secret: str) -> Answer | None:
         """Return the answer; None while analytics lacks the newest records."""
@@ -142,8 +150,9 @@ class Soak:
         await asyncio.to_thread(self._installation.give_key, ios)
         self._apps: tuple[AppCredentials, AppCredentials] = (android, ios)
         pushes = PushGenerator(android, ios, Random(f"{self.plan.seed}/pushes"))
-        senders = Senders(self._installation, pushes, self.ledger, Random(f"{self.plan.seed}/senders"))
-        android_devices = AndroidDevices(self._installation.gateway_url, android.appkey, self.ledger, self.plan.seed)
+        senders = Senders(self._interfaces(), pushes, self.ledger, Random(f"{self.plan.seed}/senders"))
+        gateway = Gateway(self._installation.gateway_url)
+        android_devices = AndroidDevices(gateway, android.appkey, self.ledger, self.plan.seed)
         try:
             await self._register_ios(apple, ios)
             async with asyncio.timeout(SETTLE_S):
@@ -152,6 +161,13 @@ class Soak:
         finally:
             await android_devices.close()
             await senders.close()
+
+    def _interfaces(self) -> dict[str, HttpInterface]:
+        return {
+            "v2": AppServer(self._installation.v2_url),
+            "android": AppServer(self._installation.android_url),
+            "ios": AppServer(self._installation.ios_url),
+        }
 
     async def _register_ios(self, apple: IosDevices, app: AppCredentials) -> None:
         apple.appkey = app.appkey
@@ -236,3 +252,14 @@ def _iphones(apple: IosDevices) -> dict[tuple[str, str], Client]:
         for token, history in apple.histories.items()
         if token != _DEAD
     }
+
+
+def verified(installation: Installation, role: str) -> list[Violation]:
+    """Compare the live state with a replay; again when Kafka compacted a topic between the two reads."""
+    last = ""
+    for _ in range(_REPLAY_TRIES):
+        last = installation.carillon("replay", role, "--verify", "--json", check=False, seconds=_REPLAY_S)
+        with contextlib.suppress(ValueError):
+            if json.loads(last)["equal"]:
+                return []
+    return [Violation("replay", f"{role}: {last.strip() or 'the replay failed'}")]

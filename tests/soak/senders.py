@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
-from testkit.installation.app_server import AppServer
-from testkit.installation.processes import Installation
-from tests.soak.ledger import Ledger, Outcome, Push, now_ms
+from tests.soak.ledger import Ledger, Outcome, Push
 from tests.soak.pushes import PushGenerator, Request, Targets, ids_in
 
 _IN_FLIGHT = 24
@@ -21,15 +19,31 @@ _TWICE = 0.1
 Answer = Mapping[str, Any]
 
 
+class HttpInterface(Protocol):
+    """One HTTP interface of the edge, as app servers call it."""
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *secrets: str,
+        headers: Mapping[str, str] | None = None,
+        statuses: Collection[int] = (200,),
+    ) -> Answer:
+        """Send a signed request; return its answer, whose HTTP status is one of these. httpx.TransportError: none."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Senders:
     """Sends requests at a rate; each gets a definite outcome, or counts as unknown."""
 
-    def __init__(self, installation: Installation, pushes: PushGenerator, ledger: Ledger, random: Random) -> None:
-        self._interfaces = {
-            "v2": AppServer(installation.v2_url),
-            "android": AppServer(installation.android_url),
-            "ios": AppServer(installation.ios_url),
-        }
+    def __init__(
+        self, interfaces: Mapping[str, HttpInterface], pushes: PushGenerator, ledger: Ledger, random: Random
+    ) -> None:
+        self._interfaces = interfaces
         self._pushes = pushes
         self._ledger = ledger
         self._random = random
@@ -96,7 +110,7 @@ class Senders:
 
     async def _send(self, request: Request, key: str | None) -> Answer | None:
         push = request.push
-        push.begun_ms = now_ms()
+        push.begun_ms = self._ledger.now_ms()
         self._ledger.pushes.append(push)
         self._ledger.write("sent", serial=push.serial, kind=push.kind, key=key, body=request.body)
         answer = await self._ask("POST", request, request.body, key)
@@ -104,7 +118,7 @@ class Senders:
             await asyncio.sleep(_RETRY_S)
             answer = await self._ask("POST", request, request.body, key)
         self._ledger.write("answered", serial=push.serial, answer=answer)
-        push.outcome = _outcome(answer)
+        push.outcome, push.answered_ms = _outcome(answer), self._ledger.now_ms()
         if answer is not None and push.outcome is Outcome.ACCEPTED:
             push.ids = ids_in(answer, push)
             push.task_key = answer.get("task_key", "")
@@ -129,7 +143,7 @@ class Senders:
             asked_again = True
             await asyncio.sleep(_RETRY_S)
             answer = await self._ask("DELETE", asked, body, None)
-        push.cancel, push.cancelled_ms = _outcome(answer), now_ms()
+        push.cancel, push.cancelled_ms = _outcome(answer), self._ledger.now_ms()
         if push.is_timed and asked_again and push.cancel is Outcome.REFUSED:
             push.cancel = Outcome.UNKNOWN
         self._ledger.write("cancelled", serial=push.serial, answer=answer)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from testkit.edge.asgi import AsgiRequest
 from testkit.gateway.websocket import CLOSE, TEXT, RawClient
 from tests.soak.fuzz.cases import Call, Case, Head, Payload, WireFrames
 from tests.soak.fuzz.service import FuzzedService
@@ -49,46 +50,15 @@ class Client:
                 return await self._frames(payload, number)
 
     async def _by_application(self, call: Call) -> str | None:
-        messages = [{"type": "http.request", "body": self._service.names.signed(call), "more_body": False}]
-        sent: list[dict[str, Any]] = []
-        answered = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            if messages:
-                return messages.pop()
-            await answered.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        path, _, query = call.path.partition("?")
-        length = str(len(messages[0]["body"])).encode()  # type: ignore[arg-type]
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": call.method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [*call.headers, (b"content-length", length)],
-            "client": ("127.0.0.1", 50_000),
-            "server": ("127.0.0.1", self._service.ports[call.interface]),
-        }
+        body = self._service.names.signed(call)
+        request = AsgiRequest(call.method, call.path, call.headers, body, self._service.ports[call.interface])
         try:
-            await self._service.applications[call.interface](scope, receive, send)
+            answer = await request.answer(self._service.applications[call.interface])
         except Exception as error:
             return f"the application raised {type(error).__name__}: {error}"
-        finally:
-            answered.set()
-        if not sent:
+        if answer is None:
             return "the application did not answer"
-        return self._answer_problem(
-            sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]), call.method
-        )
+        return self._answer_problem(answer.status, answer.body, call.method)
 
     async def _by_socket(self, call: Call) -> tuple[str, bytes]:
         body = self._service.names.signed(call)

@@ -1,0 +1,65 @@
+"""Requests to an ASGI application, made without a socket."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from edge.core.parsing.body import Application
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class AsgiAnswer(NamedTuple):
+    """An application's answer, complete."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class AsgiRequest:
+    """One request with its whole body; `path` may have a query."""
+
+    def __init__(self, method: str, path: str, headers: Headers, body: bytes, server_port: int = 80) -> None:
+        path, _, query = path.partition("?")
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [*headers, (b"content-length", str(len(body)).encode())],
+            "client": ("127.0.0.1", 50_000),
+            "server": ("127.0.0.1", server_port),
+        }
+        self._received: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._sent: list[dict[str, Any]] = []
+        self._has_left = asyncio.Event()
+
+    def leave(self) -> None:
+        """Close the client's connection: nobody reads the answer any more."""
+        self._has_left.set()
+
+    async def answer(self, application: Application) -> AsgiAnswer | None:
+        """Return the answer; None when the application sent none. Raises what the application raises."""
+        try:
+            await application(self._scope, self._receive, self._send)
+        finally:
+            self.leave()
+        if not self._sent:
+            return None
+        start, *parts = self._sent
+        return AsgiAnswer(start["status"], start["headers"], b"".join(part.get("body", b"") for part in parts))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._received:
+            return self._received.pop()
+        await self._has_left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self._sent.append(message)
