@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from services.delivery.event_writer import EventWriter
@@ -14,6 +14,7 @@ from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, check_off
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
+from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
@@ -84,7 +85,7 @@ class MergedFollower:
         """Apply the log up to the ends; see `apply_until` of replay.Fold."""
         await check_offsets(self._log, "delivery", self.reached)
         merge = MergedReader(
-            self._log, self.reached, {partition: ends[partition] for partition in self.sources}, _LEAD_MS
+            self._log, self.reached, {partition: ends[partition] for partition in sorted(self.sources)}, _LEAD_MS
         )
         try:
             async for batch in merge.batches():
@@ -118,7 +119,7 @@ class Snapshots:
         self._log = log
         self._clock = clock
         self._every_ms = every_s * 1000
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="delivery-snapshot")
+        self._disk = WorkerThread("delivery-snapshot")
 
     async def run(self, ready: asyncio.Event) -> None:
         ends = await retry_until_available(
@@ -147,7 +148,7 @@ class Snapshots:
             if slice_bytes >= _SLICE_BYTES:
                 slice_bytes = 0
                 await asyncio.sleep(0)
-        await asyncio.get_running_loop().run_in_executor(self._disk, self._store.file.save, offsets, blobs)
+        await self._disk.call(partial(self._store.file.save, offsets, blobs))
 
     async def _save_or_log(self) -> None:
         try:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from services.domain.apps import AppDirectory
-from services.domain.master_key import KeyPurpose, load_keys
+from services.domain.master_key import KeyPurpose, Keys, load_keys
 from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.topics import TOPICS
@@ -14,7 +14,7 @@ from services.runtime.log.port import Log
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
 from services.runtime.process import background, stages
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
@@ -66,12 +66,23 @@ async def role_context(
 
     `health` checks the log and the app directory from then on.
     """
-    health = health or Health(SystemClock())
     keys = load_keys(settings, key_purposes)
     export_disk_space(settings.data)
     for name in ("tls_cert", "kafka_tls_cert"):
         export_expiry(f"{PREFIX}{name.upper()}", getattr(settings, name))
-    log = health.monitored(await _wait_for_log(settings))
+    log = await _wait_for_log(settings)
+    with stages.noting(settings.stages_dir):
+        async with context_on(log, SystemClock(), peers, keys, health) as context:
+            yield context
+
+
+@asynccontextmanager
+async def context_on(
+    log: Log, clock: Clock, peers: Peers, keys: Keys, health: Health | None = None
+) -> AsyncIterator[RoleContext]:
+    """Yield the context on this log, as `role_context` does; close the log and the peers' channels on exit."""
+    health = health or Health(clock)
+    log = health.monitored(log)
     apps = AppDirectory(log)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
     try:
@@ -81,8 +92,7 @@ async def role_context(
         if following.done():
             following.result()
         health.watch([apps.followed])
-        with stages.noting(settings.stages_dir):
-            yield RoleContext(log=log, clock=SystemClock(), peers=peers, keys=keys, apps=apps)
+        yield RoleContext(log=log, clock=clock, peers=peers, keys=keys, apps=apps)
     finally:
         following.cancel()
         await asyncio.wait([following])

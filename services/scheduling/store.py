@@ -214,10 +214,11 @@ class TaskTable:
         )
         return list(map(FiringOrder._make, rows))
 
-    def apps_of(self, task_keys: Iterable[str]) -> set[str]:
-        """Return the apps whose turn the tasks wait for."""
+    def apps_of(self, task_keys: Iterable[str]) -> list[str]:
+        """Return the apps whose turn the tasks wait for, in the order of the tasks."""
         query = "SELECT appkey FROM tasks WHERE task_key = ?"
-        return {row[0] for key in task_keys if (row := self._rows.execute(query, (key,)).fetchone())}
+        found = (row[0] for key in task_keys if (row := self._rows.execute(query, (key,)).fetchone()))
+        return list(dict.fromkeys(found))
 
     def find_all(self, task_keys: Iterable[str]) -> list[StoredTask]:
         """Return those of the tasks that exist, in the given order."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from services.runtime.log.topics import owned
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
+from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Follower
 from services.targeting.settings import ROLE_NAME, TargetingSettings
@@ -61,7 +62,7 @@ class TargetingProjection:
 
     async def run(self, ready: asyncio.Event) -> None:
         self._ready = ready
-        disk = ThreadPoolExecutor(1, thread_name_prefix="targeting-snapshot")
+        disk = WorkerThread("targeting-snapshot")
         await self.follower.query(self._snapshots.restore)
         saving = background.start_endless("targeting snapshots", self._save_regularly(disk))
         try:
@@ -69,23 +70,19 @@ class TargetingProjection:
         except asyncio.CancelledError:
             self._ready = None
             saving.cancel()
-            await _run_in(disk, self._snapshots.save)
+            await disk.call(self._snapshots.save)
             raise
         finally:
             self._ready = None
             saving.cancel()
             disk.shutdown()
 
-    async def _save_regularly(self, disk: ThreadPoolExecutor) -> None:
+    async def _save_regularly(self, disk: WorkerThread) -> None:
         while True:
             await self._clock.sleep_until(self._clock.now_ms() + self._snapshot_s * 1000)
             try:
                 for number in self._snapshots.partitions:
                     if snapshot := await self.follower.query(self._snapshots.capture, number):
-                        await _run_in(disk, self._snapshots.write, number, snapshot)
+                        await disk.call(partial(self._snapshots.write, number, snapshot))
             except Exception as error:
                 logger.error("targeting could not save a snapshot; it tries again later", exc_info=error)
-
-
-async def _run_in(pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: Any) -> None:
-    await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

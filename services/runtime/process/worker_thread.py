@@ -5,21 +5,23 @@ import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
+_Call: TypeAlias = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
 class WorkerThread:
     """Runs calls in a thread of its own, in the order in which they were made.
 
     A call takes half the CPU time that one of a ThreadPoolExecutor takes, which makes a second future with a lock for
-    each. The thread starts with the first call, and does not keep the process from ending.
+    each. The thread starts with the first call. It ends with `shutdown`, or when nobody has this object any more, and
+    does not keep the process from ending.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_shut_down = False
 
@@ -28,7 +30,7 @@ class WorkerThread:
         if self._is_shut_down:
             raise RuntimeError(f"the thread {self._name} was shut down")
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = threading.Thread(target=_run, args=[self._calls], name=self._name, daemon=True)
             self._thread.start()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._calls.put((future, function))
@@ -41,25 +43,30 @@ class WorkerThread:
             self._calls.put(None)
             self._thread.join()
 
-    def _run(self) -> None:
-        while self._run_next():
-            """Nothing of a call stays in memory until the next one."""
+    def __del__(self) -> None:
+        self._calls.put(None)
 
-    def _run_next(self) -> bool:
-        call = self._calls.get()
-        if call is None:
-            return False
-        future, function = call
-        if future.cancelled():
-            return True
-        result, error = None, None
-        try:
-            result = function()
-        except BaseException as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for the result
-            future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+
+def _run(calls: "SimpleQueue[_Call | None]") -> None:
+    while _run_next(calls):
+        """Nothing of a call stays in memory until the next one."""
+
+
+def _run_next(calls: "SimpleQueue[_Call | None]") -> bool:
+    call = calls.get()
+    if call is None:
+        return False
+    future, function = call
+    if future.cancelled():
         return True
+    result, error = None, None
+    try:
+        result = function()
+    except BaseException as raised:
+        error = raised
+    with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for the result
+        future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+    return True
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

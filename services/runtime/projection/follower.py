@@ -10,8 +10,8 @@ of commands go to one own partition.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from services.runtime.errors import BusyError, UnavailableError
@@ -20,6 +20,7 @@ from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED, APPLIED
 from services.runtime.process.retries import retry_until_available
+from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.catch_up import CatchUp, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
@@ -66,13 +67,13 @@ class Follower:
         self._processor = RecordProcessor(
             role, log.topics, decider, dead_letters, self._applies, self._decides, self._own_topics
         )
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=role)
+        self._thread = WorkerThread(role)
         self._lock = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
 
     async def query(self, query: Callable[..., Result], *arguments: Any) -> Result:
         """Run a query between two batches, in the thread that owns the state."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, query, *arguments)
+        return await self._thread.call(partial(query, *arguments))
 
     async def write(self, choose: Callable[[], Sequence[Fact]]) -> None:
         """Write facts that the role decides without a command, such as that a task fell due. Only after `run` is ready.
@@ -93,7 +94,7 @@ class Follower:
         finally:
             if self._writes:
                 await asyncio.wait(self._writes, timeout=_LAST_WRITES_S)
-            self._thread.shutdown(wait=True)
+            self._thread.shutdown()
 
     @property
     def followed(self) -> Followed:

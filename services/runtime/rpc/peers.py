@@ -61,7 +61,7 @@ class Peers:
         while positions:
             topics = {position.topic for position in positions} - seen
             seen |= topics
-            roles = {role for topic in topics for role in self._topics[topic].answered_by}
+            roles = dict.fromkeys(role for topic in sorted(topics) for role in self._topics[topic].answered_by)
             request = AwaitRequest(positions=positions)
             stubs = [stub for role in roles for stub in self._positions[role]]
             answers = await asyncio.gather(*(stub.Await(request, timeout=WAIT_APPLIED_S) for stub in stubs))

@@ -1,7 +1,8 @@
-"""Fixtures: an empty log to test: on SQLite, on SQLite read beside the process that writes it, and on Kafka."""
+"""Fixtures: an empty log to test: on SQLite, on SQLite beside the process that writes it, simulated, on Kafka."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 import pytest
@@ -12,6 +13,8 @@ from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import MAX_WAITING_BYTES, Log, Partition, Reader, Record
 from services.runtime.log.sqlite.log import SqliteLog
 from testkit.kafka.broker import KafkaBroker
+from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.client import SimulatedLog
 
 PARTITIONS = 4
 Connect = Callable[..., Awaitable[KafkaLog]]
@@ -44,9 +47,11 @@ class LogBeside(DelegatingLog):
         await super().close()
 
 
-@pytest.fixture(params=["sqlite", "sqlite beside", pytest.param("kafka", marks=pytest.mark.kafka)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | KafkaBroker:
+@pytest.fixture(params=["sqlite", "sqlite beside", "simulated", pytest.param("kafka", marks=pytest.mark.kafka)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Broker | KafkaBroker:
     """The file or broker in which the log under test stores its records."""
+    if request.param == "simulated":
+        return Broker(TOPICS, PARTITIONS, Behaviour(Random(1), typical_s=0))
     if request.param != "kafka":
         return tmp_path / "log.db"
     broker: KafkaBroker = request.getfixturevalue("empty_broker")
@@ -54,7 +59,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | KafkaBroker:
 
 
 @pytest.fixture
-async def open_log(request: pytest.FixtureRequest, place: Path | KafkaBroker) -> AsyncIterator[OpenLog]:
+async def open_log(request: pytest.FixtureRequest, place: Path | Broker | KafkaBroker) -> AsyncIterator[OpenLog]:
     opened: list[Log] = []
 
     async def open_one(max_waiting_bytes: int = MAX_WAITING_BYTES) -> Log:
@@ -62,6 +67,8 @@ async def open_log(request: pytest.FixtureRequest, place: Path | KafkaBroker) ->
             opened.append(
                 await KafkaLog.connect(place.bootstrap, TOPICS, PARTITIONS, max_waiting_bytes=max_waiting_bytes)
             )
+        elif isinstance(place, Broker):
+            opened.append(SimulatedLog(place, max_waiting_bytes=max_waiting_bytes))
         elif request.node.callspec.params["place"] == "sqlite beside":
             opened.append(LogBeside(place, max_waiting_bytes))
         else:

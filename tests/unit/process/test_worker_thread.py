@@ -66,6 +66,15 @@ async def test_a_shut_down_waits_for_the_calls_and_takes_no_more() -> None:
     WorkerThread("never used").shutdown()
 
 
+async def test_the_thread_ends_when_nobody_has_its_object_any_more() -> None:
+    thread = WorkerThread("worker")
+    running = await thread.call(threading.current_thread)
+    del thread
+    gc.collect()
+    await asyncio.to_thread(running.join, 60)
+    assert not running.is_alive()
+
+
 async def test_nothing_of_a_call_stays_in_memory() -> None:
     class Large:
         pass

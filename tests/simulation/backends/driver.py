@@ -1,0 +1,161 @@
+"""The driver: app servers' and devices' commands, written as the edge writes them, and what was answered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from protos.push.v1.push_pb2 import (
+    Audience,
+    CancelPush,
+    Everyone,
+    Filter,
+    Message,
+    PushCommand,
+    SendPush,
+    StagGroup,
+    Tokens,
+)
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand, RegisterDevice, RemoveStags, SetAlias
+from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.scheduling.v1.scheduling_pb2 import CancelTask, CreateTask, TaskCommand
+from services.domain.audience_resolver import AudienceResolver
+from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
+from services.domain.ids import MessageIds, new_token
+from services.runtime.errors import CarillonError
+from tests.simulation.kernel.hosts import Installation
+from tests.simulation.kernel.log.client import SimulatedLog
+
+Result = TypeVar("Result")
+STAGS = ["red", "green", "blue"]
+
+
+@dataclass
+class Ledger:
+    """What was answered: nothing of it may be lost."""
+
+    pushes: dict[int, SendPush] = field(default_factory=dict)
+    tasks: dict[str, CreateTask] = field(default_factory=dict)
+    cancelled_pushes: set[int] = field(default_factory=set)
+    cancelled_tasks: set[str] = field(default_factory=set)
+    unknown: int = 0
+    """Commands of which it is not known whether they were appended."""
+
+
+class Driver:
+    """Writes random commands of a few apps; the world's own code, which no fault reaches but that of the log."""
+
+    def __init__(self, installation: Installation, random: Random) -> None:
+        self.ledger = Ledger()
+        self._random = random
+        self._loop = installation.world.loop
+        self._clock = installation.world.clock()
+        peers = installation.peers()
+        partitions = installation.broker.partitions
+        self._writer = CommandWriter("driver", SimulatedLog(installation.broker), peers, self._clock, partitions)
+        self._registry = RegistryServiceStub(peers.all("registry")[0])
+        self._audiences = AudienceResolver(peers, partitions)
+        self._ids = MessageIds(self._clock, 0)
+        self._apps: list[str] = []
+        self._tokens: list[tuple[str, str]] = []
+
+    async def run(self, until_s: float) -> None:
+        """Create two apps, and let three clients write commands until the time has come."""
+        for name in ("one", "two"):
+            request = CreateAppRequest(platform=PLATFORM_ANDROID, name=name, package=f"org.example.{name}")
+            made = await self._until_answered(lambda request=request: self._registry.CreateApp(request))  # type: ignore[misc]
+            self._apps.append(made.app.appkey)
+        await asyncio.gather(*(self._client(until_s) for _ in range(3)))
+
+    async def _until_answered(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
+            try:
+                return await call()
+            except CarillonError:
+                await asyncio.sleep(1)
+
+    async def _client(self, until_s: float) -> None:
+        actions = [self._register] * 4 + [self._change_device] * 2 + [self._push] * 4 + [self._time] * 3
+        actions += [self._cancel_push, self._cancel_task]
+        while self._loop.time() < until_s:
+            await asyncio.sleep(self._random.expovariate(2))
+            try:
+                await self._random.choice(actions)()
+            except CarillonError:
+                self.ledger.unknown += 1
+
+    async def _register(self) -> None:
+        device = self._random.choice(self._apps), new_token()
+        command = DeviceCommand(appkey=device[0], token=device[1], register=RegisterDevice(platform=PLATFORM_ANDROID))
+        self._tokens.append(device)
+        await self._append(device_command(command))
+
+    async def _change_device(self) -> None:
+        if not self._tokens:
+            return
+        appkey, token = self._random.choice(self._tokens)
+        command = DeviceCommand(appkey=appkey, token=token)
+        match self._random.randrange(3):
+            case 0:
+                command.add_stags.CopyFrom(AddStags(stags=[self._random.choice(STAGS)]))
+            case 1:
+                command.remove_stags.CopyFrom(RemoveStags(stags=[self._random.choice(STAGS)]))
+            case _:
+                command.set_alias.CopyFrom(SetAlias(alias=self._random.choice(["anna", "ben"])))
+        await self._append(device_command(command))
+
+    async def _push(self) -> None:
+        push = self._new_push()
+        resolved = await self._audiences.resolve(push.appkey, push.audience)
+        push.audience.CopyFrom(resolved.audience)
+        await self._append(push_command(PushCommand(send=push)))
+        self.ledger.pushes[push.msgid] = push
+
+    async def _cancel_push(self) -> None:
+        if self.ledger.pushes:
+            push = self.ledger.pushes[self._random.choice(sorted(self.ledger.pushes))]
+            await self._append(push_command(PushCommand(cancel=CancelPush(msgid=push.msgid, appkey=push.appkey))))
+            self.ledger.cancelled_pushes.add(push.msgid)
+
+    async def _time(self) -> None:
+        push = self._new_push()
+        key = f"task-{push.msgid}"
+        push.task_key = key
+        due_ms = self._clock.now_ms() + self._random.randrange(1000, 30_000)
+        create = CreateTask(pushes=[push], due_ms=due_ms)
+        await self._append(task_command(TaskCommand(task_key=key, create=create)))
+        self.ledger.tasks[key] = create
+
+    async def _cancel_task(self) -> None:
+        if self.ledger.tasks:
+            key = self._random.choice(sorted(self.ledger.tasks))
+            appkeys = [push.appkey for push in self.ledger.tasks[key].pushes]
+            await self._append(task_command(TaskCommand(task_key=key, cancel=CancelTask(appkeys=appkeys))))
+            self.ledger.cancelled_tasks.add(key)
+
+    async def _append(self, command: Command) -> None:
+        await self._writer.append_and_wait([command])
+
+    def _new_push(self) -> SendPush:
+        appkey = self._random.choice(self._apps)
+        tokens = [token for app, token in self._tokens if app == appkey]
+        audience = Audience(everyone=Everyone())
+        match self._random.randrange(3):
+            case 0:
+                audience = Audience(filter=Filter(stags=[StagGroup(stags=[self._random.choice(STAGS)])]))
+            case 1 if tokens:
+                audience = Audience(tokens=Tokens(tokens=self._random.choices(tokens, k=self._random.randrange(1, 4))))
+        count = max(1, len(audience.tokens.tokens))
+        msgid = self._ids.take(count)
+        return SendPush(
+            msgid=msgid,
+            id_count=count,
+            appkey=appkey,
+            platform=PLATFORM_ANDROID,
+            audience=audience,
+            message=Message(is_notif=True, content=f"message {msgid}"),
+            period_s=self._random.choice([30, 600, 86_400]),
+        )

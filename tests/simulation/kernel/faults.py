@@ -1,0 +1,144 @@
+"""Faults: what goes wrong in a world, when, and where. The seed makes a list of them, which can be shortened."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from random import Random
+
+from services.runtime.process.crashpoint import Point
+from tests.simulation.kernel.hosts import Installation, RoleHost
+
+_MILLISECONDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `amount` is in seconds, steps or a rate, as the method of its kind in Faults says."""
+
+    at_s: float
+    kind: str
+    target: str = ""
+    amount: float = 0.0
+    other: str = ""
+
+
+class Faults:
+    """Injects faults into an installation. Each public method but `inject` and `heal` is a kind of fault."""
+
+    def __init__(self, installation: Installation, hosts: Sequence[RoleHost]) -> None:
+        self._installation = installation
+        self._world = installation.world
+        self._hosts = {host.name: host for host in hosts}
+        self._behaviour = installation.broker.behaviour
+        self._is_over = False
+
+    def inject(self, faults: Sequence[Fault]) -> None:
+        """Let each fault happen at its time."""
+        for fault in faults:
+            self._world.loop.call_at(fault.at_s, self._inject, fault, context=Context())
+
+    def heal(self) -> None:
+        """End the faults that last, and let none happen any more."""
+        self._is_over = True
+        self._installation.broker.set_available(True)
+        self._behaviour.fault_rate = self._installation.network.reset_rate = 0.0
+
+    def kill(self, fault: Fault) -> None:
+        """Kill the target."""
+        self._hosts[fault.target].kill()
+
+    def kill_after_steps(self, fault: Fault) -> None:
+        """Kill the target between two of its callbacks, after `amount` further ones: at any of its awaits."""
+        self._hosts[fault.target].process.kill_after(1 + int(fault.amount))
+
+    def kill_at_point(self, fault: Fault) -> None:
+        """Kill the target when it next reaches the crash point `other`."""
+        self._world.crash_at(fault.other, fault.target)
+
+    def cut_power(self, fault: Fault) -> None:
+        self._hosts[fault.target].cut_power()
+
+    def lose_disk(self, fault: Fault) -> None:
+        self._hosts[fault.target].lose_disk()
+
+    def pause(self, fault: Fault) -> None:
+        """Suspend the target for `amount` seconds."""
+        self._hosts[fault.target].process.pause(fault.amount)
+
+    def set_clock(self, fault: Fault) -> None:
+        """Set the target's clock forward by `amount` seconds, or back where it is negative."""
+        self._hosts[fault.target].clock.set_by(int(fault.amount * _MILLISECONDS))
+
+    def block(self, fault: Fault) -> None:
+        """Hold back what the target sends to `other` for `amount` seconds."""
+        self._installation.network.block(fault.target, fault.other, fault.amount)
+
+    def log_unavailable(self, fault: Fault) -> None:
+        """Let the log answer nobody for `amount` seconds."""
+        broker = self._installation.broker
+        broker.set_available(False)
+        self._later(fault.amount, lambda: broker.set_available(True))
+
+    def log_faults(self, fault: Fault) -> None:
+        """Let half of the requests to append fail for `amount` seconds."""
+        self._behaviour.fault_rate = 0.5
+        self._later(fault.amount, lambda: setattr(self._behaviour, "fault_rate", 0.0))
+
+    def resets(self, fault: Fault) -> None:
+        """Let a fifth of the connections break for `amount` seconds."""
+        network = self._installation.network
+        network.reset_rate = 0.2
+        self._later(fault.amount, lambda: setattr(network, "reset_rate", 0.0))
+
+    def _inject(self, fault: Fault) -> None:
+        if not self._is_over:
+            self._world.trace.event(
+                "fault", kind=fault.kind, target=fault.target, amount=fault.amount, other=fault.other
+            )
+            getattr(self, fault.kind)(fault)
+
+    def _later(self, seconds: float, callback: Callable[[], object]) -> None:
+        self._world.loop.call_later(seconds, callback, context=Context())
+
+
+def random_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
+    """Return a random list of faults of all kinds, in the order of their times."""
+    faults = []
+    for _ in range(count):
+        at_s, target, other = random.uniform(0, until_s), random.choice(hosts), random.choice(hosts)
+        kind = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        amount = _AMOUNTS[kind](random) if kind in _AMOUNTS else 0.0
+        if kind == "kill_at_point":
+            other = _point(random, target)
+        faults.append(Fault(at_s, kind, target, amount, other if kind in ("block", "kill_at_point") else ""))
+    return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _point(random: Random, target: str) -> str:
+    role = target.rpartition("-")[0]
+    point = random.choice(list(Point))
+    return f"{point}@{role}" if random.random() < 0.5 else str(point)
+
+
+_WEIGHTS: Mapping[str, int] = {
+    "kill": 2,
+    "kill_after_steps": 8,
+    "kill_at_point": 6,
+    "cut_power": 3,
+    "lose_disk": 1,
+    "pause": 4,
+    "set_clock": 1,
+    "block": 4,
+    "log_unavailable": 2,
+    "log_faults": 4,
+    "resets": 4,
+}
+_AMOUNTS: Mapping[str, Callable[[Random], float]] = {
+    "kill_after_steps": lambda random: float(random.randrange(3000)),
+    "pause": lambda random: random.choice([0.5, 5, 30, 90]) * (0.5 + random.random()),
+    "set_clock": lambda random: random.choice([-5.0, -0.5, 0.5, 5.0]),
+    "block": lambda random: random.choice([0.5, 5, 20, 60]) * (0.5 + random.random()),
+    "log_unavailable": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
+    "log_faults": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
+    "resets": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
+}

@@ -1,0 +1,198 @@
+"""The service's roles in simulated processes, each instance on a machine of its own."""
+
+import asyncio
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from services.domain.master_key import MasterKey
+from services.domain.role import RoleDefinition
+from services.domain.role_context import context_on
+from services.domain.topics import TOPICS
+from services.runtime.log.port import Log, Partition
+from services.runtime.process.runner import run
+from services.runtime.process.settings import Settings
+from services.runtime.projection.health import Health
+from services.runtime.projection.replay import ReplayComparison
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import Server as GrpcServer
+from tests.simulation.kernel.disk import Disk
+from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.kernel.log.client import SimulatedLog
+from tests.simulation.kernel.network.channels import Network, Server
+from tests.simulation.kernel.process import Process
+from tests.simulation.kernel.world import LoggedError, World
+
+RESTART_S = 2.0
+"""How long after its end a process is started again, as a service manager does."""
+
+ZONE = "Asia/Shanghai"
+
+
+@dataclass
+class Installation:
+    """What the instances of one simulated installation share. `shards` is the number of instances by role."""
+
+    world: World
+    broker: Broker
+    network: Network
+    shards: Mapping[str, int]
+    keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
+
+    def peers(self) -> Peers:
+        """Return channels to all roles."""
+        channels = {
+            role: [self.network.channel(process_name(role, shard)) for shard in range(count)]
+            for role, count in self.shards.items()
+        }
+        return Peers(channels, TOPICS)
+
+    def partitions(self) -> list[Partition]:
+        """Return all partitions of the log."""
+        count = self.broker.partitions
+        return [Partition(topic.name, number) for topic in TOPICS.values() for number in range(topic.partitions(count))]
+
+
+class RoleHost:
+    """A machine that runs one instance of a role, and starts it again whenever it has ended.
+
+    `settings` are the role's, apart from those that the installation sets. `process` is the latest one.
+    """
+
+    def __init__(self, installation: Installation, role: RoleDefinition[Any], shard: int = 0, **settings: Any) -> None:
+        world = installation.world
+        self.name = process_name(role.name, shard)
+        self.role = role
+        self.clock = world.clock()
+        self._installation = installation
+        self._world = world
+        self._shard = shard
+        self._settings = settings
+        self._random = world.random(f"host {self.name}")
+        self._disk = Disk(world.directory / self.name, self._random)
+        self._is_wanted = True
+        self._begin()
+
+    def _begin(self) -> None:
+        self.process = self._world.process(self.name)
+        self._ready, self._stopping, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._leave = self._disk.after_stop
+        self.process.at_death(self._ended.set)
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set() and self.process.is_alive
+
+    def settings(self) -> Settings:
+        """Return the settings of the present process."""
+        settings: Settings = self.role.settings(
+            data_dir=str(self._disk.path),
+            partitions=self._installation.broker.partitions,
+            shard=self._shard,
+            shards=self._installation.shards[self.role.name],
+            timezone=ZONE,
+            **self._settings,
+        )
+        return settings
+
+    async def run(self) -> None:
+        """Run one process after the other until `stop` is called."""
+        while True:
+            self.process.start(self._run_role(self.process, self._ended))
+            await self._ended.wait()
+            self.process.kill()
+            if self._is_wanted:
+                self._leave()
+                await asyncio.sleep(RESTART_S * (0.5 + self._random.random()))
+            if not self._is_wanted:
+                return
+            self._begin()
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does."""
+        self.process.kill()
+
+    def cut_power(self) -> None:
+        """End the process, and lose what its disk has not synced."""
+        self._leave = self._disk.after_power_cut
+        self.process.kill()
+
+    def lose_disk(self) -> None:
+        """End the process and lose its files."""
+        self._leave = self._disk.lose
+        self.process.kill()
+
+    async def stop(self, seconds: float = 60) -> None:
+        """Stop the process as SIGTERM does; kill it if it takes longer than this."""
+        self._is_wanted = False
+        self._stopping.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            self._report(f"did not stop within {seconds:g} s")
+            self.process.kill()
+
+    async def verify(self, log: Log) -> ReplayComparison:
+        """Compare the state on the disk with one rebuilt from the log. The process must have been stopped."""
+        assert self.role.replay is not None
+        ends = await log.ends(self._installation.partitions())
+        return await self.role.replay.verify(self.settings(), log, ends, lambda count: None, lambda count: None)
+
+    async def _run_role(self, process: Process, ended: asyncio.Event) -> None:
+        """Run in the process what `carillon serve ROLE` runs."""
+        try:
+            await self._serve(process)
+            if not self._stopping.is_set():
+                self._report("ended by itself")
+        except Exception as error:
+            self._world.trace.event("exit", error=type(error).__name__)
+            self._world.trace.note("exit", error="".join(traceback.format_exception(error)))
+            self._report("ended with an error", repr(error))
+        ended.set()
+
+    async def _serve(self, process: Process) -> None:
+        installation = self._installation
+        log, keys = SimulatedLog(installation.broker), installation.keys.only(self.role.keys)
+        health = Health(self.clock)
+        async with context_on(log, self.clock, installation.peers(), keys, health) as context:
+            built = self.role.build(self.settings(), context)
+            health.watch(built.followers)
+            server = Server(process)
+            for add_to in built.servicers:
+                add_to(cast(GrpcServer, server))
+            await run(
+                [*built.services, health],
+                on_ready=self._note_ready,
+                listeners=[Listener(installation.network, server)],
+                stopping=self._stopping,
+            )
+
+    def _report(self, text: str, details: str = "") -> None:
+        self._world.errors.append(LoggedError(self.name, text, details))
+
+    def _note_ready(self) -> None:
+        self._world.trace.event("ready")
+        self._ready.set()
+
+
+class Listener:
+    """A service that answers the calls of a process."""
+
+    def __init__(self, network: Network, server: Server) -> None:
+        self.name = f"{server.process.name} calls"
+        self._network = network
+        self._server = server
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self._network.listen(self._server)
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._network.end_listening(self._server)
+
+
+def process_name(role: str, shard: int) -> str:
+    return f"{role}-{shard}"

@@ -1,0 +1,1 @@
+"""The simulated event log: a broker, and the Log port on it."""

@@ -1,0 +1,162 @@
+"""The simulated event log's broker: what it stores, and how it behaves towards its clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from random import Random
+
+from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.log.topics import Topics
+from tests.simulation.kernel.latency import Latency
+
+OnGrown = Callable[[Partition], None]
+
+
+class Attempt(Enum):
+    """What becomes of one request to append."""
+
+    ANSWERED = "answered"
+    NOT_STORED = "not-stored"  # lost on its way, or with the leader that had it alone
+    NOT_ANSWERED = (
+        "not-answered"  # stored, but the client does not learn it and repeats it: the records are there twice
+    )
+
+
+class Behaviour:
+    """How the broker behaves, by a seed: `typical_s` is the time of a request, a response or a page on its way.
+
+    `fault_rate` of the requests to append fail in one way or the other; a world raises it for a while.
+    """
+
+    def __init__(self, random: Random, typical_s: float = 0.001) -> None:
+        self.fault_rate = 0.0
+        self._random = random
+        self.delay_s = Latency(random, typical_s)
+
+    def attempt(self) -> Attempt:
+        if self._random.random() >= self.fault_rate:
+            return Attempt.ANSWERED
+        return Attempt.NOT_STORED if self._random.random() < 0.5 else Attempt.NOT_ANSWERED
+
+    def compacts(self) -> bool:
+        """Whether the records that later ones replace are removed now."""
+        return self._random.random() < 0.2
+
+    def page_size(self, wanted: int) -> int:
+        """How many records the next page may hold."""
+        return wanted if self._random.random() < 0.5 else 1 + int(self._random.random() * min(wanted, 20))
+
+
+class _Stored:
+    """The records of one partition; None in place of those that compaction has removed."""
+
+    __slots__ = ("first", "latest", "records", "replaced")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.records: list[Record | None] = []
+        self.latest: dict[bytes, int] = {}
+        self.replaced: list[int] = []
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+
+class Broker:
+    """The event log that all simulated processes share; a SimulatedLog is a client of it.
+
+    `is_available` False: clients get no answer, until `set_available`. Readers see only what is stored.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        partitions: int,
+        behaviour: Behaviour,
+        note: Callable[[Partition, int, Sequence[NewRecord]], None] = lambda partition, offset, new_records: None,
+    ) -> None:
+        """`note` is called with the partition, the first offset and the records of each append."""
+        self.topics = topics
+        self.partitions = partitions
+        self.behaviour = behaviour
+        self.is_available = True
+        self._note = note
+        self._stored: dict[Partition, _Stored] = {}
+        self._listeners: dict[int, OnGrown] = {}
+        self._numbers = 0
+
+    def set_available(self, is_available: bool) -> None:
+        self.is_available = is_available
+
+    def store(self, partition: Partition, new_records: Sequence[NewRecord]) -> int:
+        """Append the records; return the offset of the first."""
+        stored = self._of(partition)
+        base = stored.end
+        self._note(partition, base, new_records)
+        compacted = self.topics[partition.topic].compacted
+        for offset, new_record in enumerate(new_records, base):
+            stored.records.append(Record(*partition, offset, new_record.key, new_record.value))
+            if compacted:
+                if new_record.key in stored.latest:
+                    stored.replaced.append(stored.latest[new_record.key])
+                stored.latest[new_record.key] = offset
+        if stored.replaced and self.behaviour.compacts():
+            self._compact(stored)
+        for listener in list(self._listeners.values()):
+            listener(partition)
+        return base
+
+    def page(self, positions: Mapping[Partition, int], limit: int) -> tuple[list[Record], dict[Partition, int]]:
+        """Return the next records of the partitions, in their order, and the next offset of each partition read."""
+        found: list[Record] = []
+        reached: dict[Partition, int] = {}
+        for partition, start in positions.items():
+            stored = self._of(partition)
+            at = start - stored.first
+            while at < len(stored.records) and len(found) < limit:
+                record = stored.records[at]
+                if record is not None:
+                    found.append(record)
+                at += 1
+                reached[partition] = stored.first + at
+        return found, reached
+
+    def first(self, partition: Partition) -> int:
+        return self._of(partition).first
+
+    def end(self, partition: Partition) -> int:
+        return self._of(partition).end
+
+    def records(self, partition: Partition) -> list[Record]:
+        """Return all records that are stored."""
+        return [record for record in self._of(partition).records if record is not None]
+
+    def last(self, partition: Partition) -> Record | None:
+        return next((record for record in reversed(self._of(partition).records) if record is not None), None)
+
+    def trim(self, partition: Partition, before: int) -> None:
+        """Remove the records before an offset, as retention does."""
+        stored = self._of(partition)
+        count = max(0, min(before, stored.end) - stored.first)
+        del stored.records[:count]
+        stored.first += count
+
+    def listen(self, on_grown: OnGrown) -> Callable[[], object]:
+        """Call the function with each partition that has grown; return a function that ends this."""
+        self._numbers += 1
+        number = self._numbers
+        self._listeners[number] = on_grown
+        return lambda: self._listeners.pop(number, None)
+
+    def _of(self, partition: Partition) -> _Stored:
+        stored = self._stored.get(partition)
+        if stored is None:
+            stored = self._stored[partition] = _Stored()
+        return stored
+
+    @staticmethod
+    def _compact(stored: _Stored) -> None:
+        for offset in stored.replaced:
+            if offset >= stored.first:
+                stored.records[offset - stored.first] = None
+        stored.replaced.clear()

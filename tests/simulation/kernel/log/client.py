@@ -1,0 +1,172 @@
+"""The Log port on a simulated broker. It promises what the Kafka adapter promises, and breaks the rest by the seed.
+
+Appends go out by group commit, one batch a partition at a time, and are repeated until the broker has answered or the
+time-out is over. So an append that failed may have been stored, and one that succeeded may have been stored twice.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from services.runtime.errors import ConflictError, InputError, UnavailableError
+from services.runtime.log.batcher import Batcher, ByteBudget
+from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
+from tests.simulation.kernel.log.broker import Attempt, Broker
+
+TIMEOUT_S = 30.0
+RETRY_S = 0.2
+
+
+class SimulatedLog:
+    """One process's client of the broker."""
+
+    def __init__(
+        self, broker: Broker, *, timeout_s: float = TIMEOUT_S, max_waiting_bytes: int = MAX_WAITING_BYTES
+    ) -> None:
+        self.topics = broker.topics
+        self._broker = broker
+        self._timeout_s = timeout_s
+        self._budget = ByteBudget(max_waiting_bytes)
+        self._batchers: dict[Partition, Batcher[NewRecord, int]] = {}
+        self._readers: dict[int, SimulatedReader] = {}
+        self._closed = False
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        self._check_open()
+        size = checked_size(new_records, self.topics)
+        groups: dict[Partition, list[int]] = {}
+        for index, new_record in enumerate(new_records):
+            groups.setdefault(Partition(new_record.topic, new_record.partition), []).append(index)
+        for topic, number in groups:
+            if number >= self.topics[topic].partitions(self._broker.partitions):
+                raise InputError(f"the event log has no partition {topic}/{number}")
+        self._budget.reserve(size)
+        parts = {partition: [new_records[index] for index in indexes] for partition, indexes in groups.items()}
+        results = await asyncio.gather(
+            *(self._batcher(partition).put(part, checked_size(part, self.topics)) for partition, part in parts.items())
+        )
+        offsets = dict(zip((i for g in groups.values() for i in g), (o for r in results for o in r), strict=True))
+        return [offsets[index] for index in range(len(new_records))]
+
+    async def open(self, starts: Mapping[Partition, int]) -> "SimulatedReader":
+        await self._answered()
+        for partition, start in starts.items():
+            first, end = self._broker.first(partition), self._broker.end(partition)
+            if not first <= start <= end:
+                raise ConflictError(f"{partition} holds offsets {first} to {end}, but {start} was asked for")
+        number = len(self._readers)
+        reader = self._readers[number] = SimulatedReader(self._broker, starts, self._timeout_s)
+        return reader
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        await self._answered()
+        return {partition: self._broker.end(partition) for partition in partitions}
+
+    async def last(self, partition: Partition) -> Record | None:
+        await self._answered()
+        return self._broker.last(partition)
+
+    async def check_writable(self) -> None:
+        await self._answered()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._batchers:
+            drains = [asyncio.create_task(batcher.drain()) for batcher in self._batchers.values()]
+            await asyncio.wait(drains, timeout=self._timeout_s)
+        for reader in self._readers.values():
+            await reader.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("the event log is closed")
+
+    async def _answered(self) -> None:
+        """Return once the broker has answered a question. UnavailableError: it does not within the time-out."""
+        self._check_open()
+        await answered(self._broker, self._timeout_s)
+
+    def _batcher(self, partition: Partition) -> Batcher[NewRecord, int]:
+        if partition not in self._batchers:
+            self._batchers[partition] = Batcher(lambda new_records: self._ship(partition, new_records), self._budget)
+        return self._batchers[partition]
+
+    async def _ship(self, partition: Partition, new_records: list[NewRecord]) -> list[int]:
+        """Append the records, a page after the other."""
+        offsets: list[int] = []
+        while len(offsets) < len(new_records):
+            count = self._broker.behaviour.page_size(len(new_records) - len(offsets))
+            batch = new_records[len(offsets) : len(offsets) + count]
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    base = await self._ship_batch(partition, batch)
+            except TimeoutError:
+                raise UnavailableError(f"the log does not answer within {self._timeout_s:g} s") from None
+            offsets += range(base, base + len(batch))
+        return offsets
+
+    async def _ship_batch(self, partition: Partition, batch: Sequence[NewRecord]) -> int:
+        behaviour = self._broker.behaviour
+        while True:
+            await asyncio.sleep(behaviour.delay_s())
+            attempt = behaviour.attempt() if self._broker.is_available else Attempt.NOT_STORED
+            base = -1 if attempt is Attempt.NOT_STORED else self._broker.store(partition, batch)
+            await asyncio.sleep(behaviour.delay_s())
+            if attempt is Attempt.ANSWERED:
+                return base
+            await asyncio.sleep(RETRY_S)
+
+
+class SimulatedReader:
+    """Reads a page of some partitions at a time; those that were read last come last in the next page."""
+
+    def __init__(self, broker: Broker, starts: Mapping[Partition, int], timeout_s: float) -> None:
+        self._broker = broker
+        self._positions = dict(sorted(starts.items()))  # not in the order of a set
+        self._timeout_s = timeout_s
+        self._grown = asyncio.Event()
+        self._stop_listening = broker.listen(self._note)
+        self._closed = False
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        while not self._closed:
+            await answered(self._broker, self._timeout_s)
+            if self._closed:
+                break
+            behind = {p: start for p, start in self._positions.items() if start != self._broker.end(p)}
+            if not behind:
+                self._grown.clear()
+                await self._grown.wait()
+                continue
+            for partition, start in behind.items():
+                first, end = self._broker.first(partition), self._broker.end(partition)
+                if not first <= start <= end:
+                    raise ConflictError(f"{partition} holds offsets {first} to {end}, but {start} was asked for")
+            records, reached = self._broker.page(behind, self._broker.behaviour.page_size(max_records))
+            for partition, position in reached.items():
+                del self._positions[partition]
+                self._positions[partition] = position  # last in the order of the next page
+            if records:
+                return records
+        raise UnavailableError("the reader was closed")
+
+    async def close(self) -> None:
+        self._closed = True
+        self._stop_listening()
+        self._grown.set()
+
+    def _note(self, partition: Partition) -> None:
+        if partition in self._positions:
+            self._grown.set()
+
+
+async def answered(broker: Broker, timeout_s: float) -> None:
+    """Return after the time that a question and its answer take. UnavailableError: the broker does not answer."""
+    await asyncio.sleep(broker.behaviour.delay_s())
+    waited_s = 0.0
+    while not broker.is_available:
+        await asyncio.sleep(RETRY_S)
+        waited_s += RETRY_S
+        if waited_s >= timeout_s:
+            raise UnavailableError(f"the log does not answer within {timeout_s:g} s")

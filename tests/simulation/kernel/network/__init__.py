@@ -1,0 +1,1 @@
+"""The simulated network: channels between processes, and streams over them."""

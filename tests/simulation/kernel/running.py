@@ -1,0 +1,128 @@
+"""Runs worlds, each in a child process: none leaves anything behind, and the end of a world runs none of its code."""
+
+import gc
+import os
+import pickle
+import resource
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import Protocol
+
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.world import World
+
+
+class Kind(Protocol):
+    """A kind of world: which faults a seed chooses for it, and what happens in it."""
+
+    def faults(self, seed: int) -> list[Fault]:
+        """Return the faults of the seed's world."""
+        ...
+
+    async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
+        """Run a world with these faults; return what was found, each finding in one text."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """What became of a world. `lines` is its trace, if there are findings."""
+
+    seed: int
+    findings: list[str]
+    digest: str = ""
+    simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    steps: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[Fault] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+
+def run_world(kind: Kind, seed: int, faults: Sequence[Fault] | None = None, *, keeps_trace: bool = False) -> Outcome:
+    """Run the world of a seed in this process, with its own faults or with these."""
+    chosen = kind.faults(seed) if faults is None else list(faults)
+    directory = Path(tempfile.mkdtemp(prefix=f"world-{seed}-", dir=_shared_memory()))
+    world = World(seed, directory)
+    findings = []
+    try:
+        findings = world.run(lambda world: kind.run(world, chosen))
+    except Exception:
+        findings = [traceback.format_exc()]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    lines = world.trace.lines() if findings or keeps_trace else []
+    return Outcome(
+        seed,
+        findings,
+        world.trace.digest,
+        world.loop.time(),
+        sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
+        world.loop.steps,
+        world.trace.counts,
+        chosen,
+        lines,
+    )
+
+
+def run_worlds(jobs: Sequence[Callable[[], Outcome]], at_once: int = 1) -> Iterator[Outcome]:
+    """Run each job in a child process, so many at once; yield the outcomes as they come."""
+    waiting = list(reversed(jobs))
+    selector = DefaultSelector()
+    gc.freeze()
+    while waiting or selector.get_map():
+        while waiting and len(selector.get_map()) < at_once:
+            selector.register(_child(waiting.pop()), EVENT_READ, [])
+        for key, _ in selector.select():
+            piece = os.read(key.fd, 1 << 20)
+            key.data.append(piece)
+            if not piece:
+                selector.unregister(key.fd)
+                os.close(key.fd)
+                os.wait()
+                yield pickle.loads(b"".join(key.data))
+    selector.close()
+
+
+def _child(job: Callable[[], Outcome]) -> int:
+    """Start a child process that runs the job; return the file descriptor on which its outcome comes."""
+    reads, writes = os.pipe()
+    if os.fork():
+        os.close(writes)
+        return reads
+    try:
+        with os.fdopen(writes, "wb") as pipe:
+            pickle.dump(job(), pipe)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def without_needless_faults(kind: Kind, failed: Outcome) -> Outcome:
+    """Return an outcome that still has findings with as few faults as possible: each one left is needed."""
+    best = failed
+    size = max(1, len(failed.faults) // 2)
+    while size:
+        start = 0
+        while start < len(best.faults):
+            fewer = [*best.faults[:start], *best.faults[start + size :]]
+            (outcome,) = run_worlds([partial(run_world, kind, failed.seed, fewer)])
+            if outcome.findings:
+                best = outcome
+            else:
+                start += size
+        size //= 2
+    return best
+
+
+def _shared_memory() -> Path | None:
+    path = Path("/dev/shm")
+    return path if path.is_dir() else None

@@ -1,0 +1,145 @@
+"""A simulated world: one event loop, made of a seed, on which a scenario runs production code."""
+
+import gc
+import traceback
+import zlib
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, NoReturn, TypeVar
+from unittest.mock import patch
+
+import structlog
+
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.process import crashpoint
+from tests.simulation.kernel.clock import ProcessClock
+from tests.simulation.kernel.entropy import seeded_entropy
+from tests.simulation.kernel.latency import Latency
+from tests.simulation.kernel.loop import SimulatedLoop
+from tests.simulation.kernel.process import CURRENT, Process, ProcessKilled
+from tests.simulation.kernel.trace import Trace
+
+Result = TypeVar("Result")
+Scenario = Callable[["World"], Coroutine[Any, Any, Result]]
+
+THREAD_S = 200e-6
+"""Typical delay of a call in a thread."""
+
+_ended: list[object] = []
+"""Worlds that have ended: kept, because Python would run the `finally` blocks of their killed processes."""
+
+
+class LoggedError(NamedTuple):
+    """An error that a living process logged, or that asyncio would have logged for it."""
+
+    process: str
+    text: str
+    details: str
+
+
+class World:
+    """The world of one seed. `directory` is an empty folder for the files of its processes.
+
+    `random` gives one generator for each purpose, so that drawing more for one purpose changes nothing elsewhere.
+    `fifo` as for SimulatedLoop; None: the seed chooses. `errors` holds what processes that were alive logged as errors.
+    """
+
+    def __init__(self, seed: int, directory: Path, *, fifo: bool | None = None) -> None:
+        self.seed = seed
+        self.directory = directory
+        self.errors: list[LoggedError] = []
+        self.loop = SimulatedLoop(  # type: ignore[abstract]  # methods for sockets and signals raise NotImplementedError
+            self.random("schedule"),
+            thread_delay_s=Latency(self.random("threads"), THREAD_S),
+            fifo=self.random("fifo").random() < 0.5 if fifo is None else fifo,
+            on_error=self._unhandled,
+        )
+        self.trace = Trace(self.loop.time, _current_name)
+        self._crashes: dict[tuple[str, str], int] = {}
+
+    def random(self, purpose: str) -> Random:
+        """Return a new generator, the same in each run of the seed."""
+        return Random(f"{self.seed}/{purpose}")
+
+    def process(self, name: str) -> Process:
+        """Return a new process."""
+        self.trace.event("process", named=name)
+        return Process(name, self.loop)
+
+    def clock(self, offset_ms: int = 0, drift: float = 0.0) -> ProcessClock:
+        return ProcessClock(self.loop, offset_ms, drift)
+
+    def note_stored(self, partition: Partition, offset: int, new_records: Sequence[NewRecord]) -> None:
+        """Record an append in the trace; a Broker calls this."""
+        contents = zlib.crc32(b"".join(new_record.key + new_record.value for new_record in new_records))
+        self.trace.event(
+            "stored", at=f"{partition.topic}/{partition.number}/{offset}", of=len(new_records), crc=contents
+        )
+
+    def crash_at(self, point: str, process: str, times: int = 1) -> None:
+        """Kill the process of this name when it reaches the crash point for the `times`-th time from now on."""
+        self._crashes[point, process] = times
+
+    def run(self, scenario: Scenario[Result]) -> Result:
+        """Run the scenario to its end, and with it the world. It can be run once."""
+        _ended.append(self)
+        with self._installed():
+            result: Result = self.loop.run_until_complete(scenario(self))
+        _ended.append(result)
+        return result
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        """Put the world in the place of the system's entropy, threads, crash points and log messages."""
+        with ExitStack() as stack:
+            stack.enter_context(seeded_entropy(self.random("entropy")))
+            stack.enter_context(self.loop.threads.replaced())
+            stack.enter_context(patch.object(crashpoint, "_armed", self._reached))
+            stack.callback(structlog.configure, **structlog.get_config())
+            structlog.configure(processors=[self._logged], wrapper_class=structlog.BoundLogger)
+            gc.disable()  # or it would run finalizers at moments that depend on earlier worlds
+            stack.callback(gc.enable)
+            yield
+
+    def _reached(self, point: str) -> None:
+        process = CURRENT.get()
+        if process is None:
+            return
+        left = self._crashes.get((point, process.name), 0)
+        if left:
+            self._crashes[point, process.name] = left - 1
+        if left == 1:
+            self.trace.event("crash", at=point)
+            process.kill()
+            raise ProcessKilled
+
+    def _logged(self, _: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
+        process = CURRENT.get()
+        if process is None or process.is_alive:
+            text = str(event.pop("event"))
+            error = event.pop("exc_info", None)
+            details = {key: str(value).replace("\n", " ") for key, value in event.items()}
+            self.trace.event(f"log-{level}", text=text)
+            self.trace.note("log", **details)
+            if isinstance(error, BaseException):
+                self.trace.note("traceback", of="".join(traceback.format_exception(error)))
+            if level in ("error", "critical"):
+                self.errors.append(LoggedError(_current_name(), text, f"{details} {error!r}"))
+        raise structlog.DropEvent
+
+    def _unhandled(self, context: dict[str, Any]) -> None:
+        process = CURRENT.get()
+        error = context.get("exception")
+        if isinstance(error, ProcessKilled) or (process is not None and not process.is_alive):
+            return
+        self.trace.note("unhandled", message=context.get("message"), error=repr(error))
+        if isinstance(error, BaseException):
+            self.trace.note("traceback", of="".join(traceback.format_exception(error)))
+        self.errors.append(LoggedError(_current_name(), str(context.get("message")), repr(error)))
+
+
+def _current_name() -> str:
+    process = CURRENT.get()
+    return process.name if process is not None else "world"
