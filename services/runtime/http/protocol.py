@@ -8,7 +8,7 @@ from typing import Any
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from services.runtime.http.connections import HttpConnections
@@ -33,6 +33,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._limits = connections.limits
         self._resuming = False
         self._refusal: tuple[int, str] | None = None
+        self._running: RequestResponseCycle | None = None
         self._in_head = False
         self._is_idle = False
         self._message_complete = True
@@ -53,6 +54,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._group.remove(self)
+        running = self._running
+        if running is not None and not running.response_complete:
+            # uvicorn tells the last request of a pipeline alone.
+            running.disconnected = True
+            running.message_event.set()
         super().connection_lost(exc)
 
     def abort(self) -> None:
@@ -146,6 +152,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self.cycle.response_complete and not self.transport.is_closing():
             self._become_idle()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """Begin the next pipelined request, or wait for one. This replaces uvicorn's way, whose time-out for an idle
         connection ends with the first byte that comes.
@@ -228,6 +238,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
+            self.cycle.waiting_for_100_continue = False  # nothing can be written any more
             self.cycle.message_event.set()
         self.transport.write(refusal(status, desc))
         # Closing with unread data would reset the connection, and the client might not see the answer.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import uvloop
 
 from services.runtime.http.limits import HttpLimits
 from testkit.waiting import until_holds
@@ -150,3 +151,22 @@ async def test_nothing_is_read_while_a_pipelined_request_waits() -> None:
         assert client.writer.transport.get_write_buffer_size() > 15_000_000
         served.answering.set()
         assert [await client.answer() for _ in range(31)] == [(200, b"done")] * 31
+
+
+def test_the_request_in_progress_ends_with_its_connection_also_where_others_wait_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def conversation() -> None:
+        async with serving() as served:
+            served.answering.clear()
+            client = await served.client()
+            client.send(GET * 3)
+            await until_holds(lambda: served.requests == 1)
+            (connection,) = served.connections.open
+            connection.abort()
+            await served.accepted(0)
+            served.answering.set()
+            await served.move(0)
+
+    uvloop.run(conversation())  # writing to a connection that has ended is an error on uvloop, as services run, alone
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

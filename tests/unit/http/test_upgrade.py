@@ -1,4 +1,4 @@
-"""A request that offers to upgrade the connection is read like any other."""
+"""A request that offers to upgrade the connection, or waits for 100 Continue, is read like any other."""
 
 import asyncio
 from typing import Any
@@ -16,8 +16,8 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     body, more = scope["path"].encode() + b" ", True
     while more:
         message = await receive()
-        body += message["body"]
-        more = message["more_body"]
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -40,6 +40,15 @@ async def test_a_broken_body_behind_an_offer_is_refused() -> None:
     request = b"POST / HTTP/1.1\r\nHost: x\r\n" + OFFER + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"
     with pytest.raises(AssertionError, match="400 Bad Request"):
         await conversation([request])
+
+
+async def test_nothing_follows_the_refusal_of_a_request_that_waits_for_100_continue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+    with pytest.raises(AssertionError, match="400 Bad Request"):
+        await conversation([head + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"])
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def conversation(parts: list[bytes], count: int = 1) -> list[bytes]:
