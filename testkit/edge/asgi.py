@@ -1,6 +1,7 @@
 """Requests to an ASGI application, made without a socket."""
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +19,25 @@ class AsgiAnswer(NamedTuple):
 
 
 class AsgiRequest:
-    """One request with its whole body; `path` may have a query."""
+    """One request; `path` may have a query.
 
-    def __init__(self, method: str, path: str, headers: Headers, body: bytes, server_port: int = 80) -> None:
+    `pieces`: those in which the body arrives, without a length before it; by default the whole body. `is_cut`: the
+    client leaves instead of sending the end of the last piece.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        server_port: int = 80,
+        *,
+        pieces: Sequence[bytes] | None = None,
+        is_cut: bool = False,
+    ) -> None:
+        length = [(b"content-length", str(len(body)).encode())] if pieces is None else []
+        *first, last = pieces or [body]
         path, _, query = path.partition("?")
         self._scope = {
             "type": "http",
@@ -32,11 +49,15 @@ class AsgiRequest:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [*headers, (b"content-length", str(len(body)).encode())],
+            "headers": [*headers, *length],
             "client": ("127.0.0.1", 50_000),
             "server": ("127.0.0.1", server_port),
         }
-        self._received: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._received: deque[dict[str, Any]] = deque(_part(piece, more_body=True) for piece in first)
+        if is_cut:
+            self._received += [_part(last[: len(last) // 2], more_body=True), {"type": "http.disconnect"}]
+        else:
+            self._received.append(_part(last, more_body=False))
         self._sent: list[dict[str, Any]] = []
         self._has_left = asyncio.Event()
 
@@ -57,9 +78,13 @@ class AsgiRequest:
 
     async def _receive(self) -> dict[str, Any]:
         if self._received:
-            return self._received.pop()
+            return self._received.popleft()
         await self._has_left.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:
         self._sent.append(message)
+
+
+def _part(body: bytes, *, more_body: bool) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more_body}

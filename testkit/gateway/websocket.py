@@ -118,7 +118,14 @@ def frame(
     first = bytes([fin << 7 | rsv << 4 | opcode, size[0] | masked << 7]) + size[1:]
     if not masked:
         return first + payload
-    return first + MASK + bytes(byte ^ MASK[index % 4] for index, byte in enumerate(payload))
+    return first + MASK + _masked(payload)
+
+
+def _masked(payload: bytes) -> bytes:
+    """Return the payload with the mask, by one operation on large integers: bytes one by one cost 0.1 s per MB."""
+    size = len(payload)
+    mask = (MASK * (size // len(MASK) + 1))[:size]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(mask, "big")).to_bytes(size, "big")
 
 
 def close(code: int, reason: bytes = b"") -> bytes:
@@ -166,6 +173,11 @@ class RawClient:
         for byte in sent:
             self.send(bytes([byte]))
             await asyncio.sleep(0)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection has ended, or is being ended by this side; sending may raise then."""
+        return self._writer.is_closing()
 
     def send(self, *sent: bytes) -> None:
         self._writer.write(b"".join(sent))

@@ -1,18 +1,22 @@
 """The fuzzer: a short run finds nothing, what it plants in the service it finds, and its cases can be made again."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from edge.core.parsing.canonical import canonical_text
 from edge.v2.tags.string_tags import StringTags
+from services.runtime.errors import InputError
 from services.runtime.process.logs import logger
-from testkit.signing import reference_sign
+from testkit.signing import reference_sign, reference_text
 from tests.soak.fuzz import findings, run
 from tests.soak.fuzz.__main__ import main
-from tests.soak.fuzz.cases import Call, Head, Names, WireFrames
+from tests.soak.fuzz.answers import Answer, checked, pipeline_problem, repeated_problem
+from tests.soak.fuzz.cases import Call, Head, Names, Pipeline, WireFrames
 from tests.soak.fuzz.findings import Finding
 from tests.soak.fuzz.generator import Generator, Template, device_frames, hello_frames
 from tests.soak.fuzz.run import Plan, Progress, fuzz, replay
@@ -24,13 +28,14 @@ _BODY = '{"appkey":"7000000001","message":"m","period":600,"token":["a"],"n":{"x
 
 async def fuzzed(count: int, *, with_analytics: bool = False) -> Progress:
     progress = Progress()
-    await fuzz(Plan(_SEED, 0, count, with_analytics=with_analytics), progress, lambda found: None)
+    plan = Plan(_SEED, 0, count, organisations=3, with_analytics=with_analytics)
+    await fuzz(plan, progress, lambda found: None)
     return progress
 
 
 def generator(seed: int = _SEED) -> Generator:
     call = Template("android", "POST", "/push", parsed(_BODY), ("7000000001",))
-    return Generator(seed, [call], device_frames(5), hello_frames("7000000001", "t", "k"))
+    return Generator(seed, [call], device_frames(5), hello_frames(["7000000001"], ["t", "u"], ["k", "l"]))
 
 
 async def test_a_short_run_reaches_every_interface_and_finds_nothing() -> None:
@@ -93,12 +98,55 @@ async def test_an_error_that_is_only_logged_is_found(monkeypatch: pytest.MonkeyP
 def test_the_seed_and_the_number_determine_a_case() -> None:
     cases = [generator().case(number) for number in range(500)]
     assert cases == [generator().case(number) for number in range(500)]
+    used = generator()
+    assert cases == [used.case(number) for number in range(500)]
     assert cases != [generator(1).case(number) for number in range(500)]
     kinds = {type(case.payload) for case in cases}
-    assert kinds == {Call, Head, WireFrames}
+    assert kinds == {Call, Pipeline, Head, WireFrames}
     for case in cases:
         found = findings.finding("p", [case], reproduced=True)
         assert msgspec.json.decode(msgspec.json.encode(found), type=Finding) == found
+
+
+def test_every_way_to_send_a_request_occurs() -> None:
+    payloads = [generator().case(number).payload for number in range(3000)]
+    calls = [payload for payload in payloads if isinstance(payload, Call)]
+    keyed = [call for call in calls if any(name == b"idempotency-key" for name, _ in call.headers)]
+    assert {call.times for call in keyed} >= {1, 2, 5}
+    assert {call.pieces for call in calls} >= {1, 2, 2000}
+    assert any(call.leaves for call in calls)
+    assert any(len(payload.calls) > 5 for payload in payloads if isinstance(payload, Pipeline))
+    frames = [payload for payload in payloads if isinstance(payload, WireFrames)]
+    assert {payload.is_whole for payload in frames} == {True, False}
+    assert any(payload.pieces > 1 for payload in frames)
+    sizes = sorted(len(call.body) for call in calls)
+    assert sizes[len(sizes) // 2] < 1000 < 100_000 < sizes[-1]
+
+
+def test_signs_are_those_of_the_reference_where_the_service_accepts_the_body() -> None:
+    accepted = 0
+    for number in range(300):
+        payload = generator().case(number).payload
+        if isinstance(payload, Call) and payload.body.startswith(b"{"):
+            try:
+                text = canonical_text(payload.body)
+            except InputError:
+                continue
+            accepted += 1
+            assert text == reference_text(payload.body), payload
+    assert accepted > 100
+
+
+def test_what_is_wrong_with_an_answer_is_found() -> None:
+    results: Counter[str] = Counter()
+    assert checked(results, 200, b'{"result":0}', "POST").problem is None
+    for body in (b'{"type":"error","code":500}', b'{"result":0,"details":[{"result":500}]}', b"<html>"):
+        assert checked(results, 200, body, "POST").problem
+    first, other, refused = (Answer(b'{"result":0,"id":1}'), Answer(b'{"result":0,"id":2}'), Answer(b'{"result":400}'))
+    assert repeated_problem([first, refused, first]) is None
+    assert repeated_problem([first, other])
+    assert pipeline_problem(results, b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\n") is None
+    assert pipeline_problem(results, b'HTTP/1.1 200 OK\r\n\r\n{"result":500}')
 
 
 def test_a_body_is_signed_with_the_real_names() -> None:

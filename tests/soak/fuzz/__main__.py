@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import structlog
+import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -39,7 +40,7 @@ def main(bodies: int, seed: int | None, first: int, file: Path | None, directory
     """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     if file is not None:
-        found = asyncio.run(replay(findings.read(file)))
+        found = uvloop.run(replay(findings.read(file)))
         for one in found:
             click.echo(one.problem)
         click.echo(f"{len(found)} problems")
@@ -53,7 +54,7 @@ def main(bodies: int, seed: int | None, first: int, file: Path | None, directory
         click.echo(f"{file}: {findings.kind(found.problem)}", err=True)
 
     try:
-        asyncio.run(_run(plan, progress, save))
+        uvloop.run(_run(plan, progress, save))
     finally:
         _show(plan, progress, as_json=as_json)
     sys.exit(1 if progress.findings else 0)

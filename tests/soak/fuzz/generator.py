@@ -1,12 +1,16 @@
 """Generates the fuzzer's cases: valid requests and frames with mutations. The seed and the number determine a case."""
 
 from collections.abc import Sequence
+from itertools import product
 from random import Random
 from typing import Any, NamedTuple
 
-from testkit.gateway.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, UPGRADE, close, frame
-from tests.soak.fuzz.cases import HTTP_PORTS, PORTS, Call, Case, Head, Payload, WireFrames
-from tests.soak.fuzz.values import Mutator, Object, Raw, Value, mutated_bytes, parsed, written
+from msgspec.structs import replace
+
+from tests.soak.fuzz.cases import HTTP_PORTS, Call, Case, Head, Payload, Pipeline, WireFrames
+from tests.soak.fuzz.heads import bent_head
+from tests.soak.fuzz.values import COMPACT, STYLES, Mutator, Object, Raw, Value, mutated_bytes, parsed, written
+from tests.soak.fuzz.wire import wire_frames
 
 
 class Template(NamedTuple):
@@ -31,6 +35,9 @@ _HEADERS = (
     (b"idempotency-key", b"k" * 300),
     (b"idempotency-key", b"\xe9\x00"),
     (b"x-forwarded-for", b"10.0.0.1, 256.1.1.1"),
+    (b"x-forwarded-for", b"10.0.0.1"),
+    (b"x-forwarded-for", b"192.0.2.1:80, ::ffff:127.0.0.1"),
+    (b"x-forwarded-for", b"fe80::1%eth0, 127.0.0.1,,"),
     (b"x-forwarded-for", b"\xff" * 100),
     (b"x-request-id", b"a\x7fb"),
     (b"user-agent", b"\x80\xff"),
@@ -49,34 +56,8 @@ _PATHS = (
     "/openapi.json",
 )
 _METHODS = ("GET", "HEAD", "PUT", "OPTIONS", "TRACE", "PATCH", "DELETE", "POST", "FOO")
-_OPCODES = (CONTINUATION, TEXT, BINARY, 0x3, 0x7, CLOSE, PING, PONG, 0xB, 0xF)
-_SIZES = (
-    b"\x7e\x00\x01",
-    b"\x7e\xff\xff",
-    b"\x7f" + b"\xff" * 8,
-    b"\x7f" + b"\x00" * 7 + b"\x05",
-    b"\x7f\x00\x00\x00\x01" + b"\x00" * 4,
-)
-_HEAD_LINES = (
-    *(
-        b"Transfer-Encoding: chunked",
-        b"Content-Length: 5",
-        b"Content-Length: -1",
-        b"Content-Length: 99999999999999999999",
-    ),
-    *(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"Upgrade: websocket", b"Expect: 100-continue"),
-    *(b"Sec-WebSocket-Version: 99", b"Sec-WebSocket-Key: x", b"Sec-WebSocket-Extensions: permessage-deflate"),
-    *(
-        b"Sec-WebSocket-Protocol: " + b"a," * 2000,
-        b" folded",
-        b"NoColon",
-        b": empty",
-        b"Host: a\r\nHost: b",
-        b"X: \xff\x00",
-    ),
-    *(b"X: " + b"y" * 20_000, b"\r\n".join(b"X%d: 1" % number for number in range(500))),
-)
-
+_IDEMPOTENCY_KEYS = 200
+_PIECES = (2, 3, 100, 2000)
 
 _MAX_BODY_BYTES = 2 * 1024 * 1024
 """Twice the largest body of an edge: a longer one is refused likewise, and its bytes cost the fuzzer's own time."""
@@ -93,14 +74,17 @@ class Generator:
         self._frames = frames
         self._hellos = hellos
         self._bodies: list[Value] = [call.body for call in calls]
+        self._all_frames = [*frames, *hellos]
 
     def case(self, number: int) -> Case:
         random = Random(f"{self.seed}/{number}")
         kind = random.random()
         payload: Payload
-        if kind < 0.75:
+        if kind < 0.70:
             payload = self._call(random)
-        elif kind < 0.80:
+        elif kind < 0.72:
+            payload = self._pipeline(random)
+        elif kind < 0.75:
             payload = self._head(random)
         else:
             payload = self._wire_frames(random)
@@ -114,8 +98,7 @@ class Generator:
         if random.random() < 0.05:
             headers = random.choice(([], [_JSON])) + random.sample(_HEADERS, random.choice((1, 1, 2, 6)))
         if random.random() < 0.02:
-            method, path = random.choice((_METHODS, (method,))), path  # type: ignore[assignment]
-            method = random.choice(method)
+            method = random.choice(_METHODS)
         if random.random() < 0.02:
             path = random.choice(_PATHS)
         if random.random() < 0.02:
@@ -124,65 +107,53 @@ class Generator:
             sign = random.choice(("", "0" * 32, "é" * 16, "0" * 10_000))
         if random.random() < 0.01:
             random.shuffle(signers)
-        return Call(interface, method, path, headers, body, signers, sign, by_socket=random.random() < 0.05)
+        call = Call(interface, method, path, headers, body, signers, sign, by_socket=random.random() < 0.04)
+        return self._sent_otherwise(random, call) if random.random() < 0.08 else call
+
+    def _sent_otherwise(self, random: Random, call: Call) -> Call:
+        """Return a call that is repeated, with an idempotency key or without, or whose body arrives in pieces."""
+        change = random.random()
+        if change < 0.5:
+            key = (b"idempotency-key", b"key %d" % random.randrange(_IDEMPOTENCY_KEYS))
+            headers = [*call.headers, key] if random.random() < 0.8 else call.headers
+            return replace(call, headers=headers, times=random.choice((1, 1, 2, 5)))
+        return replace(call, pieces=random.choice(_PIECES), leaves=random.random() < 0.3)
+
+    def _pipeline(self, random: Random) -> Pipeline:
+        """Return calls of one interface, more than may wait now and then."""
+        calls = [self._call(random) for _ in range(20 if random.random() < 0.02 else random.choice((2, 3, 5)))]
+        whole = [replace(call, leaves=False, times=1) for call in calls]
+        return Pipeline(calls[0].interface, whole, leaves=random.random() < 0.2)
 
     def _body(self, random: Random, valid: Object, pool: Sequence[Value]) -> bytes:
         """Return JSON of a mutated value; one in five is mutated as bytes too. What is longer than the bound is cut."""
         mutator = Mutator(random, pool)
         kind = random.random()
-        value = valid if kind < 0.02 else mutator.mutated(valid)
-        data = written(value).encode(errors="surrogatepass")
+        if kind < 0.01:
+            value = mutator.enlarged(valid)
+        elif kind < 0.03:
+            value = valid
+        else:
+            value = mutator.mutated(valid)
+        text = written(value, random.choice(STYLES) if random.random() < 0.1 else COMPACT)
+        if random.random() < 0.003:
+            return text.encode(random.choice(("utf-16", "utf-32", "utf-8-sig")), "surrogatepass")[:_MAX_BODY_BYTES]
+        data = text.encode(errors="surrogatepass")
         return (mutated_bytes(random, data) if kind > 0.8 else data)[:_MAX_BODY_BYTES]
 
     def _head(self, random: Random) -> Head:
-        port = random.choice(PORTS)
         template = random.choice(self._calls)
-        if port == "gateway" and random.random() < 0.8:
-            data = UPGRADE
-        else:
-            body = written(template.body).encode()
-            path = template.path if port in HTTP_PORTS else random.choice(("/healthz", "/metrics"))
-            line = f"{template.method if port in HTTP_PORTS else 'GET'} {path} HTTP/1.1\r\nHost: a\r\n".encode()
-            data = line + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        change = random.random()
-        if change < 0.5:
-            lines = data.split(b"\r\n")
-            lines.insert(random.randrange(1, 4), random.choice(_HEAD_LINES))
-            data = b"\r\n".join(lines)
-        if change > 0.3:
-            data = mutated_bytes(random, data)
-        return Head(port, data)
+        return bent_head(random, template.method, template.path, written(template.body).encode())
 
     def _wire_frames(self, random: Random) -> WireFrames:
-        welcomed = random.random() < 0.85
-        valid = random.choice(self._frames if welcomed else self._hellos)
-        payload = self._body(random, valid, [*self._frames, *self._hellos])
-        if random.random() < 0.8:
-            return WireFrames(frame(TEXT, payload), welcomed, is_whole=True)
-        return WireFrames(self._wire(random, payload), welcomed, is_whole=False)
+        welcomed = random.random() < 0.9
+        usual, other = (self._frames, self._hellos) if welcomed else (self._hellos, self._frames)
 
-    def _wire(self, random: Random, payload: bytes) -> bytes:
-        """Return frames that bend the protocol of WebSocket."""
-        change = random.randrange(7)
-        data: bytes
-        if change == 0:
-            cut = random.randrange(len(payload) + 1)
-            data = frame(TEXT, payload[:cut], fin=False) + frame(CONTINUATION, payload[cut:])
-        elif change == 1:
-            data = frame(random.choice(_OPCODES), payload, fin=random.random() < 0.7, rsv=random.choice((0, 0, 4, 7)))
-        elif change == 2:
-            data = frame(TEXT, payload, masked=False)
-        elif change == 3:
-            data = frame(TEXT, payload, size=random.choice(_SIZES))
-        elif change == 4:
-            data = close(random.randrange(65536), random.choice((b"", b"\xff", b"bye", b"x" * 123)))
-        elif change == 5:
-            data = b"".join(
-                frame(PING, random.randbytes(random.choice((0, 125, 126)))) for _ in range(random.choice((1, 30)))
-            )
-        else:
-            data = mutated_bytes(random, frame(TEXT, payload))
-        return data if random.random() < 0.7 else data * 3
+        def payload() -> bytes:
+            valid = random.choice(other if random.random() < 0.04 else usual)
+            return self._body(random, valid, self._all_frames)
+
+        return wire_frames(random, payload, welcomed=welcomed)
 
 
 def device_frames(msgid: int) -> list[Object]:
@@ -205,13 +176,18 @@ def device_frames(msgid: int) -> list[Object]:
     return [Object(fields.items()) for fields in made]
 
 
-def hello_frames(appkey: str, token: str, key: str) -> list[Object]:
-    """Return valid first frames: of a new device, and of a known one."""
+def hello_frames(appkeys: Sequence[str], tokens: Sequence[str], keys: Sequence[str]) -> list[Object]:
+    """Return first frames: of new devices, and of known ones with keys of their own, of each other and of other apps.
+
+    The key of the first token is the first one, and so on, all of the first app.
+    """
     device = Object([("brand", "b"), ("app_version", "1.0")])
-    return [
-        Object([("type", "hello"), ("appkey", appkey), ("device", device), ("heartbeat", 60)]),
-        Object([("type", "hello"), ("appkey", Raw(appkey)), ("token", token), ("key", key), ("device", device)]),
+    new = [Object([("type", "hello"), ("appkey", app), ("device", device), ("heartbeat", 60)]) for app in appkeys]
+    known = [
+        Object([("type", "hello"), ("appkey", Raw(app)), ("token", token), ("key", key), ("device", device)])
+        for app, token, key in product(appkeys, tokens, keys)
     ]
+    return [*new, *known]
 
 
 def template(interface: str, method: str, path: str, body: str, signers: tuple[str, ...]) -> Template:

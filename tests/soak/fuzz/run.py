@@ -8,31 +8,43 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.soak.fuzz.cases import Call, Case, Head
+from tests.soak.fuzz.cases import Call, Case, Head, Pipeline
 from tests.soak.fuzz.client import Client
 from tests.soak.fuzz.findings import Finding, finding
 from tests.soak.fuzz.generator import Generator
+from tests.soak.fuzz.organisations import FRAMES, HELLOS
 from tests.soak.fuzz.service import FuzzedService, fuzzed_service
 from tests.soak.fuzz.watch import Watch, cpu_s
 
 CPU_S = 1.0
 """A case that takes more CPU time than this is a finding."""
 
+_HEADS = 4
+"""Heads in a batch, as a multiple of other cases."""
+
 _STEP_S = 0.05
-"""How far the service's clock moves with each case."""
+"""How far the service's clock moves with each case, and each time that a batch is looked at."""
+
+_LOOK_S = 0.005
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which cases to run: `count` of a seed from number `first` on; how many at once, and how many an installation."""
+    """Which cases to run: `count` of a seed from number `first` on; how many at once, and how many an installation.
+
+    `organisations` take turns as senders: an app's broadcasts wait for each other, those of several do not. One of
+    `analytics_every` installations has analytics, which takes half of the time; which follows from the cases' numbers.
+    """
 
     seed: int
     first: int
     count: int
-    batch: int = 32
+    batch: int = 64
     control_every: int = 2000
     per_installation: int = 20_000
+    organisations: int = 8
     with_analytics: bool = True
+    analytics_every: int = 8
 
 
 @dataclass
@@ -46,15 +58,18 @@ class Progress:
 
 async def fuzz(plan: Plan, progress: Progress, on_finding: Callable[[Finding], None]) -> None:
     """Run the plan's cases. A service that no longer works ends its installation, and is a finding."""
-    numbers: Iterator[int] = iter(range(plan.first, plan.first + plan.count))
-    while share := list(itertools.islice(numbers, plan.per_installation)):
-        with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast_directory()) as directory:
-            async with fuzzed_service(Path(directory), with_analytics=plan.with_analytics) as service:
-                generator = Generator(plan.seed, service.calls, service.frames, service.hellos)
-                run = Run(service, plan, progress, on_finding)
-                cases = map(generator.case, share)
-                left = await run.cases(cases)
-        numbers = itertools.chain(left, numbers)
+    every_number = range(plan.first, plan.first + plan.count)
+    for place, numbers in itertools.groupby(every_number, lambda number: number // plan.per_installation):
+        with_analytics = plan.with_analytics and place % plan.analytics_every == 0
+        left = list(numbers)
+        while left:
+            with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast_directory()) as directory:
+                async with fuzzed_service(
+                    Path(directory), plan.organisations, with_analytics=with_analytics
+                ) as service:
+                    generator = Generator(plan.seed, service.calls, FRAMES, HELLOS)
+                    run = Run(service, plan, progress, on_finding)
+                    left = await run.cases(map(generator.case, left))
 
 
 async def replay(found: Finding, *, with_analytics: bool = True) -> Sequence[Finding]:
@@ -62,7 +77,7 @@ async def replay(found: Finding, *, with_analytics: bool = True) -> Sequence[Fin
     progress = Progress()
     plan = Plan(seed=0, first=0, count=0, with_analytics=with_analytics)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
-        async with fuzzed_service(Path(directory), with_analytics=with_analytics) as service:
+        async with fuzzed_service(Path(directory), plan.organisations, with_analytics=with_analytics) as service:
             run = Run(service, plan, progress, lambda found: None)
             for case in found.cases:
                 await run.cases([case])
@@ -81,7 +96,7 @@ class Run:
         self._on_finding = on_finding
         self._watch = Watch()
         self._around: list[str] = []
-        self._clients = [Client(service, progress.results) for _ in range(plan.batch)]
+        self._clients: list[list[Client]] = [[] for _ in service.organisations]
 
     async def cases(self, cases: Iterable[Case]) -> list[int]:
         """Send the cases, in batches; return the numbers of those that are left when the service no longer works."""
@@ -99,7 +114,7 @@ class Run:
                 await self._works(since_control)
                 return []
         finally:
-            for client in self._clients:
+            for client in itertools.chain(*self._clients):
                 client.close()
 
     async def _batch(self, batch: Sequence[Case]) -> None:
@@ -123,8 +138,13 @@ class Run:
     async def _sent(self, batch: Sequence[Case]) -> list[str | None] | None:
         """Send cases at once; return the problem of each, or None when nothing at all is wrong."""
         began = cpu_s()
-        clients = zip(self._clients, batch, strict=False)
-        problems = await asyncio.gather(*(client.problem(case) for client, case in clients))
+        clients = zip(self._clients_of(batch), batch, strict=True)
+        sending = [asyncio.create_task(client.problem(case)) for client, case in clients]
+        pending = set(sending)
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=_LOOK_S)
+            self._service.clock.move(_STEP_S)
+        problems = [sent.result() for sent in sending]
         self._service.clock.move(_STEP_S * len(batch))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -132,6 +152,18 @@ class Run:
         errors = self._watch.taken()
         self._around = [f"{spent:.1f} s of CPU", *(f"logged: {error}" for error in errors)]
         return problems if errors or spent > CPU_S or any(problems) else None
+
+    def _clients_of(self, batch: Sequence[Case]) -> Iterator[Client]:
+        """Yield a client for each case: one of the organisation that follows from the number of the case."""
+        used: Counter[int] = Counter()
+        for case in batch:
+            organisation = case.number % len(self._clients)
+            clients = self._clients[organisation]
+            if used[organisation] == len(clients):
+                names = self._service.organisations[organisation]
+                clients.append(Client(self._service, names, self._progress.results))
+            yield clients[used[organisation]]
+            used[organisation] += 1
 
     def _described(self, problem: str | None) -> str:
         """Return the problem of an answer with what was logged and spent meanwhile."""
@@ -151,13 +183,13 @@ class Run:
 
 
 def batches(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
-    """Group cases, heads apart from the rest: a head may wait for an answer that never comes, and all wait at once."""
+    """Group cases, heads apart from the rest: a head may wait for an answer that never comes, and many wait at once."""
     heads: list[Case] = []
     others: list[Case] = []
     for case in cases:
-        group = heads if isinstance(case.payload, Head) else others
+        group, most = (heads, _HEADS * size) if isinstance(case.payload, Head) else (others, size)
         group.append(case)
-        if len(group) == size:
+        if len(group) == most:
             yield group[:]
             group.clear()
     yield from filter(None, (heads, others))
@@ -166,6 +198,8 @@ def batches(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
 def interface(case: Case) -> str:
     """Return the name under which a case is counted."""
     payload = case.payload
+    if isinstance(payload, Pipeline):
+        return f"{payload.interface} pipelined"
     if isinstance(payload, Call):
         return f"{payload.interface} by socket" if payload.by_socket else payload.interface
     return f"{payload.port} heads" if isinstance(payload, Head) else "gateway frames"

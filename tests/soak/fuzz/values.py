@@ -1,9 +1,10 @@
 """Mutations of JSON values, and the writer of what they make: objects with repeated keys, and text that is no JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring, encode_basestring_ascii
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 Value = Any
 """None, bool, int, float, str, a list, an Object, or Raw."""
@@ -21,12 +22,16 @@ NUMBERS = (
     *(0, -1, 1, 2, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**30, -32768, 32768),
     *(Raw("1e999"), Raw("-1e999"), Raw("1E5"), Raw("-0"), Raw("-0.0"), Raw("0.5"), Raw("1.0"), Raw("1e-400")),
     *(Raw("9" * 5000), Raw("0." + "1" * 5000), Raw("NaN"), Raw("Infinity"), Raw("01"), Raw("+1"), Raw("0x10")),
+    *(Raw("1e999999999999999999999"), Raw("1e-999999999"), Raw("0e999999999"), Raw("0e-999999999"), Raw("1E+2")),
+    *(Raw("1e39"), Raw("100000e-5"), Raw("12345678901234567890.0"), Raw("1" * 21)),
 )
 TEXTS = (
     *("", "0", "1", "-1", "1.0", " 1 ", "1_000", "１２", "٣", "1e5", "true", "null", "all", "nan", "inf"),
     *("\0", "a\0b", "\x1f", "\x7f", "\u2028", "\ufeff", "\u202e", "é", "e\u0301", "😀", "上海市", "a" * 41, "世" * 14),
     *("a" * 5000, "😀" * 1025, "9" * 400, "../../etc/passwd", "'; DROP TABLE x; --", "{}", "[]", "%s%n", "=1+1", "<b>"),
     *("2026-02-30 25:61", "2026-09-22 12:00", "9999-12-31 23:59", "0000-00-00", "1970-01-01", "2026-09-21"),
+    *("1969-12-31", "2106-02-08", "2148-12-31", "2262-04-12", "2026-W10-1", "2026-12-31 24:00", "20260921"),
+    *("<" + "ab " * 32 + ">", "AB" * 32, "a" * 63, "f" * 201, " " * 300, "<>" * 100, "cM", "中国移动"),
     *(Raw('"\\ud800"'), Raw('"\\udfff\\ud800"'), Raw('"\\u0000"'), Raw('"\\x"'), Raw('"open')),
 )
 OTHERS: tuple[Value, ...] = (
@@ -42,8 +47,22 @@ OTHERS: tuple[Value, ...] = (
     Object([("android", None)]),
 )
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_DEPTHS = (5, 31, 32, 33, 300, 2000, 100_000)
-_MANY = (2, 50, 1000, 1001, 5000)
+_DEPTHS = (5, 31, 32, 33, 300, 2000)
+_MANY = (2, 2, 50)
+_LARGE_DEPTHS = (2000, 100_000)
+_LARGE_COUNTS = (1000, 1001, 5000)
+
+
+class Style(NamedTuple):
+    """The way a value is written as JSON text."""
+
+    comma: str = ","
+    colon: str = ":"
+    text: Callable[[str], str] = encode_basestring
+
+
+COMPACT = Style()
+STYLES = (Style(" , ", " :\t"), Style(",\r\n  ", ": "), Style(text=encode_basestring_ascii))
 
 
 def parsed(text: str) -> Value:
@@ -51,15 +70,26 @@ def parsed(text: str) -> Value:
     return json.loads(text, object_pairs_hook=Object)
 
 
-def written(value: Value) -> str:
-    """Return the JSON text of a value."""
-    if isinstance(value, Raw):
-        return value
-    if isinstance(value, Object):
-        return "{" + ",".join(f"{_encode(key)}:{written(child)}" for key, child in value) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(written, value)) + "]"
-    return _encode(value)
+def written(value: Value, style: Style = COMPACT) -> str:
+    """Return the JSON text of a value. A part that occurs often is written once and copied."""
+    comma, colon, text = style
+    known: dict[int, str] = {}
+
+    def of(value: Value) -> str:
+        if isinstance(value, str):
+            return value if isinstance(value, Raw) else text(value)
+        if not isinstance(value, list):
+            return _encode(value)
+        found = known.get(id(value))
+        if found is None:
+            if isinstance(value, Object):
+                found = "{" + comma.join([text(key) + colon + of(child) for key, child in value]) + "}"
+            else:
+                found = "[" + comma.join([of(child) for child in value]) + "]"
+            known[id(value)] = found
+        return found
+
+    return of(value)
 
 
 class Mutator:
@@ -73,16 +103,38 @@ class Mutator:
         """Return a copy with one to four mutations."""
         value = _copy(value)
         for _ in range(self._random.choice((1, 1, 1, 1, 2, 4))):
-            containers = [container for container in _containers(value) if container]
-            if containers:
-                self._mutate(self._random.choice(containers))
+            self._mutate_one(value, self._mutate)
         return value
+
+    def enlarged(self, value: Value) -> Value:
+        """Return a copy with one mutation that makes it large: many entries or keys, or nesting."""
+        value = _copy(value)
+        self._mutate_one(value, self._enlarge)
+        return value
+
+    def _mutate_one(self, value: Value, mutate: Callable[[list[Any]], None]) -> None:
+        containers = [container for container in _containers(value) if container]
+        if containers:
+            mutate(self._random.choice(containers))
+
+    def _enlarge(self, container: list[Any]) -> None:
+        """Repeat the entries of a list, or add keys or nesting to an object."""
+        count = self._random.choice(_LARGE_COUNTS)
+        if not isinstance(container, Object):
+            container *= count
+        elif self._random.random() < 0.5:
+            container += [(f"k{number}", number) for number in range(count)]
+        else:
+            index = self._random.randrange(len(container))
+            key, value = container[index]
+            large = [value] * count if self._random.random() < 0.5 else self._nested(_LARGE_DEPTHS)
+            container[index] = (key, large)
 
     def _mutate(self, container: list[Any]) -> None:
         index = self._random.randrange(len(container))
         if isinstance(container, Object):
             key, value = container[index]
-            change = self._random.randrange(10)
+            change = self._random.randrange(11)
             if change == 0:
                 del container[index]
             elif change == 1:
@@ -93,6 +145,8 @@ class Mutator:
                 container.append(self._pair_of_another())
             elif change == 4 and self._random.random() < 0.1:
                 container += [(f"k{number}", number) for number in range(self._random.choice(_MANY))]
+            elif change == 5:
+                self._random.shuffle(container)
             else:
                 container[index] = (key, self._replacement(value))
         elif self._random.random() < 0.15:
@@ -101,6 +155,11 @@ class Mutator:
             del container[index]
         else:
             container[index] = self._replacement(container[index])
+
+    def _nested(self, depths: Sequence[int]) -> Raw:
+        depth = self._random.choice(depths)
+        opening, closing = self._random.choice((("[", "]"), ('{"a":', "}")))
+        return Raw(opening * depth + ("1" if self._random.random() < 0.5 else '"x"') + closing * depth)
 
     def _replacement(self, value: Value) -> Value:
         """Return another value: of the same type, of another type, wrapped, or deeply nested."""
@@ -119,10 +178,8 @@ class Mutator:
         if change < 18:
             return Object([(random.choice(("android", "ios", "a", "")), value)])
         if change < 19:
-            return _copy(self._pair_of_another()[1])
-        depth = random.choice(_DEPTHS) if random.random() < 0.3 else 3
-        opening, closing = random.choice((("[", "]"), ('{"a":', "}")))
-        return Raw(opening * depth + ("1" if random.random() < 0.5 else '"x"') + closing * depth)
+            return self._pair_of_another()[1]
+        return self._nested(_DEPTHS if random.random() < 0.3 else (3,))
 
     def _alike(self, value: Value) -> Value:
         random = self._random
@@ -151,11 +208,12 @@ class Mutator:
         )
 
     def _pair_of_another(self) -> tuple[str, Value]:
+        """Return a key of another object with a copy of its value: what is mutated next must not be the pool."""
         objects = [
             found for found in _containers(self._random.choice(self._pool)) if isinstance(found, Object) and found
         ]
-        pair: tuple[str, Value] = self._random.choice(self._random.choice(objects))
-        return pair
+        key, value = self._random.choice(self._random.choice(objects))
+        return key, _copy(value)
 
 
 _TOKENS = (
