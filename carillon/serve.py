@@ -18,8 +18,8 @@ from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
-from services.runtime.process.garbage_collection import collect_rarely
 from services.runtime.process.logs import configure
+from services.runtime.process.memory import collect_rarely
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health

@@ -4,13 +4,16 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from services.runtime.errors import CarillonError
-from services.runtime.http.operations import Operations
-from services.runtime.process import garbage_collection
+from services.runtime.process import memory
 from services.runtime.process.logs import logger
+
+if TYPE_CHECKING:
+    from services.runtime.http.operations import Operations
 
 _NO_ACCESS_FOR_OTHERS = 0o077
 _SWITCH_S = 0.0005
@@ -30,9 +33,9 @@ def shorten_thread_turns() -> None:
     sys.setswitchinterval(_SWITCH_S)
 
 
-def set_ready(operations: Operations) -> None:
+def set_ready(operations: "Operations") -> None:
     """Report the process as ready on /healthz."""
-    garbage_collection.freeze_startup_objects()
+    memory.freeze_startup_objects()
     operations.set_ready()
 
 

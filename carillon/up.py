@@ -29,8 +29,8 @@ from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.exposition import with_child
 from services.runtime.process.extras import missing_package
-from services.runtime.process.garbage_collection import collect_rarely
 from services.runtime.process.logs import configure
+from services.runtime.process.memory import IdleMemory, OwnMemory, collect_rarely
 from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health
@@ -91,6 +91,7 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             ChildReadiness(analytics, _ANALYTICS_READY_S),
             WelcomePrinter(context, _endpoints(settings, role_settings)),
             health,
+            IdleMemory(SystemClock(), OwnMemory()),
         ]
         health.watch([followed for built in built_roles for followed in built.followers])
         with contextlib.closing(user_socket):

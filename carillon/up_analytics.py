@@ -33,9 +33,10 @@ from services.runtime.child.of_parent import (
     tell_ready,
 )
 from services.runtime.errors import ConflictError
-from services.runtime.process import background, data_directory, garbage_collection
+from services.runtime.process import background, data_directory, memory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure, logger
+from services.runtime.process.memory import IdleMemory, OwnMemory
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
@@ -67,7 +68,7 @@ def up_analytics(parent: int) -> None:
     sys.meta_path.insert(0, _WithoutPandas())
     restrict_permissions()
     shorten_thread_turns()
-    garbage_collection.collect_rarely()
+    memory.collect_rarely()
     with logged_errors():
         settings = load(AnalyticsSettings, environment())
         configure(settings.log_level)
@@ -95,7 +96,8 @@ async def _up_analytics(settings: AnalyticsSettings) -> None:
                 add_to(server)
             add_ProcessServiceServicer_to_server(ProcessServicer(background.ended), server)
             listener = RpcListener("analytics calls", server)
-            await run(built.services, on_ready=_ready, listeners=[listener], stopping=stopping)
+            services = [*built.services, IdleMemory(SystemClock(), OwnMemory())]
+            await run(services, on_ready=_ready, listeners=[listener], stopping=stopping)
     finally:
         asking.cancel()
 
@@ -129,5 +131,5 @@ async def _role(settings: AnalyticsSettings) -> AsyncIterator[BuiltRole]:
 
 
 def _ready() -> None:
-    garbage_collection.freeze_startup_objects()
+    memory.freeze_startup_objects()
     tell_ready()

@@ -28,7 +28,7 @@ from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
 from services.runtime.http.listener import GRACE_S
 from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
-from services.runtime.process import background, garbage_collection
+from services.runtime.process import background, memory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
 from services.runtime.process.settings import SettingsError, load
@@ -137,7 +137,7 @@ class EdgeProcess:
             async with role_context(self.settings, peers, KEYS, self._health) as context:
                 with contextlib.closing(Interfaces(self.settings, context)) as interfaces:
                     self._applications |= interfaces.by_port(self.settings)
-                    garbage_collection.freeze_startup_objects()
+                    memory.freeze_startup_objects()
                     self._operations.set_ready()
                     self._started.set_result(None)
                     await self._stop.wait()

@@ -22,6 +22,17 @@ from services.runtime.errors import ConflictError, UnavailableError
 _THREADS = 4
 _NICENESS = 10
 _SETTINGS: dict[str, Any] = {"async_insert": 0, "max_partitions_per_insert_block": 0}
+_CHDB_OPTIONS: dict[str, Any] = {
+    "memory_worker_period_ms": 60_000,
+    "background_processing_pool_task_sleep_seconds_when_no_work_min": 60,
+    "background_processing_pool_task_sleep_seconds_when_no_work_random_part": 10,
+    "background_streaming_processing_pool_task_sleep_seconds_when_no_work_min": 600,
+}
+"""How often chdb looks at its memory, and whether each table has work; an insert is looked after at once all the same.
+
+With its defaults, 50 ms and 10 s a table, it takes 0.8 % of a core while there is nothing to do.
+"""
+
 _ANSWERS_WITHIN_S = 120
 _KILLS_WITHIN_S = 5
 _KILL = "KILL QUERY WHERE Settings['log_comment'] = {mark:String} ASYNC"
@@ -102,7 +113,9 @@ class Engine:
         return client
 
     def _connect_local(self) -> Client:
-        return clickhouse_connect.get_client(interface="chdb", path=str(self.path), settings=_SETTINGS)
+        return clickhouse_connect.get_client(
+            interface="chdb", path=str(self.path), settings=_SETTINGS, chdb_options=_CHDB_OPTIONS
+        )
 
     def _connect_server(self, url: str, answers_within_s: int) -> Client:
         parts = urlsplit(url)

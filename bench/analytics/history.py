@@ -147,12 +147,10 @@ class History:
 
     def _started(self, broadcast: int) -> Iterator[NewRecord]:
         msgid, at = FIRST_ID + broadcast, self.sent_ms(broadcast)
-        yield _command(msgid, 1, at, Kind.KIND_BROADCAST)
-        audience = BitMap(range(self.in_partition)).serialize()
+        yield command(msgid, 1, at, Kind.KIND_BROADCAST)
+        audience = BitMap(range(self.in_partition))
         for partition in range(PARTITIONS):
-            fact = PushFact(meta=_meta(at), msgid=msgid, appkey=APP, partition=partition)
-            fact.started.CopyFrom(PushStarted(audience=audience, count=self.in_partition, expires_ms=at + DAY_MS))
-            yield NewRecord(PUSHES.name, partition, b"", fact.SerializeToString())
+            yield started(msgid, partition, audience, at)
 
     def _outcomes(self, broadcast: int) -> Iterator[NewRecord]:
         random = np.random.default_rng(broadcast)
@@ -163,7 +161,7 @@ class History:
                 for start in range(0, len(numbers), A_RECORD):
                     some = numbers[start : start + A_RECORD]
                     times = at + kind * 1000 + random.integers(0, 60_000, len(some))
-                    yield _outcomes(partition, np.full(len(some), msgid), some, kind, times)
+                    yield outcomes(partition, np.full(len(some), msgid), some, kind, times)
 
     def _unicasts(self) -> Iterator[list[NewRecord]]:
         """Yield lists of 1000 receipts of the last two days; a record holds the receipts of some milliseconds."""
@@ -176,11 +174,11 @@ class History:
             partitions = random.integers(0, PARTITIONS, count)
             numbers = random.integers(0, self.in_partition, count)
             commands = [
-                _command(int(msgids[at]), min(1000, count - at), int(times[at]), Kind.KIND_UNICAST)
+                command(int(msgids[at]), min(1000, count - at), int(times[at]), Kind.KIND_UNICAST)
                 for at in range(0, count, 1000)
             ]
             receipts = [
-                _outcomes(partition, msgids[some], numbers[some], OutcomeKind.OUTCOME_KIND_RECEIVED, times[some])
+                outcomes(partition, msgids[some], numbers[some], OutcomeKind.OUTCOME_KIND_RECEIVED, times[some])
                 for partition in range(PARTITIONS)
                 for there in (np.flatnonzero(partitions == partition),)
                 for some in np.split(there, range(100, len(there), 100))
@@ -189,19 +187,29 @@ class History:
             yield [*commands, *receipts]
 
 
-def _command(msgid: int, id_count: int, time_ms: int, kind: Kind.ValueType) -> NewRecord:
+def command(msgid: int, id_count: int, time_ms: int, kind: Kind.ValueType) -> NewRecord:
+    """Return the record of a push command."""
     push = SendPush(msgid=msgid, id_count=id_count, appkey=APP, platform=PLATFORM_ANDROID, kind=kind)
     push.audience.CopyFrom(Audience(everyone=Everyone()))
     return NewRecord(PUSH_COMMANDS.name, 0, b"", PushCommand(meta=_meta(time_ms), send=push).SerializeToString())
 
 
-def _outcomes(
+def started(msgid: int, partition: int, audience: BitMap, time_ms: int) -> NewRecord:
+    """Return the record of the start of a push in one partition."""
+    fact = PushFact(meta=_meta(time_ms), msgid=msgid, appkey=APP, partition=partition)
+    devices, expires_ms = audience.serialize(), time_ms + DAY_MS
+    fact.started.CopyFrom(PushStarted(audience=devices, count=len(audience), expires_ms=expires_ms))
+    return NewRecord(PUSHES.name, partition, b"", fact.SerializeToString())
+
+
+def outcomes(
     partition: int,
     msgids: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     numbers: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     kind: OutcomeKind.ValueType,
     times_ms: "np.ndarray[tuple[int], np.dtype[np.int64]]",
 ) -> NewRecord:
+    """Return the record of outcomes of one kind, as columns of equal length."""
     columns = AppOutcomes(
         appkey=APP,
         msgids=msgids.astype("<u8").tobytes(),

@@ -25,7 +25,7 @@ from services.domain.topics import DEVICE_COMMANDS, TOPICS, device_key
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
 from services.runtime.log.topics import partition_of
-from services.runtime.process import garbage_collection
+from services.runtime.process import memory
 from services.runtime.process.logs import configure
 from services.runtime.process.settings import environment, load
 from services.runtime.rpc.local import LocalServer
@@ -69,7 +69,7 @@ async def serve(devices: int) -> None:
         interfaces = edge.interfaces.Interfaces(settings, context)
         door = HttpListener("v2", interfaces.v2, "127.0.0.1", 0)
         running.append(await started(door))
-        garbage_collection.freeze_startup_objects()
+        memory.freeze_startup_objects()
         print(json.dumps({"port": door.port, "appkey": app.appkey, "secret": secret, "tokens": tokens}), flush=True)
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 

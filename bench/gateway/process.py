@@ -47,7 +47,7 @@ from services.gateway.settings import GatewaySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process import garbage_collection
+from services.runtime.process import memory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure
 from services.runtime.process.runner import Service
@@ -176,7 +176,7 @@ async def main(directory: Path, real: bool) -> None:
         services += role.services
     services += build(load(GatewaySettings, env), context).services
     tasks = [await started(service) for service in services]
-    garbage_collection.freeze_startup_objects()
+    memory.freeze_startup_objects()
     print(cast(GatewayServer, services[-1]).port, flush=True)
     await _obey(delivery)
     await stop(tasks)

@@ -3,8 +3,10 @@
     python -m bench.idle --devices 100 --seconds 60
 
 Starts `carillon up` on a directory of its own, connects devices over the real gateway, and measures while nothing is
-sent. The floor is a Python process that has opened a chdb store and does nothing else. `own` is the memory that would
-be free without the process; `shared fairly` counts pages that several processes map by their share.
+sent. The floor is a Python process that has opened a chdb store and does nothing else. `of files` is the part of the
+resident memory that the system can take back at any time, as it can read the pages again: libraries, nearly all of it.
+`own` is the memory that would be free without the process; `shared fairly` counts pages that several processes map by
+their share.
 """
 
 import argparse
@@ -49,6 +51,7 @@ def measured(processes: Mapping[str, psutil.Process], seconds: float) -> dict[st
         memory = process.memory_full_info()
         rows[name] = {
             "resident_mib": round(memory.rss / _MIB),
+            "of_files_mib": round(memory.shared / _MIB),
             "shared_fairly_mib": round(memory.pss / _MIB),
             "own_mib": round(memory.uss / _MIB),
             "percent_of_a_core": round((_cpu_s(process) - before[name]) / passed_s * 100, 2),

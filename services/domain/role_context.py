@@ -9,7 +9,6 @@ from services.domain.master_key import KeyPurpose, Keys, load_keys
 from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.topics import TOPICS
-from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
@@ -35,6 +34,9 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
 async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
     """Open the Kafka log if the settings name one, else the embedded log in the data directory; see SqliteLog."""
     if settings.kafka_bootstrap is not None:
+        # Only installations with Kafka pay for its client in memory and in the time of their start.
+        from services.runtime.log.kafka.log import KafkaLog
+
         return await KafkaLog.connect(
             settings.kafka_bootstrap,
             TOPICS,

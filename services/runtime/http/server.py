@@ -19,6 +19,7 @@ from services.runtime.sockets.accepting import AcceptLoop
 SEND_BUFFER_BYTES = 256 * 1024
 """Bytes of answers that the kernel keeps for a client that does not read."""
 
+_TICK_S = 1.0
 _USER_TIMEOUT_MS = 60_000
 _REFUSALS: dict[Refusal, bytes] = {
     "address": refusal(503, "too many connections from this address"),
@@ -30,9 +31,25 @@ class HttpServer(uvicorn.Server):
     """Serves an application on listening sockets; `groups` holds the connections of each socket, in the same order."""
 
     def __init__(self, config: uvicorn.Config, groups: Sequence[HttpConnections]) -> None:
+        self._stopping = asyncio.Event()
         super().__init__(config)
         self._groups = groups
         self._sweeping: list[asyncio.Task[None]] = []
+
+    @property
+    def should_exit(self) -> bool:
+        return self._stopping.is_set()
+
+    @should_exit.setter
+    def should_exit(self, should_exit: bool) -> None:
+        if should_exit:
+            self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Do uvicorn's work of each second until the server stops. uvicorn itself wakes up ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _TICK_S)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
