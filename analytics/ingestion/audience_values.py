@@ -17,12 +17,17 @@ _SEVEN_BITS = 127
 def bitmaps_by_value(
     attributes: DeviceAttributes, appkey: str, partition: int, audience: BitMap
 ) -> list[list[tuple[str, bytes]]]:
-    """Return, for each attribute, the values that devices of the audience have now, each with their bitmap."""
+    """Return, for each attribute, the values that devices of the audience have now, each with their bitmap.
+
+    The bitmap of the whole audience, which is not empty, is made once: all attributes of a single device have it.
+    """
     numbers = np.frombuffer(audience.to_array(), np.uint32)
     codes = attributes.codes(appkey, partition, numbers)
+    are_equal = (codes == codes[:, :1]).all(axis=1).tolist()
+    whole = _group_bitmap(numbers)
     return [
-        list(_bitmaps(numbers, of_attribute, encoder))
-        for of_attribute, encoder in zip(codes, attributes.encoders, strict=True)
+        [(encoder.string(int(of_attribute[0])), whole)] if is_equal else list(_bitmaps(numbers, of_attribute, encoder))
+        for of_attribute, is_equal, encoder in zip(codes, are_equal, attributes.encoders, strict=True)
     ]
 
 
@@ -33,14 +38,14 @@ def _bitmaps(
     sorted_codes = codes[order]
     starts = [0, *(np.flatnonzero(np.diff(sorted_codes)) + 1).tolist()]
     for start, of_code in zip(starts, np.split(numbers[order], starts[1:]), strict=True):
-        if len(of_code):
-            devices = BitMap(array.array("I", of_code.tobytes()))
-            devices.run_optimize()
-            yield encoder.string(int(sorted_codes[start])), _group_bitmap(devices.serialize())
+        yield encoder.string(int(sorted_codes[start])), _group_bitmap(of_code)
 
 
-def _group_bitmap(bitmap: bytes) -> bytes:
+def _group_bitmap(numbers: npt.NDArray[Any]) -> bytes:
     """Return the state of ClickHouse's `groupBitmap`: one byte for its kind, the length as a varint, the bitmap."""
+    devices = BitMap(array.array("I", numbers.tobytes()))
+    devices.run_optimize()
+    bitmap = devices.serialize()
     length, left = bytearray(), len(bitmap)
     while left > _SEVEN_BITS:
         length.append(left & _SEVEN_BITS | 128)
