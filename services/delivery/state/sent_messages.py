@@ -49,13 +49,13 @@ class SentMessages:
 
     def fold(self, partition: int, outcomes: AppOutcomes) -> None:
         """Note what these outcomes say was sent and reported; the columns are of equal length."""
-        kinds = numpy.frombuffer(outcomes.kinds, "u1")
+        kinds = outcomes.kinds
         msgids = numpy.frombuffer(outcomes.msgids, "<u8")
         numbers = numpy.frombuffer(outcomes.numbers, "<u4")
         for kind in (_SENT, *REPORTED_KINDS):
-            chosen = kinds == kind
-            if not chosen.any():
+            if kind not in kinds:
                 continue
+            chosen = numpy.frombuffer(kinds, "u1") == kind
             messages = self._by_app_partition.setdefault((outcomes.appkey, partition), _PartitionMessages())
             for msgid, some in _grouped(msgids[chosen], numbers[chosen]):
                 if kind == _SENT:
