@@ -181,9 +181,14 @@ class Follower:
 
     async def _handle(self, records: list[Record]) -> None:
         reached(Point.FOLLOWER_READ, self.role)
+        offsets = next_offsets(records)
         async with self._lock:
-            new_records = await self.query(self._apply_batch, records)
-            await self._append_and_commit(new_records, next_offsets(records))
+            new_records = await self.query(self._apply_batch, records, offsets)
+            if new_records:
+                await self._append_and_commit(new_records, offsets)
+            else:
+                reached(Point.FOLLOWER_COMMITTED, self.role)
+                self.applied.advance(offsets)
         for topic, count in Counter(record.topic for record in records).items():
             APPLIED.labels(self.role, topic).inc(count)
 
@@ -201,8 +206,7 @@ class Follower:
         except BaseException:
             await self.query(self._store.rollback)
             raise
-        if new_records:
-            reached(Point.FOLLOWER_APPENDED, self.role)
+        reached(Point.FOLLOWER_APPENDED, self.role)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
         await self.query(self._store.commit, {**offsets, **own})
         reached(Point.FOLLOWER_COMMITTED, self.role)
@@ -220,9 +224,14 @@ class Follower:
                 return _ends_after(new_records, offsets)
         return {}
 
-    def _apply_batch(self, records: list[Record]) -> list[NewRecord]:
+    def _apply_batch(self, records: list[Record], offsets: Mapping[Partition, int]) -> list[NewRecord]:
+        """Apply the records; return the records to append, or commit at once where there are none."""
         with transaction(self._store):
-            return [new_record for record in records for new_record in self._processor.apply_and_decide(record)]
+            new_records = [each for record in records for each in self._processor.apply_and_decide(record)]
+        if not new_records:
+            reached(Point.FOLLOWER_APPLIED, self.role)
+            self._store.commit(offsets)
+        return new_records
 
     def _apply_chosen(self, choose: Callable[[], Sequence[Fact]]) -> list[NewRecord]:
         facts = choose()
