@@ -2,18 +2,21 @@
 
 from asyncio import BaseTransport
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import TypeAlias
 
 from services.runtime.http.client_address import ClientAddresses, Networks, read_address
 from services.runtime.process.logs import logger
 
+_ADDRESSES_KEPT = 4096
 _LOOPBACK = Networks.parse(["127.0.0.0/8", "::1"])
 
 IsShared: TypeAlias = Callable[[str], bool]
 """Says whether the connections of an address are those of many clients."""
 
 
+@lru_cache(_ADDRESSES_KEPT)
 def is_loopback(address: str) -> bool:
     """Return whether the peer is on this host, where a proxy in front of the service may run."""
     return read_address(address) in _LOOPBACK
@@ -30,6 +33,7 @@ def transport_peer(transport: BaseTransport) -> str:
     return str(peer[0]) if peer else ""
 
 
+@lru_cache(_ADDRESSES_KEPT)
 def network(address: str) -> str:
     """Return an IPv4 address itself, and of an IPv6 address the /64, all of which one host may use."""
     found = read_address(address)
