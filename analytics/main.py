@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PATIENCE = Patience(after_failure_s=5.0, at_most_s=5.0)
 _PATIENCE_WITH_CHDB = Patience(after_failure_s=10.0, at_most_s=60.0)
 _PREWARM_S = 300
-_FLUSH_S = 2.0
+_FLUSH_S = 5.0
 """How long a batch gathers records while nobody asks: few inserts cost less, and leave fewer parts to merge."""
 
 
