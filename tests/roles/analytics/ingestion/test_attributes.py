@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+from pyroaring import BitMap
 
 from analytics.ingestion.attributes import DeviceAttributes, load
+from analytics.ingestion.audience_values import bitmaps_by_value
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.columns import ATTRIBUTES
 from protos.registry.v1.devices_pb2 import Attributes
@@ -13,6 +15,8 @@ from tests.roles.analytics.records import APP, T0, device
 from tests.roles.analytics.service import ingest
 
 REGION = ATTRIBUTES.index("region")
+BRAND = ATTRIBUTES.index("brand")
+_KIND_AND_LENGTH = 2
 
 
 def regions(attributes: DeviceAttributes, partition: int, numbers: list[int]) -> list[str]:
@@ -39,6 +43,24 @@ def test_more_values_than_two_bytes_can_encode() -> None:
 
     assert regions(attributes, 0, [0]) == ["first"]
     assert regions(attributes, 1, [0, 65_534, 65_535, 69_999]) == [f"region {n}" for n in (0, 65_534, 65_535, 69_999)]
+
+
+def test_the_bitmap_of_values_that_all_devices_of_an_audience_share_is_made_once() -> None:
+    attributes = DeviceAttributes()
+    attributes.note(APP, 1, 4, Attributes(region="north", brand="x"))
+    attributes.note(APP, 1, 7, Attributes(region="south", brand="x"))
+
+    mixed = bitmaps_by_value(attributes, APP, 1, BitMap([4, 7]))
+    devices = [
+        [(value, BitMap.deserialize(bitmap[_KIND_AND_LENGTH:])) for value, bitmap in mixed[at]]
+        for at in (REGION, BRAND)
+    ]
+    assert devices == [[("north", BitMap([4])), ("south", BitMap([7]))], [("x", BitMap([4, 7]))]]
+
+    single = bitmaps_by_value(attributes, APP, 1, BitMap([7]))
+    assert [value for ((value, _),) in single] == attributes.strings(attributes.codes_of(APP, 1, 7))
+    assert single[REGION][0][1] == mixed[REGION][1][1]
+    assert len({id(bitmap) for ((_, bitmap),) in single}) == 1
 
 
 async def test_attributes_are_loaded_from_the_store(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
