@@ -2,12 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protos.runtime.v1.log_pb2 import Position
 from services.domain.topics import DEVICES
 from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.log.port import NewRecord
 from services.runtime.projection.sqlite_store import SqliteStore
 from tests.unit.projection.tally_role import (
     BOUND_S,
@@ -36,6 +38,25 @@ async def test_facts_and_offsets_are_committed_together(log: BrittleLog, tmp_pat
     assert tally(again) == COUNTS
     assert again.offsets() == dict.fromkeys([*COMMANDS, *FACTS], 5)
     again.close()
+
+
+async def test_a_batch_without_facts_is_applied_and_committed_in_one_call_to_the_thread(
+    log: BrittleLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = Role(log, tmp_path)
+    await role.is_ready()
+    query, queries = role.follower.query, []
+
+    async def counted(*arguments: Any) -> Any:
+        queries.append(arguments)
+        return await query(*arguments)
+
+    monkeypatch.setattr(role.follower, "query", counted)
+    (offset,) = await log.append([NewRecord(COMMANDS[0].topic, COMMANDS[0].number, b"a", b"\xff is no command")])
+    await settled(role, [Position(topic=COMMANDS[0].topic, partition=COMMANDS[0].number, offset=offset)])
+    assert len(queries) == 1
+    assert role.store.offsets()[COMMANDS[0]] == offset + 1
+    await role.stop()
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the append", "between append and commit"])
