@@ -217,6 +217,15 @@ def test_a_log_that_fails_loses_nothing_that_it_has_answered(tmp_path: Path) -> 
         assert TIMEOUT_S <= world.loop.time() - begun_s < 2 * TIMEOUT_S
         broker.set_available(True)
 
+        process = world.process("cut off")
+        broker.cut_off("cut off")
+        asking = process.start(log.ends([P0]))
+        await asyncio.sleep(TIMEOUT_S / 2)
+        assert not asking.done()
+        assert await log.ends([P0]) == {P0: broker.end(P0)}
+        broker.reach_again("cut off")
+        assert await asking == {P0: broker.end(P0)}
+
         reader = await log.open({P0: 0})
         broker.trim(P0, 5)
         with pytest.raises(ConflictError):

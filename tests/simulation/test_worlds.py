@@ -8,6 +8,25 @@ import pytest
 
 from testkit.repository import ROOT
 
+_BROKEN_BY_TWO_FAULTS = """
+from functools import partial
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.running import run_world, run_worlds, without_needless_faults
+
+class Broken:
+    def faults(self, seed):
+        return [Fault(float(number), "kill", str(number)) for number in range(9)]
+
+    async def run(self, world, faults):
+        broken = {"2", "7"} <= {fault.target for fault in faults}
+        world.trace.event("ran", faults=len(faults))
+        return ["broken"] if broken else []
+
+(failed,) = run_worlds([partial(run_world, Broken(), 1)])
+fewest = without_needless_faults(Broken(), failed)
+print(failed.findings, len(failed.faults), [fault.target for fault in fewest.faults], fewest.lines[-1].split()[1:])
+"""
+
 
 def simulated(*arguments: str, hash_seed: str = "0") -> str:
     """Return what `python -m tests.simulation.backends` prints; a finding fails the test with its trace."""
@@ -22,6 +41,12 @@ def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are() -> Non
     first, second = (simulated("--seeds", "2", "--digests", hash_seed=seed) for seed in ("1", "2"))
     assert first == second
     assert len({line.split()[1] for line in first.splitlines()}) == 2
+
+
+def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:
+    command = [sys.executable, "-c", _BROKEN_BY_TWO_FAULTS]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout == "['broken'] 9 ['2', '7'] ['world', 'ran', 'faults=2']\n"
 
 
 @pytest.mark.long

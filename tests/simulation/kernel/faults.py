@@ -41,6 +41,7 @@ class Faults:
         """End the faults that last, and let none happen any more."""
         self._is_over = True
         self._installation.broker.set_available(True)
+        self._installation.broker.reach_again()
         self._behaviour.fault_rate = self._installation.network.reset_rate = 0.0
 
     def kill(self, fault: Fault) -> None:
@@ -79,6 +80,12 @@ class Faults:
         broker.set_available(False)
         self._later(fault.amount, lambda: broker.set_available(True))
 
+    def log_cut_off(self, fault: Fault) -> None:
+        """Let the log answer nothing that the target asks for `amount` seconds."""
+        broker = self._installation.broker
+        broker.cut_off(fault.target)
+        self._later(fault.amount, lambda: broker.reach_again(fault.target))
+
     def log_faults(self, fault: Fault) -> None:
         """Let half of the requests to append fail for `amount` seconds."""
         self._behaviour.fault_rate = 0.5
@@ -115,10 +122,20 @@ def random_faults(random: Random, hosts: Sequence[str], count: int, until_s: flo
 
 
 def _point(random: Random, target: str) -> str:
-    role = target.rpartition("-")[0]
-    point = random.choice(list(Point))
-    return f"{point}@{role}" if random.random() < 0.5 else str(point)
+    """Return one of the crash points that the role can reach."""
+    prefixes = _POINTS.get(target.rpartition("-")[0], ("",))
+    return str(random.choice([point for point in Point if point.startswith(prefixes)]))
 
+
+_POINTS: Mapping[str, tuple[str, ...]] = {
+    "registry": ("follower", "command"),
+    "targeting": ("follower", "snapshot"),
+    "scheduling": ("follower", "task", "command"),
+    "delivery": ("push", "cancel", "expiry", "outcomes", "snapshot"),
+    "gateway": ("sessions", "reports"),
+    "edge": ("command",),
+}
+"""The beginnings of the names of the crash points that a role can reach."""
 
 _WEIGHTS: Mapping[str, int] = {
     "kill": 2,
@@ -130,6 +147,7 @@ _WEIGHTS: Mapping[str, int] = {
     "set_clock": 1,
     "block": 4,
     "log_unavailable": 2,
+    "log_cut_off": 3,
     "log_faults": 4,
     "resets": 4,
 }
@@ -139,6 +157,7 @@ _AMOUNTS: Mapping[str, Callable[[Random], float]] = {
     "set_clock": lambda random: random.choice([-5.0, -0.5, 0.5, 5.0]),
     "block": lambda random: random.choice([0.5, 5, 20, 60]) * (0.5 + random.random()),
     "log_unavailable": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
+    "log_cut_off": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
     "log_faults": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
     "resets": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
 }

@@ -58,6 +58,7 @@ class World:
         )
         self.trace = Trace(self.loop.time, _current_name)
         self._crashes: dict[tuple[str, str], int] = {}
+        self._processes: list[Process] = []  # also the killed ones, which keep what they hold
 
     def random(self, purpose: str) -> Random:
         """Return a new generator, the same in each run of the seed."""
@@ -66,7 +67,8 @@ class World:
     def process(self, name: str) -> Process:
         """Return a new process."""
         self.trace.event("process", named=name)
-        return Process(name, self.loop)
+        self._processes.append(Process(name, self.loop))
+        return self._processes[-1]
 
     def clock(self, offset_ms: int = 0, drift: float = 0.0) -> ProcessClock:
         return ProcessClock(self.loop, offset_ms, drift)
@@ -79,7 +81,10 @@ class World:
         )
 
     def crash_at(self, point: str, process: str, times: int = 1) -> None:
-        """Kill the process of this name when it reaches the crash point for the `times`-th time from now on."""
+        """Kill the process of this name when it reaches the crash point for the `times`-th time from now on.
+
+        `point` is a member of crashpoint.Point, for whichever consumer.
+        """
         self._crashes[point, process] = times
 
     def run(self, scenario: Scenario[Result]) -> Result:
@@ -103,15 +108,16 @@ class World:
             stack.callback(gc.enable)
             yield
 
-    def _reached(self, point: str) -> None:
+    def _reached(self, name: str) -> None:
         process = CURRENT.get()
         if process is None:
             return
+        point = name.partition("@")[0]
         left = self._crashes.get((point, process.name), 0)
         if left:
             self._crashes[point, process.name] = left - 1
         if left == 1:
-            self.trace.event("crash", at=point)
+            self.trace.event("crash", at=name)
             process.kill()
             raise ProcessKilled
 

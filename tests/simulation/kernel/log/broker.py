@@ -7,6 +7,7 @@ from random import Random
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from tests.simulation.kernel.latency import Latency
+from tests.simulation.kernel.process import CURRENT
 
 OnGrown = Callable[[Partition], None]
 
@@ -65,7 +66,7 @@ class _Stored:
 class Broker:
     """The event log that all simulated processes share; a SimulatedLog is a client of it.
 
-    `is_available` False: clients get no answer, until `set_available`. Readers see only what is stored.
+    Clients get no answer while it is not available, or while their process is cut off. Readers see only what is stored.
     """
 
     def __init__(
@@ -79,14 +80,30 @@ class Broker:
         self.topics = topics
         self.partitions = partitions
         self.behaviour = behaviour
-        self.is_available = True
+        self._is_available = True
+        self._cut_off: set[str] = set()
         self._note = note
         self._stored: dict[Partition, _Stored] = {}
         self._listeners: dict[int, OnGrown] = {}
         self._numbers = 0
 
+    @property
+    def answers(self) -> bool:
+        """Whether the process that asks gets an answer."""
+        process = CURRENT.get()
+        return self._is_available and (process is None or process.name not in self._cut_off)
+
     def set_available(self, is_available: bool) -> None:
-        self.is_available = is_available
+        """Answer everybody or nobody from now on."""
+        self._is_available = is_available
+
+    def cut_off(self, name: str) -> None:
+        """Give the processes of this name no answer."""
+        self._cut_off.add(name)
+
+    def reach_again(self, *names: str) -> None:
+        """Answer the processes of these names again, or all where none is given."""
+        self._cut_off.difference_update(names or tuple(self._cut_off))
 
     def store(self, partition: Partition, new_records: Sequence[NewRecord]) -> int:
         """Append the records; return the offset of the first."""

@@ -110,7 +110,7 @@ class SimulatedLog:
         behaviour = self._broker.behaviour
         while True:
             await asyncio.sleep(behaviour.delay_s())
-            attempt = behaviour.attempt() if self._broker.is_available else Attempt.NOT_STORED
+            attempt = behaviour.attempt() if self._broker.answers else Attempt.NOT_STORED
             base = -1 if attempt is Attempt.NOT_STORED else self._broker.store(partition, batch)
             await asyncio.sleep(behaviour.delay_s())
             if attempt is Attempt.ANSWERED:
@@ -165,7 +165,7 @@ async def answered(broker: Broker, timeout_s: float) -> None:
     """Return after the time that a question and its answer take. UnavailableError: the broker does not answer."""
     await asyncio.sleep(broker.behaviour.delay_s())
     waited_s = 0.0
-    while not broker.is_available:
+    while not broker.answers:
         await asyncio.sleep(RETRY_S)
         waited_s += RETRY_S
         if waited_s >= timeout_s:
