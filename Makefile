@@ -8,7 +8,7 @@ TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_i
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py
 
-.PHONY: run install install-dev python doctor test test-long test-python sdk lint buf bench soak fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor test test-long test-python sdk lint buf bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -84,6 +84,10 @@ buf:
 ## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
 soak: install-dev
 	$(BIN)/python -m tests.soak $(ARGS)
+
+## Simulated worlds, one a seed, of an installation under faults: make simulate ARGS="--seeds 10000 --first 0"
+simulate: install-dev
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.simulation $(ARGS)
 
 ## The fuzzer: mutated, signed requests and device frames: make fuzz ARGS="--bodies 1000000"
 fuzz: install-dev

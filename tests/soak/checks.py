@@ -157,7 +157,7 @@ def audiences(observed: Observations) -> Iterator[Violation]:
             if app != appkey:
                 continue
             device_number = device_numbers.get((app, token))
-            if device_number and observed.history.is_cancelled_unstarted(sent.send.msgid, device_number.partition):
+            if device_number is not None and _may_be_without_audience(observed, sent.send.msgid, device_number):
                 continue
             expected = _expected(push, client.history, until_ms)
             certain += expected is True
@@ -170,6 +170,12 @@ def audiences(observed: Observations) -> Iterator[Violation]:
                 )
         if push.most_active_only and not min(certain, 1) <= len(inside) <= 1:
             yield Violation("audience", f"{push.kind} goes to {len(inside)} devices", (sent.send.msgid,))
+
+
+def _may_be_without_audience(observed: Observations, msgid: int, device_number: DeviceNumber) -> bool:
+    """Return whether the push, cancelled or with a short time to live, ended before it started for the device."""
+    has_ended = observed.history.is_ended_unstarted(msgid, device_number.partition)
+    return has_ended and not observed.must_be_shown(msgid)
 
 
 def _expected(push: Push, history: Sequence[Change], until_ms: int) -> bool | None:

@@ -96,10 +96,9 @@ class History:
         wanted = listed_targets(sent.send).keys() if sent.is_listed else range(self.partitions)
         return set(wanted) <= self.started.get(msgid, {}).keys() | self.ended.get(msgid, set())
 
-    def is_cancelled_unstarted(self, msgid: int, partition: int) -> bool:
-        """Return whether the push was cancelled before it started in the partition, and so has no audience there."""
-        is_ended, is_started = partition in self.ended.get(msgid, ()), partition in self.started.get(msgid, {})
-        return msgid in self.cancels and is_ended and not is_started
+    def is_ended_unstarted(self, msgid: int, partition: int) -> bool:
+        """Return whether the push was cancelled or failed before it started in the partition: no audience is there."""
+        return partition in self.ended.get(msgid, ()) and partition not in self.started.get(msgid, {})
 
     def was_passed(self, msgid: int, by: int, partition: int) -> bool:
         """Return whether the push was held up for targeting, and the other one, `by`, started before it."""

@@ -40,6 +40,9 @@ class Faults:
     def heal(self) -> None:
         """End the faults that last, and let none happen any more."""
         self._is_over = True
+        self._world.spare()
+        for host in self._hosts.values():
+            host.process.spare()
         self._installation.broker.set_available(True)
         self._installation.broker.reach_again()
         self._behaviour.fault_rate = self._installation.network.reset_rate = 0.0

@@ -66,6 +66,10 @@ class Process:
         """Kill the process before the callback that follows the next `steps` ones: between two awaits somewhere."""
         self._dies_at = self.steps + steps
 
+    def spare(self) -> None:
+        """Take back what `kill_after` has arranged."""
+        self._dies_at = None
+
     def pause(self, seconds: float) -> None:
         """Stop the process for this time, as SIGSTOP and SIGCONT do; what falls due meanwhile runs afterwards."""
         if self.is_alive and self._held is None:

@@ -87,6 +87,10 @@ class World:
         """
         self._crashes[point, process] = times
 
+    def spare(self) -> None:
+        """Take back what `crash_at` has arranged."""
+        self._crashes.clear()
+
     def run(self, scenario: Scenario[Result]) -> Result:
         """Run the scenario to its end, and with it the world. It can be run once."""
         _ended.append(self)

@@ -1,0 +1,45 @@
+"""Checks that no push is late while nothing is broken."""
+
+from collections.abc import Iterator, Sequence
+
+from tests.soak.checks import Client, Observations, Violation
+from tests.soak.ledger import Push, Reachability
+
+BOUND_MS = 5_000
+"""Time within which a device that is connected and awake has to show a push once it is due.
+
+A push waits up to 1 s for an earlier one whose audience is being resolved, and a device that changed gateways 2 s.
+"""
+
+
+def late(observed: Observations) -> Iterator[Violation]:
+    """Return what was late: pushes that are due, commands for them, and their showing on devices that were there."""
+    for push, appkey, sent in observed.pushes():
+        msgid = sent.send.msgid
+        due_ms = push.answered_ms + push.delay_s * 1000
+        if sent.time_ms > due_ms + BOUND_MS:
+            yield Violation("late", f"{push.kind} was sent {sent.time_ms - due_ms} ms after it was due", (msgid,))
+        if push.qps or push.cancel is not None:
+            continue
+        for each, number in observed.history.audience(msgid):
+            client = observed.client(appkey, number)
+            if client is not None and _is_late(client, push, each, max(sent.time_ms, push.begun_ms)):
+                yield Violation("late", f"{client.name} was reachable, and did not show {push.kind} in time", (each,))
+
+
+def _is_late(client: Client, push: Push, msgid: int, sent_ms: int) -> bool:
+    shown = client.shown.get(msgid)
+    for begun_ms, ended_ms in windows(client.reachable):
+        deadline_ms = max(begun_ms, sent_ms) + BOUND_MS
+        if deadline_ms < min(ended_ms, sent_ms + push.period_s * 1000):
+            return shown is None or shown.time_ms > deadline_ms
+    return False
+
+
+def windows(reachable: Sequence[Reachability]) -> Iterator[tuple[int, int]]:
+    """Yield from when until when a device was reachable."""
+    begun_ms: int | None = None
+    for each in reachable:
+        if begun_ms is not None and not each.is_reachable:
+            yield begun_ms, each.time_ms
+        begun_ms = each.time_ms if each.is_reachable else None

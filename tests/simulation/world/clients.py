@@ -1,0 +1,157 @@
+"""What app servers and devices use to reach the service: HTTP calls, and WebSocket connections, over the network."""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import Context
+from functools import partial
+from random import Random
+from typing import Any
+
+import httpx
+
+from carillon_device import UnavailableError
+from carillon_device.connection import GatewayConnection
+from testkit.edge.asgi import AsgiAnswer, AsgiRequest
+from testkit.signing import signed
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.world.listeners import EdgeListener, GatewayListener, Listeners
+from tests.simulation.world.websocket import TransportEnd
+from tests.soak.android_device import Gateway
+
+_ANSWER_S = 30.0
+_ADDRESS = "192.0.2.1"
+
+DelayOf = Callable[[], float]
+"""Returns the seconds that the next message takes between the clients and the service."""
+
+
+class SimulatedInterface:
+    """One HTTP interface of the edge, called through a load balancer that does not know which edges run."""
+
+    def __init__(
+        self,
+        name: str,
+        edges: Sequence[RoleHost],
+        listeners: Listeners[EdgeListener],
+        delay_s: DelayOf,
+        random: Random,
+    ) -> None:
+        self._name = name
+        self._edges = edges
+        self._listeners = listeners
+        self._delay_s = delay_s
+        self._random = random
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *secrets: str,
+        headers: Mapping[str, str] | None = None,
+        statuses: Collection[int] = (200,),
+    ) -> Mapping[str, Any]:
+        content = signed(dict(body), *secrets)
+        sent = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+        request = AsgiRequest(method, path, [(b"content-type", b"application/json"), *sent], content)
+        answer = await self._exchange(request)
+        assert answer.status in statuses, answer
+        decoded: Mapping[str, Any] = json.loads(answer.body)
+        return decoded
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    async def _exchange(self, request: AsgiRequest) -> AsgiAnswer:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[AsgiAnswer] = loop.create_future()
+        edge = self._random.choice(self._edges)
+        process, listener = edge.process, self._listeners.find(edge.process)
+        if process is None or listener is None:
+            await asyncio.sleep(self._delay_s())
+            raise httpx.ConnectError(f"{edge.name} does not run")
+
+        def on_answer(answer: AsgiAnswer | Exception) -> None:
+            loop.call_later(self._delay_s(), _settle, answered, answer, context=Context())
+
+        forget = process.at_death(lambda: on_answer(httpx.ReadError(f"{edge.name} was killed")))
+        arrive = partial(listener.start, self._name, request, on_answer)
+        loop.call_later(self._delay_s(), arrive, context=process.context())
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await answered
+        except TimeoutError:
+            loop.call_later(self._delay_s(), request.leave, context=process.context())
+            raise httpx.ReadTimeout(f"{edge.name} did not answer") from None
+        finally:
+            forget()
+
+
+class SimulatedGateways(Gateway):
+    """The gateways, of which a device gets one at random with each connection."""
+
+    def __init__(
+        self,
+        gateways: Sequence[RoleHost],
+        listeners: Listeners[GatewayListener],
+        delay_s: DelayOf,
+        random: Random,
+    ) -> None:
+        super().__init__("ws://gateway/device/v1")
+        self._gateways = gateways
+        self._listeners = listeners
+        self._delay_s = delay_s
+        self._random = random
+        self._ends: list[TransportEnd] = []
+
+    def reset(self) -> None:
+        """End all connections at once, as a router does that restarts; both ends are told."""
+        for end in self._ends:
+            end.disconnect(graceful=False)
+
+    def lose(self) -> None:
+        """Take all devices off the network: each knows that at once, and no gateway is told."""
+        for end in self._ends:
+            end.cut()
+            end.disconnect(graceful=False)
+
+    async def open_connection(self) -> GatewayConnection:
+        loop = asyncio.get_running_loop()
+        gateway = self._random.choice(self._gateways)
+        process, listener = gateway.process, self._listeners.find(gateway.process)
+        if process is None or listener is None:
+            await asyncio.sleep(self._delay_s())
+            raise UnavailableError(f"{gateway.name} does not run")
+        connection = GatewayConnection()
+        opened: asyncio.Future[None] = loop.create_future()
+        device_end = TransportEnd(loop, Context, gateway.name, self._delay_s)
+        gateway_end = TransportEnd(loop, process.context, _ADDRESS, self._delay_s)
+        device_end.join(gateway_end)
+
+        def arrive() -> None:
+            gateway_end.deliver(answer)
+            listener.accept(gateway_end)
+
+        def answer() -> None:
+            if opened.cancelled():
+                device_end.disconnect(graceful=False)
+            else:
+                device_end.open(connection)
+                opened.set_result(None)
+
+        process.at_death(gateway_end.die)
+        loop.call_later(self._delay_s(), arrive, context=process.context())
+        await opened
+        self._ends = [end for end in self._ends if end.is_open]
+        self._ends.append(device_end)
+        return connection
+
+
+def _settle(answered: "asyncio.Future[AsgiAnswer]", answer: AsgiAnswer | Exception) -> None:
+    if answered.done():
+        return
+    if isinstance(answer, Exception):
+        answered.set_exception(answer)
+    else:
+        answered.set_result(answer)

@@ -1,0 +1,215 @@
+"""One simulated world from its start to its checks: load with faults, then settling, then all checks."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import edge.main
+import services.delivery.main
+import services.gateway.main
+import services.registry.main
+import services.scheduling.main
+import services.targeting.main
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.role import RoleDefinition
+from services.domain.topics import TOPICS
+from services.runtime.errors import CarillonError
+from testkit.installation.app_server import AppCredentials
+from tests.simulation.kernel.clock import START_MS
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.hosts import Installation, RoleHost
+from tests.simulation.kernel.latency import Latency
+from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.client import SimulatedLog
+from tests.simulation.kernel.network.channels import Network
+from tests.simulation.kernel.world import LoggedError, World
+from tests.simulation.model.lateness import late
+from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
+from tests.simulation.world.listeners import edge_listeners, gateway_listeners
+from tests.simulation.world.plan import Plan, WorldFaults, faults_of, latest_end_s, plan_of
+from tests.simulation.world.reader import Reader
+from tests.soak.analytics_checks import received_violations
+from tests.soak.android_device import AndroidDevice
+from tests.soak.android_devices import AndroidDevices
+from tests.soak.checks import Observations, Violation, violations
+from tests.soak.history import History
+from tests.soak.ledger import Ledger
+from tests.soak.pushes import PushGenerator
+from tests.soak.senders import Senders
+from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
+
+_NETWORK_S = 0.001
+_INTERNET_S = 0.02
+_RETRY_S = 0.5
+_READERS_DEVICE = 1_000_000
+_REFUSALS = ("a request failed", "a device could not be registered", "a push failed")
+
+_DEFINITIONS: Mapping[str, RoleDefinition[Any]] = {
+    "registry": services.registry.main.ROLE,
+    "targeting": services.targeting.main.ROLE,
+    "scheduling": services.scheduling.main.ROLE,
+    "delivery": services.delivery.main.ROLE,
+}
+_SETTINGS = {"delivery": {"apns_url": "https://apns.invalid"}}
+
+
+class InstallationWorld:
+    """The kind of world that runs a whole installation with its clients (see running.Kind)."""
+
+    def faults(self, seed: int) -> list[Fault]:
+        return faults_of(seed)
+
+    async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
+        found = await Simulation(world, plan_of(world.seed), faults).run()
+        return [f"{each.rule}: {each.text} {list(each.msgids)}" for each in found]
+
+
+class Simulation:
+    """One installation in a world, its clients, and their checks."""
+
+    def __init__(self, world: World, plan: Plan, faults: Sequence[Fault]) -> None:
+        self._world = world
+        self._plan = plan
+        self._faults = faults
+        self._broker = Broker(TOPICS, plan.partitions, Behaviour(world.random("log")))
+        self._network = Network(world, Latency(world.random("network delays"), _NETWORK_S))
+        shards = {**plan.processes, "analytics": 1}
+        self._installation = Installation(world, self._broker, self._network, shards)
+        self._edges, self._gateways = edge_listeners(), gateway_listeners(world.random("gateways"))
+        self._hosts = self._made_hosts()
+        self._ledger = Ledger(self._record, lambda: START_MS + int(world.loop.time() * 1000))
+        self._log = SimulatedLog(self._broker)
+        self._internet_s = Latency(world.random("internet"), _INTERNET_S)
+
+    async def run(self) -> list[Violation]:
+        """Run the world to its end; return the broken rules."""
+        running = [asyncio.create_task(host.run()) for host in self._hosts]
+        app = await self._app()
+        devices, senders, pushes, gateways = self._clients(app)
+        await devices.begin(self._plan.devices)
+        reader = await self._reader(app, gateways)
+        await self._load(devices, senders, reader, WorldFaults(self._installation, self._hosts, gateways))
+        history = History(self._log, self._plan.partitions)
+        observed = Observations(self._ledger, history, devices.clients())
+        found = await self._checked(observed, devices, senders, pushes)
+        found += [*violations(observed), *received_violations(observed)]
+        if not self._faults:
+            found += late(observed)
+        await devices.close()
+        found += await self._stopped()
+        await asyncio.gather(*running)
+        errors = (f"{error.process}: {error.text} {error.details}" for error in self._errors())
+        return found + [Violation("error", error) for error in errors]
+
+    def _made_hosts(self) -> Sequence[RoleHost]:
+        definitions: dict[str, RoleDefinition[Any]] = {
+            **_DEFINITIONS,
+            "gateway": self._gateways.definition(services.gateway.main.ROLE),
+            "edge": self._edges.definition(edge.main.ROLE),
+        }
+        return [
+            RoleHost(
+                self._installation,
+                definitions[role],
+                shard,
+                snapshot_s=self._plan.snapshot_s,
+                **_SETTINGS.get(role, {}),
+            )
+            for role, count in self._plan.processes.items()
+            for shard in range(count)
+        ]
+
+    def _clients(self, app: AppCredentials) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
+        world = self._world
+        pushes = PushGenerator(app, None, world.random("pushes"))
+        interfaces = {name: self._interface(name) for name in ("v2", "android", "ios")}
+        senders = Senders(interfaces, pushes, self._ledger, world.random("senders"))
+        random = world.random("connections")
+        gateways = SimulatedGateways(self._of("gateway"), self._gateways, self._internet_s, random)
+        return AndroidDevices(gateways, app.appkey, self._ledger, world.seed), senders, pushes, gateways
+
+    async def _reader(self, app: AppCredentials, gateways: SimulatedGateways) -> Reader:
+        """Return a reader with a device of its own, which is not connected any more."""
+        device = AndroidDevice(_READERS_DEVICE, gateways, app.appkey, self._ledger, self._world.random("its device"))
+        await device.connect()
+        await device.disconnect()
+        random = self._world.random("reader")
+        return Reader(self._interface("v2"), app, device.state.token, self._ledger, random)
+
+    def _interface(self, name: str) -> SimulatedInterface:
+        random = self._world.random(f"clients of {name}")
+        return SimulatedInterface(name, self._of("edge"), self._edges, self._internet_s, random)
+
+    def _of(self, role: str) -> list[RoleHost]:
+        return [host for host in self._hosts if host.role.name == role]
+
+    async def _app(self) -> AppCredentials:
+        """Create an app, as an operator does who tries until it works."""
+        registry = RegistryServiceStub(self._network.channel("registry-0"))
+        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
+        while True:
+            with suppress(CarillonError):
+                created: CreateAppResponse = await registry.CreateApp(request)
+                return AppCredentials(created.app.appkey, created.secret_key)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _load(self, devices: AndroidDevices, senders: Senders, reader: Reader, faults: WorldFaults) -> None:
+        reading = asyncio.create_task(reader.run(end_of_load := asyncio.Event()))
+        sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, [])))
+        anew = asyncio.create_task(devices.reinstall())
+        begun_s = self._world.loop.time()
+        faults.inject([replace(fault, at_s=begun_s + fault.at_s) for fault in self._faults])
+        await asyncio.sleep(self._plan.load_s)
+        for task in (sending, anew):
+            task.cancel()
+        await asyncio.wait([sending, anew])
+        end_of_load.set()
+        faults.heal()
+        await asyncio.sleep(max(0, begun_s + latest_end_s(self._faults) - self._world.loop.time()))
+        async with asyncio.timeout(SETTLE_S):
+            while not all(host.is_ready for host in self._hosts):
+                await asyncio.sleep(_RETRY_S)
+            await devices.leave()
+            await senders.finish()
+            await reading
+
+    async def _checked(
+        self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
+    ) -> list[Violation]:
+        checks = SettledChecks(observed, devices, senders, pushes)
+        found = await checks.settle()
+        found += await checks.reconnect()
+        return found + await checks.compare()
+
+    async def _stopped(self) -> list[Violation]:
+        """Stop all processes, frontends first, and compare each state with one rebuilt from the log."""
+        for host in reversed(self._hosts):
+            await host.stop()
+        return [
+            Violation("replay", f"the state of {host.name} differs from a replay")
+            for host in self._hosts
+            if host.role.name in LIVE_REPLAYS and not (await host.verify(self._log)).equal
+        ]
+
+    def _errors(self) -> Sequence[LoggedError]:
+        """Return what was logged as an error. Under faults requests and pushes may fail; other checks judge that."""
+        return [error for error in self._world.errors if not (self._faults and is_refusal(error))]
+
+    def _record(self, event: Mapping[str, Any]) -> None:
+        fields = {name: value for name, value in event.items() if name not in ("time_ms", "what")}
+        self._world.trace.event(event["what"], fields=json.dumps(fields, default=_in_order))
+
+
+def is_refusal(error: LoggedError) -> bool:
+    """Return whether an error says of a request or a push that it failed, and why; no exception was unforeseen."""
+    return error.text in _REFUSALS and error.details.endswith("} None")
+
+
+def _in_order(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset) else str(value)
