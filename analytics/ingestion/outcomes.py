@@ -12,11 +12,9 @@ from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.store.columns import ATTRIBUTES, CODED, TIME, UINT16, UINT32, UINT64, Column, Table
 from analytics.store.enum_names import enum_name
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind
-from services.domain.topics import DELIVERIES
 from services.runtime.log.port import Record
 
 _KINDS = pa.array([enum_name(OutcomeKind.DESCRIPTOR, number, "OUTCOME_KIND_") for number in range(256)], pa.string())
-_TOPIC = pa.array([DELIVERIES.name], pa.string())
 
 
 class OutcomeBlock(NamedTuple):
@@ -62,7 +60,9 @@ class OutcomeColumns(NamedTuple):
 
 
 def _coded(codes: npt.NDArray[Any], strings: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), strings)
+    """Return a dictionary array with codes of as few bytes as the number of strings needs."""
+    code = np.min_scalar_type(len(strings) - 1)
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(code, copy=False)), strings)
 
 
 def _attribute(index: int) -> Column[OutcomeColumns]:
@@ -79,8 +79,6 @@ DELIVERIES_TABLE = Table[OutcomeColumns](
     Column("time", TIME, lambda rows: pa.array(rows.joined("times_ms")).cast(TIME)),
     Column("reason", CODED, lambda rows: _coded(rows.joined("reasons"), rows.reasons.strings())),
     *(_attribute(index) for index in range(len(ATTRIBUTES))),
-    Column("_topic", CODED, lambda rows: _coded(np.zeros_like(rows.joined("kinds")), _TOPIC)),
-    Column("_partition", UINT16, lambda rows: pa.array(rows.repeated("partition", np.uint16))),
     Column("_offset", UINT64, lambda rows: pa.array(rows.repeated("offset", np.uint64))),
     Column("_index", UINT32, lambda rows: pa.array(rows.joined("indexes"))),
 )

@@ -51,5 +51,5 @@ class Table(Generic[Source]):
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def from_arrays(self, source: Source) -> pa.Table:
-        """Return many rows at once; each column's `value` is an Arrow array."""
-        return pa.Table.from_arrays([value(source) for value in self._values], schema=self.schema)
+        """Return many rows at once; each column's `value` is an Arrow array: of CODED, with codes of any integers."""
+        return pa.Table.from_arrays([value(source) for value in self._values], names=self.schema.names)
