@@ -41,6 +41,7 @@ def generator(seed: int = _SEED) -> Generator:
 async def test_a_short_run_reaches_every_interface_and_finds_nothing() -> None:
     progress = await fuzzed(300)
     assert progress.findings == []
+    assert progress.bodies > progress.sent.total() == 300
     assert {"v2", "android", "ios", "gateway frames", "gateway heads", "v2 by socket"} <= progress.sent.keys()
     answers = progress.results
     behind_the_sign = answers["result 0"] + answers["result 400"]
@@ -119,6 +120,7 @@ def test_every_way_to_send_a_request_occurs() -> None:
     frames = [payload for payload in payloads if isinstance(payload, WireFrames)]
     assert {payload.is_whole for payload in frames} == {True, False}
     assert any(payload.pieces > 1 for payload in frames)
+    assert {payload.messages for payload in frames} >= {1, 2, 6, 20}
     sizes = sorted(len(call.body) for call in calls)
     assert sizes[len(sizes) // 2] < 1000 < 100_000 < sizes[-1]
 

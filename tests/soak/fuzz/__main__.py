@@ -24,7 +24,12 @@ _REFRESH_S = 0.5
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--bodies", type=click.IntRange(1), default=10_000, help="How many bodies and frames to send.")
+@click.option(
+    "--bodies",
+    type=click.IntRange(1),
+    default=10_000,
+    help="How many cases to send; one has one or more bodies or frames.",
+)
 @click.option("--seed", type=int, help="Makes the same cases again; default: a random one, which is printed.")
 @click.option("--first", type=click.IntRange(0), default=0, help="Number of the seed's first case.")
 @click.option("--replay", "file", type=click.Path(path_type=Path, exists=True), help="Send a finding's cases again.")
@@ -85,6 +90,7 @@ def _show(plan: Plan, progress: Progress, *, as_json: bool) -> None:
         "seed": plan.seed,
         "first": plan.first,
         "sent": progress.sent.total(),
+        "bodies and frames": progress.bodies,
         "by interface": dict(progress.sent),
     }
     summary |= {"answers": dict(progress.results), "findings": len(progress.findings), "kinds": dict(kinds)}

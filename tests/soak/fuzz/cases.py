@@ -54,13 +54,14 @@ class WireFrames(msgspec.Struct, frozen=True, tag=True):
     """Bytes sent after the upgrade to WebSocket: after a hello (`welcomed`) or in place of it.
 
     `is_whole`: the bytes are complete frames, so that the gateway answers the frame that follows.
-    `pieces`: in how many writes they are sent.
+    `pieces`: in how many writes they are sent. `messages`: how many there are, each with mutations of its own.
     """
 
     data: bytes
     welcomed: bool
     is_whole: bool
     pieces: int = 1
+    messages: int = 1
 
 
 Payload = Call | Pipeline | Head | WireFrames
@@ -72,6 +73,17 @@ class Case(msgspec.Struct, frozen=True):
     seed: int
     number: int
     payload: Payload
+
+
+def size(payload: Payload) -> int:
+    """Return how many bodies and frames the payload has that were mutated independently."""
+    match payload:
+        case Pipeline(calls=calls):
+            return len(calls)
+        case WireFrames(messages=messages):
+            return messages
+        case _:
+            return 1
 
 
 class Names:

@@ -125,8 +125,8 @@ class Generator:
         whole = [replace(call, leaves=False, times=1) for call in calls]
         return Pipeline(calls[0].interface, whole, leaves=random.random() < 0.2)
 
-    def _body(self, random: Random, valid: Object, pool: Sequence[Value]) -> bytes:
-        """Return JSON of a mutated value; one in five is mutated as bytes too. What is longer than the bound is cut."""
+    def _body(self, random: Random, valid: Object, pool: Sequence[Value], *, as_bytes: bool = True) -> bytes:
+        """Return JSON of a mutated value, one in five mutated as bytes too where that is allowed; long ones are cut."""
         mutator = Mutator(random, pool)
         kind = random.random()
         if kind < 0.01:
@@ -139,7 +139,7 @@ class Generator:
         if random.random() < 0.003:
             return text.encode(random.choice(("utf-16", "utf-32", "utf-8-sig")), "surrogatepass")[:_MAX_BODY_BYTES]
         data = text.encode(errors="surrogatepass")
-        return (mutated_bytes(random, data) if kind > 0.8 else data)[:_MAX_BODY_BYTES]
+        return (mutated_bytes(random, data) if kind > 0.8 and as_bytes else data)[:_MAX_BODY_BYTES]
 
     def _head(self, random: Random) -> Head:
         template = random.choice(self._calls)
@@ -149,9 +149,9 @@ class Generator:
         welcomed = random.random() < 0.9
         usual, other = (self._frames, self._hellos) if welcomed else (self._hellos, self._frames)
 
-        def payload() -> bytes:
+        def payload(as_bytes: bool) -> bytes:
             valid = random.choice(other if random.random() < 0.04 else usual)
-            return self._body(random, valid, self._all_frames)
+            return self._body(random, valid, self._all_frames, as_bytes=as_bytes)
 
         return wire_frames(random, payload, welcomed=welcomed)
 

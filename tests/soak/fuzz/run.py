@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.soak.fuzz.cases import Call, Case, Head, Pipeline
+from tests.soak.fuzz.cases import Call, Case, Head, Pipeline, size
 from tests.soak.fuzz.client import Client
 from tests.soak.fuzz.findings import Finding, finding
 from tests.soak.fuzz.generator import Generator
@@ -49,11 +49,12 @@ class Plan:
 
 @dataclass
 class Progress:
-    """What has run so far, by interface and by answer, and what was found."""
+    """What has run so far, by interface and by answer, and what was found. A case has one or more bodies or frames."""
 
     sent: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    bodies: int = 0
 
 
 async def fuzz(plan: Plan, progress: Progress, on_finding: Callable[[Finding], None]) -> None:
@@ -121,6 +122,7 @@ class Run:
         """Send a batch, and each suspect alone when anything is wrong: CPU time and log belong to the whole batch."""
         for case in batch:
             self._progress.sent[interface(case)] += 1
+            self._progress.bodies += size(case.payload)
         problems = await self._sent(batch)
         if problems is None:
             return

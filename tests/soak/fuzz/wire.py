@@ -20,20 +20,25 @@ _MANY = 80
 """More frames than the requests of a device that may wait for an earlier one."""
 
 
-def wire_frames(random: Random, payload: Callable[[], bytes], *, welcomed: bool) -> WireFrames:
-    """Return frames with one or more payloads, of which each call of `payload` makes one."""
+def wire_frames(random: Random, payload: Callable[[bool], bytes], *, welcomed: bool) -> WireFrames:
+    """Return frames with one or more payloads, of which each call of `payload` makes one: with True of any bytes.
+
+    A payload that is no JSON ends the connection, so of several messages only the last may be bent as bytes.
+    """
+    messages = 1
     kind = random.random()
     is_whole = kind < 0.85
-    if kind < 0.6:
-        data = frame(TEXT, payload())
+    if kind < 0.42:
+        data = frame(TEXT, payload(True))
     elif kind < 0.72:
-        count = _MANY if random.random() < 0.02 else random.choice((2, 3, 6))
-        data = b"".join(frame(TEXT, payload()) for _ in range(count))
+        messages = _MANY if random.random() < 0.01 else random.choice((2, 6, 20))
+        data = b"".join(frame(TEXT, payload(number == messages)) for number in range(1, messages + 1))
     elif is_whole:
-        data = _fragments(random, payload())
+        data = _fragments(random, payload(True))
     else:
-        data = _bent(random, payload())
-    return WireFrames(data, welcomed, is_whole, random.choice((2, 3, 10, 100)) if random.random() < 0.05 else 1)
+        data = _bent(random, payload(True))
+    count = random.choice((2, 3, 10, 100)) if random.random() < 0.05 else 1
+    return WireFrames(data, welcomed, is_whole, count, messages)
 
 
 def _fragments(random: Random, payload: bytes) -> bytes:
