@@ -173,6 +173,7 @@ def test_a_kill_loses_no_commit_and_a_power_cut_the_last_ones(tmp_path: Path) ->
         assert store.offsets() == {PART: 50}
         committed(store, 80)
         disk.after_power_cut()
+        disk.after_power_cut()
         store = SqliteStore(disk.path / "state.sqlite", "CREATE TABLE rows (number INTEGER);")
         assert store.rows.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert store.rows.execute("SELECT count(*) FROM rows WHERE number < 0").fetchone() == (0,)

@@ -58,7 +58,7 @@ class Backends:
         injected.heal()
         findings = await until_settled(installation, hosts, driver.ledger, SETTLE_S)
         await asyncio.gather(*(host.stop() for host in reversed(hosts)))
-        await asyncio.wait(running)
+        await asyncio.gather(*running)
         findings += answered_and_lost(installation, driver.ledger)
         findings += await replays_unequal(installation, hosts)
         return findings + [

@@ -60,14 +60,18 @@ class Disk:
         target.write_bytes(content[: int(self._random.random() * (len(content) + 1))])
 
     def _cut_wal(self, path: Path, target: Path) -> None:
-        """Keep a random number of the frames, at least those that may be in the database file already."""
+        """Keep a random number of the frames, at least those that may be in the database file already.
+
+        Without a -shm file nobody has opened the file since the latest crash, and what it held then is on the disk.
+        """
         content = path.read_bytes()
-        if len(content) < _WAL_HEADER:
+        shm_path = path.with_name(path.name.removesuffix("-wal") + "-shm")
+        if len(content) < _WAL_HEADER or not shm_path.exists():
             target.write_bytes(content)
             return
         frame = _FRAME_HEADER + int.from_bytes(content[8:12], "big")
         count = (len(content) - _WAL_HEADER) // frame
-        shm = path.with_name(path.name.removesuffix("-wal") + "-shm").read_bytes()
+        shm = shm_path.read_bytes()
         first = int.from_bytes(shm[_SHM_BACKFILL_ATTEMPTED : _SHM_BACKFILL_ATTEMPTED + 4], "little")
         kept = first + int(self._random.random() * (max(0, count - first) + 1))
         target.write_bytes(content[: _WAL_HEADER + kept * frame])
