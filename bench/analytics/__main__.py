@@ -126,10 +126,12 @@ def tracked(what: str, parts: Iterable[Part], count: int) -> Iterable[Part]:
 
 def print_result(result: dict[str, Any]) -> None:
     table = Table(title=f"{result['deliveries']:,} deliveries, {result['devices']:,} devices; times in ms")
-    for heading in ("", "first", "p50", "max", "CPU", "raw facts"):
+    for heading in ("", "first", "its CPU", "p50", "max", "CPU", "raw facts"):
         table.add_column(heading, justify="right" if heading else "left")
     for row in result["rows"]:
-        table.add_row(*(str(row[name]) for name in ("what", "first", "p50", "max", "cpu")), str(row["raw"] or ""))
+        table.add_row(
+            *(str(row[name]) for name in ("what", "first", "first_cpu", "p50", "max", "cpu")), str(row["raw"] or "")
+        )
     console = Console()
     console.print(table)
     console.print(f"the store was open after {result['open_ms']:,} ms, and prepared {result['prepare_ms']:,} ms later")

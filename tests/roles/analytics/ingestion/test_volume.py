@@ -21,6 +21,10 @@ from tests.roles.analytics.records import T0, app_outcomes, device, outcomes
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
 OUTCOMES = 1_000_000
+STORED_COLUMNS = """
+SELECT arraySort(groupUniqArray(column)) FROM system.parts_columns
+WHERE database = currentDatabase() AND table = 'deliveries' AND startsWith(column, '_')
+"""
 A_RECORD = 40_000
 
 
@@ -76,3 +80,7 @@ async def test_a_million_outcomes(
     assert await value(clickhouse, "SELECT count() FROM deliveries") == OUTCOMES
     assert await value(clickhouse, "SELECT uniqExact(number) FROM deliveries WHERE kind = 'sent'") == OUTCOMES
     assert await value(clickhouse, "SELECT count() FROM deliveries WHERE region = 'r33'") == 29
+    assert (
+        await value(clickhouse, "SELECT countIf(_topic = 'deliveries' AND _partition = 1) FROM deliveries") == OUTCOMES
+    )
+    assert await value(clickhouse, STORED_COLUMNS) == ["_index", "_offset", "_rank"]
