@@ -3,6 +3,7 @@
 import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -62,7 +63,8 @@ def main(seeds: int, first: int, processes: int, replay: int | None, shorten: bo
             totals.add(outcome)
             sys.stdout.writelines([] if as_json else outcome.lines)
     else:
-        _run(totals, first, seeds, processes)
+        with suppress(KeyboardInterrupt):  # the worlds that have run are shown
+            _run(totals, first, seeds, processes)
     if shorten:
         totals.failed = [without_needless_faults(_KIND, outcome) for outcome in totals.failed]
     if as_json:

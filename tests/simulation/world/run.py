@@ -164,6 +164,7 @@ class Simulation:
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, [])))
         anew = asyncio.create_task(devices.reinstall())
         begun_s = self._world.loop.time()
+        self._ledger.is_fault_free = not self._faults
         faults.inject([replace(fault, at_s=begun_s + fault.at_s) for fault in self._faults])
         await asyncio.sleep(self._plan.load_s)
         for task in (sending, anew):
