@@ -5,7 +5,6 @@ the log may not have, and announces all connections anew.
 """
 
 import asyncio
-import contextlib
 from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,10 +27,6 @@ MAX_REPORTS = 2_000_000
 MAX_UNPROVED_REPORTS = MAX_REPORTS // 4
 """The number of kept reports from which those that may be invented are dropped, to leave room for the others."""
 
-REPORTS_AT_ONCE = 8
-"""The number of an app's reports that are handed to delivery at once; it is half of a backlog's window."""
-
-_GATHER_S = 0.01
 _BATCH_REPORTS = 10_000
 _BATCH_CONNECTED = 5_000
 _BACKOFF_S = 0.05
@@ -72,7 +67,7 @@ class Uplink:
             streaming.result()
         finally:
             self._stopping = True
-            self._queue.wake()
+            self._queue.changed.set()
             await asyncio.wait([streaming], timeout=_STOP_S)
             if self._queue.unrecorded:
                 logger.error("reports may be lost at the stop: delivery is away", count=self._queue.unrecorded)
@@ -107,7 +102,8 @@ class Uplink:
             elif self._stopping and not self._queue.unrecorded:
                 return
             else:
-                await self._queue.wait()
+                self._queue.changed.clear()
+                await self._queue.changed.wait()
 
 
 class ReportColumns:
@@ -154,7 +150,7 @@ class UnreportedQueue:
     """Reports and connection changes to send to one delivery instance, and sent reports not yet in the log; bounded.
 
     Reports go before disconnects and connects, so that delivery does not resend a push that was acknowledged.
-    `unrecorded` counts the reports that the log may not have.
+    `unrecorded` counts the reports that the log may not have; `changed` is set with every change.
     """
 
     def __init__(self) -> None:
@@ -166,33 +162,16 @@ class UnreportedQueue:
         self._resend: deque[ReportBatch] = deque()
         self._sequence = 0
         self.unrecorded = 0
-        self._changed = asyncio.Event()
-        self._urgent = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Wait until something is to be sent. A few reports are gathered for _GATHER_S; all else is sent at once, and
-        so are REPORTS_AT_ONCE of an app, for a device that acknowledges its backlog waits for more of it.
-        """
-        self._changed.clear()
-        self._urgent.clear()
-        await self._changed.wait()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GATHER_S):
-                await self._urgent.wait()
-
-    def wake(self) -> None:
-        """End `wait` at once."""
-        self._changed.set()
-        self._urgent.set()
+        self.changed = asyncio.Event()
 
     def connected(self, session: Session) -> None:
         self._connected[session.connection] = session
-        self.wake()
+        self.changed.set()
 
     def disconnected(self, session: Session) -> None:
         if self._connected.pop(session.connection, None) is None:
             self._disconnected.append(session.connection)
-            self.wake()
+            self.changed.set()
 
     def report(
         self,
@@ -214,22 +193,20 @@ class UnreportedQueue:
         self.unrecorded += len(msgids)
         if len(columns) >= _BATCH_REPORTS:
             self._full.append(self._filling.pop(session.appkey))
-        self._changed.set()
-        if len(columns) >= REPORTS_AT_ONCE:
-            self._urgent.set()
+        self.changed.set()
 
     def recorded(self, sequence: int) -> None:
         """Forget the reports of all batches up to this one: the log has them."""
         while self._sent and self._sent[0].sequence <= sequence:
             self.unrecorded -= self._sent.popleft().rows
-        self._changed.set()
+        self.changed.set()
 
     def restart(self, current: list[Session]) -> None:
         """Begin a new stream: send the unrecorded batches again, then announce these sessions."""
         self._connected = {session.connection: session for session in current}
         self._disconnected.clear()
         self._resend = deque(self._sent)
-        self.wake()
+        self.changed.set()
 
     def take(self) -> AttachRequest | None:
         """Return the next request, or None when nothing waits. Reports keep their order."""

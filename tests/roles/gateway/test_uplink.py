@@ -9,9 +9,8 @@ from protos.delivery.v1.delivery_pb2 import AttachRequest, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import Message
 from services.domain.device_protocol.commands import report_kind
-from services.gateway import uplink
 from services.gateway.connections import Session
-from services.gateway.uplink import MAX_REPORTS, REPORTS_AT_ONCE, UnreportedQueue, Uplink
+from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import Server, serve
 from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
@@ -46,28 +45,6 @@ async def test_acknowledgements_and_reports_arrive_in_order_with_the_device_numb
     assert reports.appkey == ANDROID
     assert int.from_bytes(reports.times_ms[:8], "little") == NOON_MS
     assert int.from_bytes(reports.partitions[:2], "little") in range(PARTITIONS)
-
-
-async def test_a_few_reports_are_gathered_until_there_are_several_or_a_device_connects(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uplink, "_GATHER_S", 1_000)
-    first, second = await DeviceClient.connect(gateway.port), await DeviceClient.connect(gateway.port)
-    await first.hello(ANDROID)
-    await gateway.delivery.until(gateway.delivery.connections)
-    for msgid in range(1, REPORTS_AT_ONCE):
-        first.send(type="ack", msgids=[msgid])
-    assert (await first.request(type="get_device", id=1))["type"] == "ok"
-    assert gateway.delivery.reports() == []
-    first.send(type="ack", msgids=[REPORTS_AT_ONCE])
-    await gateway.delivery.until(gateway.delivery.reports)
-    first.send(type="ack", msgids=[REPORTS_AT_ONCE + 1])
-    assert (await first.request(type="get_device", id=2))["type"] == "ok"
-    await second.hello(ANDROID)
-    await gateway.delivery.until(lambda: len(gateway.delivery.connections()) == 2)
-    reported = [msgid for _, msgid, _ in gateway.delivery.reports()]
-    assert reported == list(range(1, REPORTS_AT_ONCE + 2))
-    assert [request.sequence for request in gateway.delivery.requests if request.reports] == [1, 2]
 
 
 @pytest.mark.parametrize(
