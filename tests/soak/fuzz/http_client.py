@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import errno
 from collections import Counter
-from collections.abc import AsyncIterator
 
 from testkit.edge.asgi import AsgiRequest
 from tests.soak.fuzz.answers import Answer, checked, checked_bytes, head_problem, pipeline_problem, repeated_problem
@@ -38,7 +36,8 @@ class HttpClient:
 
     async def head(self, head: Head) -> str | None:
         """Send a head as it is; end the sending side when no answer comes, for the head may want more."""
-        async with self._connection(head.port) as (reader, writer):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._service.ports[head.port])
+        with contextlib.closing(writer):
             writer.write(self._names.put(head.data))
             for _ in range(2):
                 with contextlib.suppress(TimeoutError):
@@ -55,7 +54,8 @@ class HttpClient:
 
     async def _exchange(self, interface: str, data: bytes, *, leaves: bool) -> bytes:
         """Send the data over a connection of its own and return all that comes; nothing where the client leaves."""
-        async with self._connection(interface) as (reader, writer):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._service.ports[interface])
+        with contextlib.closing(writer):
             writer.write(data)
             if not leaves:
                 return await _rest(reader)
@@ -63,19 +63,6 @@ class HttpClient:
                 await writer.drain()
             writer.transport.abort()
             return b""
-
-    @contextlib.asynccontextmanager
-    async def _connection(self, port: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Connect to a listener; again where it closes the socket at once, as it does with too many heads at a time."""
-        while True:
-            try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._service.ports[port])
-                break
-            except OSError as error:
-                if error.errno != errno.ENOTCONN:
-                    raise
-        with contextlib.closing(writer):
-            yield reader, writer
 
     def _request(self, call: Call, *more: tuple[bytes, bytes]) -> bytes:
         """Return the bytes of a request. A body in pieces is chunked; one whose client leaves lacks its end."""
@@ -113,5 +100,5 @@ def _is_keyed(call: Call) -> bool:
 async def _rest(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.read()
-    except ConnectionError:
+    except OSError:  # uvloop: ENOTCONN where the service has reset the connection before this side ends
         return b""
