@@ -16,6 +16,9 @@ from services.apns_simulator.requests import Request
 from services.apns_simulator.script import Fault
 from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 
+_PIECE_BYTES = 4096
+"""How much is parsed before its requests are answered: h2 counts all open streams again for each new one."""
+
 _RESET_CODES = {
     Fault.RESET: h2.errors.ErrorCodes.INTERNAL_ERROR,
     Fault.REFUSE: h2.errors.ErrorCodes.REFUSED_STREAM,
@@ -90,8 +93,9 @@ class ServerConnection(asyncio.Protocol):
         if self._is_mute:
             return
         try:
-            for event in self._h2.receive_data(data):
-                self._handle(event)
+            for start in range(0, len(data), _PIECE_BYTES):
+                for event in self._h2.receive_data(data[start : start + _PIECE_BYTES]):
+                    self._handle(event)
         except (h2.exceptions.ProtocolError, UnicodeDecodeError):
             self.close()
             return
