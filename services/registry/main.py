@@ -29,7 +29,11 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     directory = settings.state_dir(ROLE_NAME)
     projection = RegistryProjection(settings, directory, context.log, apps.find, lambda: revocations.wake())
     revocations = RevocationWorker(projection.device_follower, projection.device_table, context.apps, context.clock)
-    queries = RegistryQueries(projection.devices, projection.aliases)
+    queries = RegistryQueries(
+        projection.devices,
+        projection.aliases,
+        lambda: all(follower.is_caught_up for follower in projection.followers),
+    )
     servicer = RegistryServicer(context, queries, settings)
     if settings.shard == 0:
         count_paused(context.apps)

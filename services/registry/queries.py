@@ -8,7 +8,7 @@ import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
-from services.runtime.errors import BusyError
+from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.sqlite_store import SqliteStore
 
@@ -26,14 +26,16 @@ Answer = TypeVar("Answer")
 class RegistryQueries:
     """Queries over what the followers have committed. Removed devices are not found unless requested.
 
-    Every method raises BusyError when too many queries are waiting.
+    Every method raises BusyError when too many queries are waiting, and UnavailableError until `is_caught_up`: the
+    stores may be behind the log then, so that they know neither the newest devices nor the changes of others.
     """
 
-    def __init__(self, devices: SqliteStore, aliases: SqliteStore) -> None:
+    def __init__(self, devices: SqliteStore, aliases: SqliteStore, is_caught_up: Callable[[], bool]) -> None:
         self._devices = devices.reading()
         self._aliases = aliases.reading()
         self._thread = WorkerThread("registry-queries")
         self._waiting = 0
+        self._is_caught_up = is_caught_up
 
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
         """Return the devices' numbers in the order of the tokens."""
@@ -69,6 +71,8 @@ class RegistryQueries:
         self._aliases.close()
 
     async def _run(self, query: Callable[..., Answer], *arguments: object) -> Answer:
+        if not self._is_caught_up():
+            raise UnavailableError("the registry has not caught up with the log yet; try again")
         if self._waiting >= MAX_WAITING:
             raise BusyError("too many queries are waiting; try again")
         self._waiting += 1

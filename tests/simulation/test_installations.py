@@ -38,11 +38,6 @@ def test_worlds_under_faults_find_nothing_and_a_seed_gives_the_same_trace() -> N
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.xfail(
-    strict=False,
-    reason="seed 60003: a gateway that was suspended carries out a request of a connection that the device has given"
-    " up, after later requests that the device sent through another gateway",
-)
 def test_many_worlds_find_nothing() -> None:
     assert simulated("--seeds", "300", "--processes", "2")["worlds"] == 300
 

@@ -56,7 +56,8 @@ class Follower:
         and not applied.
         """
         self.role = self.name = role
-        self.applied = AppliedPositions()
+        self.applied = AppliedPositions([*applies, *decides])
+        self._ready: asyncio.Event | None = None
         self._log = log
         self._store = store
         self._applies = frozenset(applies)
@@ -89,12 +90,18 @@ class Follower:
 
     async def run(self, ready: asyncio.Event) -> None:
         """Catch up with the log, set `ready`, and follow the log until cancelled."""
+        self._ready = ready
         try:
             await self._follow(ready)
         finally:
             if self._writes:
                 await asyncio.wait(self._writes, timeout=_LAST_WRITES_S)
             self._thread.shutdown()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the state has reached what was in the log at the start."""
+        return self._ready is not None and self._ready.is_set()
 
     @property
     def followed(self) -> Followed:

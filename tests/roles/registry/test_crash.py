@@ -10,6 +10,7 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
 from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice, RemoveTags
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS
 from services.registry.settings import RegistrySettings
+from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
@@ -144,6 +145,26 @@ async def test_positions_applied_before_a_crash_are_reported_as_applied_after_it
         later = await position_of_fact(reopened, lambda device: list(device.tags) == [1])
         await again.peers.wait_applied([where, later])
     await reopened.close()
+
+
+async def test_nothing_is_answered_before_the_state_has_caught_up(
+    start: Start, log: SqliteLog, settings: RegistrySettings, clock: ManualClock
+) -> None:
+    async with start() as registry:
+        app = await registry.app()
+        await registry.apply(register(app, "t"), set_alias(app, "t", "alice", NOON_MS))
+    starting = RunningRegistry(settings, log, clock)
+    positions = await starting.write(set_alias(app, "t", "bob", NOON_MS + 1))
+    applied = asyncio.create_task(starting.peers.wait_applied(positions))
+    for alias in ("alice", "bob"):
+        with pytest.raises(UnavailableError, match="has not caught up with the log"):
+            await starting.alias(app.appkey, alias)
+    assert not applied.done()
+    await starting.start()
+    await applied
+    assert [device.token for device in await starting.alias(app.appkey, "bob")] == ["t"]
+    assert await starting.alias(app.appkey, "alice") == []
+    await starting.stop()
 
 
 async def test_deleted_states_are_rebuilt_from_the_log(start: Start, log: SqliteLog) -> None:

@@ -191,7 +191,7 @@ async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry)
     keys = iter([app.appkey, app.appkey, "1234567890"])
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
     aliases = SqliteStore(registry.settings.data / "a.sqlite", ALIASES_DDL)
-    queries = RegistryQueries(devices, aliases)
+    queries = RegistryQueries(devices, aliases, lambda: True)
     servicer = RegistryServicer(registry.context, queries, registry.settings, new_appkey=lambda: next(keys))
     answer = await servicer.CreateApp(REQUEST, None)  # type: ignore[arg-type]
     assert answer.app.appkey == "1234567890"
