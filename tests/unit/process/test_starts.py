@@ -120,7 +120,7 @@ async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the time-out of the Kafka log to one second."""
-    monkeypatch.setattr("services.domain.role_context.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=4))
+    monkeypatch.setattr("services.runtime.log.kafka.log.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=4))
 
 
 def settings(broker: KafkaBroker, directory: Path, partitions: int = PARTITIONS) -> Settings:
