@@ -4,7 +4,6 @@ import asyncio
 import ctypes
 import gc
 import mmap
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -53,26 +52,28 @@ class ReleasableMemory(Protocol):
 
 
 class OwnMemory:
-    """The memory of this process. Linux alone tells of it; elsewhere nothing is released."""
+    """The memory of this process. Where the system does not tell of it, as Linux does, nothing is released."""
 
     def cpu_s(self) -> float:
         return time.process_time()
 
     def file_bytes(self) -> int:
-        return int(_PAGES.read_text().split()[2]) * _PAGE_BYTES if _is_linux() else 0
+        pages = _read(_PAGES)
+        return int(pages.split()[2]) * _PAGE_BYTES if pages else 0
 
     def release(self) -> None:
         """Return free memory to the system, and the pages of libraries, most of which only the start has read.
 
         The system maps each page of a library again when it is used, from its page cache, in about a microsecond.
         """
-        if not _is_linux():
+        mappings = _read(_MAPPINGS)
+        if not mappings:
             return
         libc = ctypes.CDLL(None)
         if hasattr(libc, "malloc_trim"):
             libc.malloc_trim(0)
         libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        for mapping in library_mappings(_MAPPINGS.read_text().splitlines()):
+        for mapping in library_mappings(mappings.splitlines()):
             if not mapping.anonymous_kb:
                 libc.madvise(mapping.start, mapping.size, _MADV_DONTNEED)
 
@@ -128,5 +129,9 @@ def library_mappings(smaps: Iterable[str]) -> Iterator[Mapping]:
         bounds = (first, last) if is_library else None
 
 
-def _is_linux() -> bool:
-    return sys.platform == "linux" and _MAPPINGS.exists()
+def _read(file: Path) -> str:
+    """Return the text of a file of /proc; "" where there is none or it may not be read."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -57,6 +57,14 @@ def test_changed_pages_and_other_files_stay_as_they_are(tmp_path: Path) -> None:
     assert resident_kb(other) > 0
 
 
+def test_a_system_that_does_not_tell_of_memory_ends_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A directory in place of each file cannot be read, as where a container hides parts of /proc."""
+    for name in ("_PAGES", "_MAPPINGS"):
+        monkeypatch.setattr(f"services.runtime.process.memory.{name}", tmp_path)
+    OwnMemory().release()
+    assert OwnMemory().file_bytes() == 0
+
+
 class ScriptedMemory:
     """The memory of a process that works and reads files as the test says."""
 
