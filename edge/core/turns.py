@@ -94,6 +94,7 @@ class RequestTurns:
                 await application(scope, receive, send)
             finally:
                 _leave(scope)
+                del scope[RECEIVE]  # a cycle of references in each request would be garbage for the collector alone
 
         return in_turn
 
