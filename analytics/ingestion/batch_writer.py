@@ -31,6 +31,7 @@ from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import INSERTED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.epochs import Epochs
 
 _NOT_NOTED = "the offsets of analytics cannot be written"
 Result = TypeVar("Result")
@@ -57,6 +58,7 @@ class BatchWriter:
         self._stores_commands = stores_commands
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="analytics")
         self._identity = ""
+        self._epochs = Epochs()
         self._translator: RecordTranslator
         self._offsets: Offsets
 
@@ -71,7 +73,9 @@ class BatchWriter:
         """Load from the store what the batches need, and return the next offsets. May be called again if it fails."""
         self._identity = await self._registered_identity()
         offsets = await self.next_offsets()
-        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections())
+        epochs = Epochs(await self._on_thread(self._offsets.epochs))
+        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), epochs)
+        self._epochs = epochs
         self.broadcasts = knowledge.broadcasts
         await load_attributes(knowledge.attributes, self._clickhouse)
         await knowledge.devices.load(self._clickhouse)
@@ -100,14 +104,14 @@ class BatchWriter:
         reached(Point.RANGE_NOTED)
         await self._insert_all(batch, records)
         reached(Point.RANGE_INSERTED)
-        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.end, batch))
+        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._end, batch))
         reached(Point.RANGE_ENDED)
         return {partition: range_.next for partition, range_ in batch.items()}
 
     async def write_pending(self, batch: Batch, records: Sequence[Record]) -> None:
         """Write the pending batch again; the store drops the rows that it has already."""
         await self._insert_all(batch, records)
-        await self._on_thread(self._offsets.end, batch)
+        await self._on_thread(self._end, batch)
 
     async def write_ahead(
         self, appkey: str, pages: AsyncIterable[Sequence[Record]], batch: Batch, max_rows: int
@@ -137,6 +141,9 @@ class BatchWriter:
             await ingesters.register(self._clickhouse, self._instance, identity)
         await ingesters.drop_replaced(self._clickhouse)
         return identity
+
+    def _end(self, batch: Batch) -> None:
+        self._offsets.end(batch, self._epochs.highest())
 
     async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
         tables: Mapping[str, pa.Table] = await self._on_thread(self._translator.tables, records, self._dead_letters.add)

@@ -54,7 +54,8 @@ from services.domain.topics import (
     TASKS,
     decode,
 )
-from services.runtime.log.port import Record
+from services.runtime.log.port import Partition, Record
+from services.runtime.projection.epochs import Epochs
 
 SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES, DEVICE_COMMANDS, APPS)
 """The topics that analytics reads."""
@@ -69,6 +70,7 @@ class Knowledge(NamedTuple):
     broadcasts: BroadcastIds
     devices: KnownDevices
     connections: LatestConnections
+    epochs: Epochs
 
 
 class RecordTranslator:
@@ -76,7 +78,7 @@ class RecordTranslator:
 
     def __init__(self, knowledge: Knowledge, ingester: str, *, stores_commands: bool = True) -> None:
         """`ingester` is stored with sums; only one instance of a store `stores_commands`, that is push commands."""
-        self._attributes, self._broadcasts, self._devices, self._connections = knowledge
+        self._attributes, self._broadcasts, self._devices, self._connections, self._epochs = knowledge
         self._ingester = ingester
         self._stores_commands = stores_commands
 
@@ -109,6 +111,8 @@ class RecordTranslator:
 
     def _rows(self, record: Record, outcomes: OutcomeBatch, deltas: ConnectionDeltas) -> Sequence[Row]:
         message = decode(record)
+        if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+            return []
         match message:
             case DeviceFact():
                 return self._device_rows(record, message)

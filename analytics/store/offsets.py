@@ -45,10 +45,10 @@ class Offsets:
         return row[0] if row else None
 
     def restart(self) -> str:
-        """Delete the identity, offsets and pending batch; return a new identity."""
+        """Delete the identity, offsets, epochs and pending batch; return a new identity."""
         identity = secrets.token_hex(8)
         self._store.begin()
-        for table in ("batch", "reader", "offsets"):
+        for table in ("batch", "reader", "offsets", "epochs"):
             self._store.rows.execute(f"DELETE FROM {table}")  # noqa: S608
         self._store.rows.execute("INSERT INTO reader VALUES (?)", (identity,))
         self._store.commit({})
@@ -57,6 +57,10 @@ class Offsets:
     def next_offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition; valid while no batch is pending."""
         return self._store.offsets()
+
+    def epochs(self) -> dict[Partition, int]:
+        """Return the highest epoch of each partition before its next offset."""
+        return self._store.epochs()
 
     def pending(self) -> Batch:
         """Return the batch that was begun and not ended, or an empty one."""
@@ -71,10 +75,12 @@ class Offsets:
         )
         self._store.commit({})
 
-    def end(self, batch: Batch) -> None:
-        """Note durably that the batch is inserted, and the next offsets with it."""
+    def end(self, batch: Batch, epochs: Mapping[Partition, int]) -> None:
+        """Note durably that the batch is inserted, and with it the next offsets and the highest epochs."""
         self._store.begin()
         self._store.rows.execute("DELETE FROM batch")
+        for partition, epoch in epochs.items():
+            self._store.set_epoch(partition, epoch)
         self._store.commit({partition: range_.next for partition, range_ in batch.items()})
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from services.domain.command_writer import CommandWriter
 from services.domain.push_capacity import PushCapacity
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
+from services.runtime.process.clock import SystemClock
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.projection.replay import State
 from services.scheduling.due_tasks import DueTasks
@@ -21,12 +22,12 @@ from services.scheduling.timer import Timer
 
 def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> State:
     """Open the state in a directory so that a replay can fold it forward."""
-    return SchedulingProjection(settings, directory, log)
+    return SchedulingProjection(settings, directory, log, SystemClock())
 
 
 def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
-    projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log)
+    projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
     audiences = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     capacity = PushCapacity(context.peers, context.clock)

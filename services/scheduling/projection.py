@@ -8,8 +8,11 @@ from typing import Any
 from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import owned
+from services.runtime.process.clock import Clock
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
+from services.runtime.projection.epochs import Epochs
+from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.follower import Follower
 from services.runtime.projection.sqlite_store import SqliteStore
 from services.scheduling.decide import decide
@@ -41,7 +44,7 @@ class SchedulingProjection:
 
     name = ROLE_NAME
 
-    def __init__(self, settings: SchedulingSettings, directory: Path, log: Log) -> None:
+    def __init__(self, settings: SchedulingSettings, directory: Path, log: Log, clock: Clock) -> None:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self._store = SqliteStore(directory / "tasks.sqlite", DDL)
         self.tasks = TaskTable(self._store.rows)
@@ -55,6 +58,7 @@ class SchedulingProjection:
             applies=(),
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
+            fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
         )
         self.followers = (self.follower,)
 

@@ -6,16 +6,20 @@ from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider
+from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.store import TransactionalStore, transaction
 
 
 class CatchUp:
-    """Applies facts in transactions of their own. A fact's cause counts as decided: commands up to it are skipped."""
+    """Applies facts in transactions of their own. A fact's cause counts as decided: commands up to it are skipped.
+
+    Facts of a former owner, whose epoch is too low, are ignored together with their causes.
+    """
 
     def __init__(
         self,
@@ -25,6 +29,7 @@ class CatchUp:
         dead_letters: DeadLetters,
         commands: frozenset[Partition],
         own_topics: frozenset[str],
+        epochs: Epochs,
     ) -> None:
         self._topics = topics
         self._decider = decider
@@ -32,6 +37,7 @@ class CatchUp:
         self._dead_letters = dead_letters
         self._commands = commands
         self._own_topics = own_topics
+        self._epochs = epochs
 
     def apply_batch(self, records: Sequence[Record], offsets: Mapping[Partition, int]) -> None:
         """Apply the facts and commit them with the offsets, and with those of the commands that caused own facts."""
@@ -47,6 +53,8 @@ class CatchUp:
     def _apply(self, record: Record) -> Meta:
         try:
             message = decode(self._topics, record)
+            if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+                return Meta()
             self._decider.apply(record, message)
         except (DecodeError, ValueError) as error:
             self._dead_letters.add(record, error)
@@ -81,3 +89,12 @@ async def read_until(
 def next_offsets(records: Sequence[Record]) -> dict[Partition, int]:
     """Return the offset after the last record of each partition."""
     return {Partition(record.topic, record.partition): record.offset + 1 for record in records}
+
+
+def ends_after(new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
+    """Return the offset after the last of the records in each partition, which were appended at these offsets."""
+    ends: dict[Partition, int] = {}
+    for new_record, offset in zip(new_records, offsets, strict=True):
+        partition = Partition(new_record.topic, new_record.partition)
+        ends[partition] = max(ends.get(partition, 0), offset + 1)
+    return ends

@@ -21,9 +21,11 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED, APPLIED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.catch_up import CatchUp, next_offsets, read_until
+from services.runtime.projection.catch_up import CatchUp, ends_after, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
+from services.runtime.projection.epochs import Epochs
+from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.processor import RecordProcessor
@@ -48,12 +50,14 @@ class Follower:
         applies: Sequence[Partition],
         decides: Sequence[Partition] = (),
         own: Sequence[Partition] = (),
+        fencing: Fencing | None = None,
     ) -> None:
         """`applies`: partitions of facts to apply. `decides`: partitions to decide on; a record of a partition in both
         is applied first, and a fresh state only applies what the log already holds of it: that was decided before.
         `own`: partitions that this role alone writes its decided facts to. They are read at the start only, because
         later their facts are applied when they are made. Facts of other topics (commands to other roles) are appended
-        and not applied.
+        and not applied. `fencing`: the own partitions have epochs; `run` raises SupersededError once another process
+        owns one of them.
         """
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
@@ -64,9 +68,18 @@ class Follower:
         self._decides = frozenset(decides)
         self._own = list(own)
         self._own_topics = frozenset(partition.topic for partition in own)
-        self._catch_up = CatchUp(log.topics, decider, store, dead_letters, self._decides, self._own_topics)
+        self._fencing = fencing
+        epochs = fencing.epochs if fencing else Epochs()
+        self._catch_up = CatchUp(log.topics, decider, store, dead_letters, self._decides, self._own_topics, epochs)
         self._processor = RecordProcessor(
-            role, log.topics, decider, dead_letters, self._applies, self._decides, self._own_topics
+            role,
+            log.topics,
+            decider,
+            dead_letters,
+            self._applies,
+            self._decides,
+            self._own_topics,
+            fencing.epoch if fencing else lambda partition: 0,
         )
         self._thread = WorkerThread(role)
         self._lock = asyncio.Lock()
@@ -129,11 +142,15 @@ class Follower:
     async def _follow(self, ready: asyncio.Event) -> None:
         await self._check_offsets()
         own_ends = await self._catch_up_with_own_facts()
+        if self._fencing:
+            own_ends = await self._take_over(self._fencing)
         await self._catch_up_where_fresh()
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._applies | self._decides}
         self.applied.advance({**own_ends, **reading}, own_ends)
         goal = await self._ends(reading)
+        if self._fencing:
+            reading |= own_ends
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(reading), role=self.role)
         try:
             if self._has_reached(goal):
@@ -164,6 +181,13 @@ class Follower:
         await self._apply_until(await self.offsets(), ends)
         return ends
 
+    async def _take_over(self, fencing: Fencing) -> dict[Partition, int]:
+        """Announce new epochs, and apply what former owners wrote before; return the ends."""
+        await self._append(fencing.announce(self._own))
+        ends = await self._catch_up_with_own_facts()
+        fencing.begin(ends)
+        return ends
+
     async def _catch_up_where_fresh(self) -> None:
         starts = await self.offsets()
         fresh = [partition for partition in self._applies & self._decides if partition not in starts]
@@ -188,8 +212,12 @@ class Follower:
 
     async def _handle(self, records: list[Record]) -> None:
         reached(Point.FOLLOWER_READ, self.role)
-        offsets = next_offsets(records)
         async with self._lock:
+            if self._fencing:
+                records = self._fencing.check_live(records)
+                if not records:
+                    return
+            offsets = next_offsets(records)
             new_records = await self.query(self._apply_batch, records, offsets)
             if new_records:
                 await self._append_and_commit(new_records, offsets)
@@ -209,7 +237,10 @@ class Follower:
         """End the transaction that was begun when the facts were applied: roll it back where the append fails."""
         reached(Point.FOLLOWER_APPLIED, self.role)
         try:
-            produced = await self._append(new_records)
+            appended_at = await self._append(new_records)
+            produced = ends_after(new_records, appended_at)
+            if self._fencing:
+                await self._check_owned(self._fencing, self._fencing.unknown(new_records, appended_at), produced)
         except BaseException:
             await self.query(self._store.rollback)
             raise
@@ -219,8 +250,17 @@ class Follower:
         reached(Point.FOLLOWER_COMMITTED, self.role)
         self.applied.advance({**offsets, **own}, produced)
 
-    async def _append(self, new_records: list[NewRecord]) -> dict[Partition, int]:
-        """Append until the log accepts the records; return the end of each partition appended to."""
+    async def _check_owned(
+        self, fencing: Fencing, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+    ) -> None:
+        """Look for a successor among records that were appended before own ones. SupersededError: there is one."""
+        async with aclosing(read_until(self.role, self._log, starts, {p: ends[p] for p in starts})) as batches:
+            async for records, _ in batches:
+                for record in records:
+                    fencing.check(record)
+
+    async def _append(self, new_records: list[NewRecord]) -> list[int]:
+        """Append until the log accepts the records; return the offset of each."""
         while new_records:
             try:
                 offsets = await self._log.append(new_records)
@@ -228,8 +268,10 @@ class Follower:
                 logger.warning("the log does not accept facts; trying again", role=self.role, error=str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
-                return _ends_after(new_records, offsets)
-        return {}
+                for new_record in new_records:
+                    APPENDED.labels(new_record.topic).inc()
+                return offsets
+        return []
 
     def _apply_batch(self, records: list[Record], offsets: Mapping[Partition, int]) -> list[NewRecord]:
         """Apply the records; return the records to append, or commit at once where there are none."""
@@ -250,12 +292,3 @@ class Follower:
                 fact.message.meta.writer = self.role
                 new_records.append(self._processor.apply_own(fact))
             return new_records
-
-
-def _ends_after(new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
-    ends: dict[Partition, int] = {}
-    for new_record, offset in zip(new_records, offsets, strict=True):
-        partition = Partition(new_record.topic, new_record.partition)
-        ends[partition] = max(ends.get(partition, 0), offset + 1)
-        APPENDED.labels(new_record.topic).inc()
-    return ends

@@ -1,6 +1,7 @@
 """What a follower does with one record of the live log: apply it, decide on it, and apply the facts that follow."""
 
 import hashlib
+from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
 
@@ -24,7 +25,9 @@ class RecordProcessor:
         applies: frozenset[Partition],
         decides: frozenset[Partition],
         own_topics: frozenset[str],
+        epoch_of: Callable[[Partition], int],
     ) -> None:
+        """`epoch_of` returns the epoch of the facts that are written to a partition."""
         self._role = role
         self._topics = topics
         self._decider = decider
@@ -32,6 +35,7 @@ class RecordProcessor:
         self._applies = applies
         self._decides = decides
         self._own_topics = own_topics
+        self._epoch_of = epoch_of
 
     def apply_and_decide(self, record: Record) -> list[NewRecord]:
         """Return the records to append for the facts that were decided."""
@@ -51,7 +55,8 @@ class RecordProcessor:
         return new_records
 
     def apply_own(self, fact: Fact) -> NewRecord:
-        """Apply the fact if its topic is the role's own; return the record to append."""
+        """Apply the fact if its topic is the role's own; return the record to append, with the owner's epoch."""
+        fact.message.meta.epoch = self._epoch_of(Partition(fact.topic.name, fact.partition))
         new_record = NewRecord(fact.topic.name, fact.partition, fact.key, fact.message.SerializeToString())
         if new_record.topic in self._own_topics:
             record = Record(new_record.topic, new_record.partition, -1, new_record.key, new_record.value)

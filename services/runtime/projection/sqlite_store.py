@@ -13,9 +13,12 @@ from pathlib import Path
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 
-_OFFSETS = """
+_POSITIONS = """
 CREATE TABLE IF NOT EXISTS offsets (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL, PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS epochs (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 """
 
 
@@ -31,12 +34,22 @@ class SqliteStore:
             self.rows.close()
             remove(path)
             self.rows = _open(path)
-            self.rows.executescript(_OFFSETS + ddl)
+            self.rows.executescript(_POSITIONS + ddl)
             self.rows.execute(f"PRAGMA user_version = {version}")
+        else:
+            self.rows.executescript(_POSITIONS)
 
     def offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition that the rows have applied."""
         return {Partition(t, p): n for t, p, n in self.rows.execute("SELECT topic, partition, next FROM offsets")}
+
+    def epochs(self) -> dict[Partition, int]:
+        """Return the highest epoch of each partition among the records that the rows have applied; none is 0."""
+        return {Partition(t, p): epoch for t, p, epoch in self.rows.execute("SELECT * FROM epochs")}
+
+    def set_epoch(self, partition: Partition, epoch: int) -> None:
+        """Store the highest epoch of a partition, in the transaction that has begun."""
+        self.rows.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", (*partition, epoch))
 
     def begin(self) -> None:
         self.rows.execute("BEGIN IMMEDIATE")
@@ -67,7 +80,7 @@ class SqliteStore:
         return connection
 
     def digest(self) -> str:
-        """Return a hash over all rows except the offsets: equal states have equal digests."""
+        """Return a hash over all rows except offsets and epochs: equal states have equal digests."""
         digest = hashlib.sha256()
         for line in self.dump():
             digest.update(line.encode())
@@ -76,7 +89,7 @@ class SqliteStore:
     def dump(self) -> Iterator[str]:
         """Yield every row as text, table by table, in key order."""
         tables = self.rows.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'offsets' ORDER BY name"
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('offsets', 'epochs') ORDER BY name"
         ).fetchall()
         for (table,) in tables:
             columns = ", ".join(row[1] for row in self.rows.execute(f"PRAGMA table_info({table})"))

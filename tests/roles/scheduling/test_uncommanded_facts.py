@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
+from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.topics import TASK_COMMANDS, TASKS
-from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.topics import partition_of
 from services.runtime.projection.decider import Fact
+from services.runtime.projection.fencing import SupersededError
 from services.scheduling import decide
 from services.scheduling.projection import SchedulingProjection
 from testkit.faults.crashing_log import KilledError
@@ -19,13 +22,13 @@ from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, Installation,
 class SlowLog(ChosenLog):
     """Blocks appends to `tasks` until `opened` is set."""
 
-    def __init__(self, log: ChosenLog) -> None:
+    def __init__(self, log: Log) -> None:
         super().__init__(log)
         self.arrived = asyncio.Event()
         self.opened = asyncio.Event()
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        if new_records[0].topic == TASKS.name:
+        if new_records[0].topic == TASKS.name and TaskFact.FromString(new_records[0].value).HasField("fell_due"):
             self.arrived.set()
             await self.opened.wait()
         return await super().append(new_records)
@@ -34,8 +37,7 @@ class SlowLog(ChosenLog):
 async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_command(installation: Installation) -> None:
     async with installation.running():
         await installation.create("t")
-    slow = SlowLog(installation.log)
-    state = SchedulingProjection(installation.settings, installation.settings.state_dir("scheduling"), slow)
+    state = _state(installation, slow := SlowLog(installation.log))
     async with started([state]):
         partition = partition_of(b"t", PARTITIONS)
         fact = Fact(TASKS, partition, b"t", decide.fell_due("t", 5))
@@ -56,11 +58,33 @@ async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_comm
 async def test_a_write_that_cannot_be_appended_leaves_the_state_unchanged(installation: Installation) -> None:
     async with installation.running():
         await installation.create("t")
-    installation.log.when = lambda message: True
-    state = SchedulingProjection(installation.settings, installation.settings.state_dir("scheduling"), installation.log)
+    state = _state(installation, installation.log)
     async with started([state]):
+        installation.log.when = lambda message: True
         before = await state.follower.query(state.digest)
         fact = Fact(TASKS, partition_of(b"t", PARTITIONS), b"t", decide.fell_due("t", 5))
         with pytest.raises(KilledError):
             await state.follower.write(lambda: [fact])
         assert await state.follower.query(state.digest) == before
+
+
+async def test_a_second_process_takes_over_and_the_first_one_stops(installation: Installation) -> None:
+    """Both are given the same partitions by mistake. The first one says what to do, and writes nothing that counts."""
+    first = _state(installation, installation.log)
+    ready = asyncio.Event()
+    running = asyncio.create_task(first.run(ready))
+    async with asyncio.timeout(60):
+        await ready.wait()
+    installation.settings = msgspec.structs.replace(installation.settings, data_dir=str(installation.directory / "2"))
+    async with installation.running():
+        with pytest.raises(SupersededError, match=r"another process .* has taken over tasks/\d.* CARILLON_SHARD"):
+            await asyncio.wait_for(running, 60)
+        await installation.create("t", in_s=5)
+        installation.clock.move(5)
+        await installation.until_sent(1)
+        assert len(await installation.sent_pushes()) == 1
+
+
+def _state(installation: Installation, log: Log) -> SchedulingProjection:
+    settings = installation.settings
+    return SchedulingProjection(settings, settings.state_dir("scheduling"), log, installation.clock)

@@ -280,3 +280,18 @@ async def test_a_store_of_an_older_version_gets_the_targets_of_its_pushes(
     await ingest(log, clickhouse, tmp_path, [])
     targets = await clickhouse.rows("SELECT target_partitions, target_numbers, target_offsets FROM pushes FINAL")
     assert [[list(column) for column in row] for row in targets] == [[[1, 2], [4, 5], [0, 1]]]
+
+
+async def test_facts_of_a_former_owner_are_not_ingested(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Neither in the batch of the announcement of a higher epoch, nor after a restart."""
+
+    def of_epoch(key: str, epoch: int, **fact: Any) -> NewRecord:
+        envelope = TaskFact(meta=meta(f"{key} {epoch}", T0, "scheduling"), task_key=key, **fact)
+        envelope.meta.epoch = epoch
+        return new_record(TASKS.name, 2, envelope)
+
+    sent = {"sent": TaskSent()}
+    facts = [of_epoch("k1", 1, **sent), of_epoch("", 2), of_epoch("k2", 1, **sent), of_epoch("k3", 2, **sent)]
+    await ingest(log, clickhouse, tmp_path, facts)
+    await ingest(log, clickhouse, tmp_path, [of_epoch("k4", 1, **sent), of_epoch("k5", 2, **sent)])
+    assert await value(clickhouse, "SELECT arrayStringConcat(arraySort(groupArray(task_key))) FROM tasks") == "k1k3k5"

@@ -17,6 +17,7 @@ from analytics.store.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log.port import NewRecord, Record
 from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.projection.epochs import Epochs
 from tests.roles.analytics.records import T0, app_outcomes, device, outcomes
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
@@ -48,7 +49,7 @@ def test_no_python_step_for_each_outcome(new_records: list[NewRecord]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections())
+        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs())
         translator = RecordTranslator(knowledge, "")
         sys.setprofile(profile)
         try:

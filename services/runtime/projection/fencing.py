@@ -1,0 +1,125 @@
+"""Fencing: a follower owns its partitions under epochs, and finds out that another process has taken one over.
+
+The follower announces an epoch of its own in each partition, reads the partition up to the announcement, and decides
+from then on. A successor does the same with a higher epoch. All readers ignore what the former owner writes after that,
+and the former owner commits nothing of it: the offsets of what it appends show that other records lie in between.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from protos.runtime.v1.log_pb2 import Meta
+from services.runtime.errors import CarillonError
+from services.runtime.log.decoding import decode
+from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.log.topics import Topics
+from services.runtime.process.clock import Clock
+from services.runtime.projection.epochs import Epochs, next_epoch
+
+_ID_BYTES = 16
+
+
+class SupersededError(CarillonError):
+    """Another process has taken over a partition; this one may not decide any more."""
+
+
+class Fencing:
+    """The epochs under which one follower owns partitions, and the offsets up to which it knows them.
+
+    `epochs` holds the highest epochs that the follower has read. It changes in the follower's thread; the methods are
+    called from the event loop, `epoch` from both.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        topics: Topics,
+        epochs: Epochs,
+        clock: Clock,
+        random_bits: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        self.epochs = epochs
+        self._role = role
+        self._topics = topics
+        self._clock = clock
+        self._random_bits = random_bits
+        self._own: dict[Partition, int] = {}
+        self._next: dict[Partition, int] = {}
+        self._announcements: set[bytes] = set()
+
+    def announce(self, partitions: Iterable[Partition]) -> list[NewRecord]:
+        """Choose an epoch for each partition; return the records to append, one a partition."""
+        return [self._announcement(partition) for partition in partitions]
+
+    def begin(self, ends: Mapping[Partition, int]) -> None:
+        """Own the partitions, which are read up to these ends. SupersededError: one has another owner by now."""
+        self._next = dict(ends)
+        for partition, epoch in self._own.items():
+            if self.epochs.of(partition) > epoch:
+                raise self._superseded(partition)
+
+    def epoch(self, partition: Partition) -> int:
+        """Return the epoch of the facts that are written to the partition; 0 where it has none."""
+        return self._own.get(partition, 0)
+
+    def unknown(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
+        """Note that these records were appended at the offsets; return where records of others may lie before them.
+
+        The values are the first unknown offsets.
+        """
+        gaps: dict[Partition, int] = {}
+        for new_record, offset in zip(new_records, offsets, strict=True):
+            partition = Partition(new_record.topic, new_record.partition)
+            if partition in self._own:
+                expected = self._next[partition]
+                if offset > expected:
+                    gaps.setdefault(partition, expected)
+                self._next[partition] = max(expected, offset + 1)
+        return gaps
+
+    def check_live(self, records: Sequence[Record]) -> list[Record]:
+        """Return the records that are not of owned partitions. SupersededError: one of the others is a successor's."""
+        others = []
+        for record in records:
+            partition = Partition(record.topic, record.partition)
+            if partition not in self._own:
+                others.append(record)
+            elif record.offset >= self._next[partition]:
+                self.check(record)
+                self._next[partition] = record.offset + 1
+        return others
+
+    def check(self, record: Record) -> None:
+        """SupersededError: the record was written by a successor. A former owner's, or a repeated one, is no error."""
+        partition = Partition(record.topic, record.partition)
+        try:
+            message = decode(self._topics, record)
+        except DecodeError:
+            return
+        meta: Meta = message.meta
+        is_rivals = _is_announcement(message) and meta.event_id not in self._announcements
+        if meta.epoch > self._own[partition] or (meta.epoch == self._own[partition] and is_rivals):
+            raise self._superseded(partition)
+
+    def _announcement(self, partition: Partition) -> NewRecord:
+        epoch = next_epoch(self.epochs.of(partition), self._random_bits)
+        event_id = self._random_bits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big")
+        self._own[partition] = epoch
+        self._announcements.add(event_id)
+        message: Any = self._topics[partition.topic].envelope()
+        meta = Meta(event_id=event_id, time_ms=self._clock.now_ms(), writer=self._role, epoch=epoch)
+        message.meta.CopyFrom(meta)
+        return NewRecord(*partition, f"epoch/{event_id.hex()}".encode(), message.SerializeToString())
+
+    def _superseded(self, partition: Partition) -> SupersededError:
+        return SupersededError(
+            f"another process of the role {self._role} has taken over {partition.topic}/{partition.number}, and this"
+            " one stops: give each its own CARILLON_SHARD, or stop one of them"
+        )
+
+
+def _is_announcement(message: Any) -> bool:
+    return len(message.ListFields()) == 1

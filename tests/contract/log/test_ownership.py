@@ -1,0 +1,66 @@
+"""Owners of partitions on every log: the order of the log alone decides whose facts count."""
+
+import asyncio
+from pathlib import Path
+
+from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.domain.topics import TASKS
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.projection.fencing import SupersededError
+from tests.contract.log.reading import read_to_end
+from tests.contract.log.task_counter import BOUND_S, FACTS, HeldLog, Owner, command
+
+
+async def test_what_a_superseded_owner_writes_is_ignored_by_every_reader(log: Log, tmp_path: Path) -> None:
+    """It was held up before an append, and its successor has decided the same commands meanwhile."""
+    held = HeldLog(log)
+    former = Owner(held, tmp_path / "former")
+    await former.is_ready()
+    await former.decide(log, "a", "b", "c")
+    held.go_on.clear()
+    await command(log, "a", "b", "c")
+    await asyncio.wait_for(held.waiting.wait(), BOUND_S)
+
+    successor = Owner(log, tmp_path / "successor")
+    await successor.is_ready()
+    await successor.decide(log, "a")
+    held.go_on.set()
+    await former.ends_with(SupersededError)
+    await successor.decide(log, "a")
+
+    expected = {"a": 4, "b": 2, "c": 2}
+    assert successor.counts() == expected
+    await successor.stop()
+    facts = [TaskFact.FromString(record.value) for record in await read_to_end(log, dict.fromkeys(FACTS, 0))]
+    assert sum(fact.HasField("failed") for fact in facts) > sum(expected.values()), "nothing came late"
+    reader = Owner(log, tmp_path / "reader")
+    await reader.is_ready()
+    assert reader.counts() == expected
+    await reader.stop()
+
+
+async def test_an_idle_owner_stops_when_another_process_takes_over(log: Log, tmp_path: Path) -> None:
+    former = Owner(log, tmp_path / "former")
+    await former.is_ready()
+    await former.decide(log, "a", "b", "c")
+    successor = Owner(log, tmp_path / "successor")
+    await successor.is_ready()
+    await former.ends_with(SupersededError)
+    assert successor.counts() == {"a": 1, "b": 1, "c": 1}
+    await successor.stop()
+
+
+async def test_an_owner_goes_on_after_records_that_are_no_successors(log: Log, tmp_path: Path) -> None:
+    """Its own records, stored once more, and those of a former owner, which come late."""
+    former = Owner(log, tmp_path / "former")
+    await former.is_ready()
+    await former.decide(log, "a", "b", "c")
+    await former.stop()
+    owner = Owner(log, tmp_path / "owner")
+    await owner.is_ready()
+    await owner.decide(log, "a")
+    late = await read_to_end(log, dict.fromkeys(FACTS, 0))
+    await log.append([NewRecord(TASKS.name, record.partition, record.key, record.value) for record in late])
+    await owner.decide(log, "a", "b", "c")
+    assert owner.counts() == {"a": 3, "b": 2, "c": 2}
+    await owner.stop()
