@@ -47,7 +47,7 @@ def command_detail(command: DeviceCommand) -> str:
             return "all keys of the app"
         case "reserve_numbers":
             return f"{command.reserve_numbers.count} device numbers"
-        case None:
+        case "begin_session" | None:
             return ""
         case never:
             assert_never(never)

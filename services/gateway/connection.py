@@ -54,6 +54,7 @@ class DeviceConnection(WSListener):
         "closing_ms",
         "has_unapplied_activity",
         "hello_received",
+        "id",
         "idle_after_ms",
         "last_frame_ms",
         "paused_ms",
@@ -82,9 +83,7 @@ class DeviceConnection(WSListener):
         self._partial_message: bytearray | None = None
         self._requests: deque[Request] | None = None
         self._unacknowledged: dict[int, int] | None = None
-        self._window = 0
-        self._frames_in_window = 0
-        self.unsent_reports = 0
+        self._window = self._frames_in_window = self.unsent_reports = self.id = 0
         self.has_unapplied_activity = False
         self.last_frame_ms = now_ms()
         self.idle_after_ms = limits.hello_ms
@@ -131,10 +130,15 @@ class DeviceConnection(WSListener):
             self._transport.underlying_transport.write(frames)
             self._note_sent(self._transport, msgids, now_ms)
 
+    def send_ping(self, payload: bytes) -> None:
+        """Send a ping, which counts as the message 0: the device must answer it as it must acknowledge a push."""
+        if self._transport is not None:
+            self._transport.send_ping(payload)
+            self._note_sent(self._transport, (0,), self._now_ms())
+
     def _note_sent(self, transport: WSTransport, msgids: Sequence[int], now_ms: int) -> None:
         """Note when the pushes were sent, and end the connection when too much of what was sent waits in memory."""
-        if self._unacknowledged is None:
-            self._unacknowledged = {}
+        self._unacknowledged = self._unacknowledged or {}
         for msgid in msgids:
             self._unacknowledged.setdefault(msgid, now_ms)
         if self.paused_ms is not None:
@@ -209,7 +213,7 @@ class DeviceConnection(WSListener):
         transport.request.headers.clear()
         transport.response.headers.clear()
         transport.underlying_transport.set_write_buffer_limits(high=_WATERMARK_BYTES)
-        self._open_connections.add(self)
+        self.id = self._open_connections.add(self)
         self._handler.opened(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -228,7 +232,9 @@ class DeviceConnection(WSListener):
             self.goodbye("protocol", "too many frames", WSCloseCode.POLICY_VIOLATION)
         elif frame.msg_type == WSMsgType.PING:
             transport.send_pong(frame.get_payload_as_bytes())
-        elif frame.msg_type != WSMsgType.PONG and (payload := self._complete_message(frame)) is not None:
+        elif frame.msg_type == WSMsgType.PONG:
+            self._handler.answered_ping(self, frame.get_payload_as_bytes())
+        elif (payload := self._complete_message(frame)) is not None:
             self._handler.received(self, payload)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -249,15 +255,12 @@ class DeviceConnection(WSListener):
 
     def _answer_close(self, transport: WSTransport, frame: WSFrame) -> None:
         """Answer the device's close with its own code, unless that code must not be sent (RFC 6455, 7.4)."""
-        reason = ""
+        is_valid = frame.payload_size == 0 or may_be_sent(frame.get_close_code().value)
         if frame.payload_size == 0:
             transport.send(WSMsgType.CLOSE, b"")
-        elif may_be_sent(frame.get_close_code().value):
-            transport.send_close(frame.get_close_code())
         else:
-            transport.send_close(WSCloseCode.PROTOCOL_ERROR)
-            reason = "protocol"
-        self._start_closing(reason)
+            transport.send_close(frame.get_close_code() if is_valid else WSCloseCode.PROTOCOL_ERROR)
+        self._start_closing("" if is_valid else "protocol")
         transport.disconnect()
 
     def _over_frame_limit(self, now_ms: int) -> bool:

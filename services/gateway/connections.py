@@ -1,7 +1,7 @@
 """The connections of this gateway: all open ones, and those of welcomed devices by connection id and by device."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -10,7 +10,10 @@ AnyConnection = TypeVar("AnyConnection")
 
 
 class Session(msgspec.Struct, frozen=True, gc=False):
-    """A welcomed device on one connection. `connection` is an id, unique over all gateways and time."""
+    """A welcomed device on one connection.
+
+    `connection` is an id, unique over all gateways and time; a device's later connection has a greater one.
+    """
 
     connection: int
     appkey: str
@@ -22,7 +25,9 @@ class Session(msgspec.Struct, frozen=True, gc=False):
 class OpenConnections(Generic[AnyConnection]):
     """Every open WebSocket connection, welcomed or not, and the tasks that handle requests of their devices."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: "ConnectionIds", now_ms: Callable[[], int]) -> None:
+        self._ids = ids
+        self._now_ms = now_ms
         self._connections: set[AnyConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
@@ -30,9 +35,15 @@ class OpenConnections(Generic[AnyConnection]):
     def __len__(self) -> int:
         return len(self._connections)
 
-    def add(self, connection: AnyConnection) -> None:
+    def add(self, connection: AnyConnection) -> int:
+        """Add a connection that has just opened, and return its id.
+
+        Ids follow the order in which connections open, not that of their hellos: the hello of a connection that the
+        device has given up may be on its way for longer than that of the next one.
+        """
         self._connections.add(connection)
         self._empty.clear()
+        return self._ids.take(self._now_ms())
 
     def discard(self, connection: AnyConnection) -> None:
         self._connections.discard(connection)
@@ -74,6 +85,10 @@ class ConnectionTable(Generic[AnyConnection]):
         self._connections[session.connection] = connection
         self._sessions[session.connection] = session
         return self._connections.get(older) if older is not None else None
+
+    def newest(self, appkey: str, token: str) -> int:
+        """Return the id of the device's newest connection; 0: it has none."""
+        return self._by_app.get(appkey, {}).get(token, 0)
 
     def remove(self, session: Session) -> bool:
         """Remove a connection; False when it was not in the table."""

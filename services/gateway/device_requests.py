@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.devices_pb2 import BeginSession, DeviceCommand
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
@@ -19,8 +19,16 @@ from services.domain.device_protocol.frames import Change, GetDeviceRequest, Hel
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
+from services.gateway.connection import DeviceConnection
 from services.gateway.connections import Session
-from services.runtime.errors import CarillonError, ConflictError, DeadlineError, InputError, NotFoundError
+from services.runtime.errors import (
+    CarillonError,
+    ConflictError,
+    DeadlineError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.topics import partition_of
 from services.runtime.process.logs import logger
@@ -41,6 +49,13 @@ class _NewDevice(NamedTuple):
     command: DeviceCommand
 
 
+class _Ping(NamedTuple):
+    """A ping that a device was sent, and the future of its answer."""
+
+    payload: bytes
+    answered: "asyncio.Future[None]"
+
+
 class DeviceRequests:
     """Registers devices and answers their requests. Commands of many devices share the log's batches.
 
@@ -54,6 +69,8 @@ class DeviceRequests:
         self._writer = CommandWriter("gateway", context.log, context.peers, context.clock, partitions)
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
         self._unapplied: dict[int, Position] = {}
+        self._orders: dict[int, int] = {}
+        self._pings: dict[int, _Ping] = {}
         self._registries = [RegistryServiceStub(channel) for channel in context.peers.all("registry")]
         self._budget = ByteBudget(_MAX_WAITING_BYTES)
         self._registrations: list[Batcher[_NewDevice, int]] = [
@@ -94,7 +111,9 @@ class DeviceRequests:
         else:
             self._unapplied[session.partition] = position
 
-    async def answer(self, request: Change | GetDeviceRequest, session: Session, address: str) -> Answer:
+    async def answer(
+        self, request: Change | GetDeviceRequest, connection: DeviceConnection, session: Session
+    ) -> Answer:
         """Carry out a request; a CarillonError becomes an error answer."""
         try:
             if request.id is None:
@@ -103,12 +122,56 @@ class DeviceRequests:
                 return await self._get_device(request.id, session)
             change = command(request, session.appkey, session.token)
             assert change is not None
-            await self._writer.append_and_wait([device_command(change)], _origin(address))
+            change.session = await self._order(connection, session)
+            await self._writer.append_and_wait([device_command(change)], _origin(connection.address))
             return Ok(id=request.id)
         except CarillonError as error:
             if error.result >= 500:
                 logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
             return error_answer(request.id, error)
+
+    def answered_ping(self, session: Session, payload: bytes) -> bool:
+        """Note a pong; return whether it answers the ping that the connection was sent."""
+        ping = self._pings.get(session.connection)
+        if ping is None or ping.payload != payload:
+            return False
+        if not ping.answered.done():
+            ping.answered.set_result(None)
+        return True
+
+    def forget(self, session: Session) -> None:
+        """Forget a connection that ends; a change that waits for its place in the order fails."""
+        self._orders.pop(session.connection, None)
+        if (ping := self._pings.get(session.connection)) is not None and not ping.answered.done():
+            ping.answered.set_exception(_lost())
+
+    async def _order(self, connection: DeviceConnection, session: Session) -> int:
+        """Return the connection's place among those of the device, which BeginSession explains.
+
+        UnavailableError: the connection ends before the device has answered the ping.
+        """
+        if connection.closing_ms is not None:
+            raise _lost()
+        if (order := self._orders.get(session.connection)) is not None:
+            return order
+        begin = DeviceCommand(appkey=session.appkey, token=session.token, begin_session=BeginSession())
+        (position,) = await self._writer.append([device_command(begin)], _origin(connection.address))
+        order = position.offset + 1
+        await self._ping(connection, session, str(order).encode())
+        if connection.closing_ms is None:
+            self._orders[session.connection] = order
+        return order
+
+    async def _ping(self, connection: DeviceConnection, session: Session, payload: bytes) -> None:
+        """Return when the device has answered a ping over this connection."""
+        if connection.closing_ms is not None:
+            raise _lost()
+        ping = self._pings[session.connection] = _Ping(payload, asyncio.get_running_loop().create_future())
+        connection.send_ping(payload)
+        try:
+            await ping.answered
+        finally:
+            del self._pings[session.connection]
 
     async def _register(self, registry: "RegistryServiceAsyncStub", devices: list[_NewDevice]) -> Sequence[int]:
         """Register the devices; return the number of each, -1 for one that the registry does not have."""
@@ -134,6 +197,10 @@ class DeviceRequests:
 
     def _registry(self, partition: int) -> "RegistryServiceAsyncStub":
         return self._registries[partition % len(self._registries)]
+
+
+def _lost() -> UnavailableError:
+    return UnavailableError("the connection was lost")
 
 
 def _origin(address: str) -> Origin:

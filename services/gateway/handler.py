@@ -15,5 +15,8 @@ class Handler(Generic[Connection]):
         """A text message is complete."""
         raise NotImplementedError
 
+    def answered_ping(self, connection: Connection, payload: bytes) -> None:
+        """A pong came, whether or not it answers a ping."""
+
     def closing(self, connection: Connection, reason: str) -> None:
         """No further frame goes out; called once. `reason` is "" when the device closed properly."""

@@ -8,7 +8,7 @@ from services.domain.device_protocol.frames import Hello
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection
-from services.gateway.connections import ConnectionIds, ConnectionTable, Session
+from services.gateway.connections import ConnectionTable, Session
 from services.gateway.decide import (
     Capacity,
     HelloDecision,
@@ -35,7 +35,6 @@ class Handshake(Handler[DeviceConnection]):
         self,
         context: RoleContext,
         connections: ConnectionTable[DeviceConnection],
-        connection_ids: ConnectionIds,
         capacity: Capacity,
         limits: Limits,
         registrations: RegistrationLimiter,
@@ -48,7 +47,6 @@ class Handshake(Handler[DeviceConnection]):
         self._keys = context.keys
         self._now_ms = context.clock.now_ms
         self._connections = connections
-        self._connection_ids = connection_ids
         self._capacity = capacity
         self._limits = limits
         self._registrations = registrations
@@ -132,8 +130,11 @@ class Handshake(Handler[DeviceConnection]):
     def _welcome(self, connection: DeviceConnection, hello: Hello, token: str, number: int, *, new: bool) -> None:
         if connection.closing_ms is not None:
             return
+        if self._connections.newest(hello.app, token) > connection.id:
+            connection.goodbye("replaced")
+            return
         partition = self._requests.partition(hello.app, token)
-        session = Session(self._connection_ids.take(self._now_ms()), hello.app, token, partition, number)
+        session = Session(connection.id, hello.app, token, partition, number)
         heartbeat_s = self._limits.heartbeat(hello.heartbeat)
         self._sessions.start(connection, session, heartbeat_s)
         key = hello.key or self._keys.device_key(hello.app, token, number)

@@ -95,13 +95,13 @@ def wire(
     resumption = PushResumption(context.apps, pushes, deliveries[0], context.clock)
     limits = settings.limits()
     now_ms = context.clock.now_ms
-    open_connections: OpenConnections[DeviceConnection] = OpenConnections()
+    connection_ids = ConnectionIds(random.getrandbits(16))
+    open_connections: OpenConnections[DeviceConnection] = OpenConnections(connection_ids, now_ms)
     requests = DeviceRequests(context, settings.partitions)
     drain = Drain(open_connections, context.clock, random, limits.drain_per_s)
     handshake = Handshake(
         context,
         connections,
-        ConnectionIds(random.getrandbits(16)),
         capacity,
         limits,
         RegistrationLimiter(settings.gateway_registrations_per_s),

@@ -74,10 +74,15 @@ class SessionHandler(Handler[DeviceConnection]):
         if connection.session is not None:
             self._handle(connection, connection.session, frame)
 
+    def answered_ping(self, connection: DeviceConnection, payload: bytes) -> None:
+        if connection.session is not None and self._requests.answered_ping(connection.session, payload):
+            connection.acknowledged([0])
+
     def closing(self, connection: DeviceConnection, reason: str) -> None:
         session = connection.session
         if session is not None and self._connections.remove(session):
             CONNECTIONS.dec()
+            self._requests.forget(session)
             self._queue(session).disconnected(session)
             self._writer.record(session, SessionEventKind.SESSION_EVENT_KIND_CLOSED, reason)
 
@@ -124,7 +129,7 @@ class SessionHandler(Handler[DeviceConnection]):
         except CarillonError as error:
             connection.send(error_answer(request.id, error))
         else:
-            connection.send(await self._requests.answer(request, session, connection.address))
+            connection.send(await self._requests.answer(request, connection, session))
 
     def _queue(self, session: Session) -> UnreportedQueue:
         return self._unreported[session.partition % len(self._unreported)]

@@ -37,12 +37,18 @@ def decide(
         else:
             changed = _registered_again(command, device)
         _merge_attributes(changed, command.register.attributes)
-    elif device is None or device.removed_ms or is_revoked:
+    elif device is None or device.removed_ms or is_revoked or _is_superseded(command, device):
         return None
     else:
         changed.CopyFrom(device)
+        changed.session = max(command.session, device.session)
         _change(changed, command)
     return None if changed == device or changed.ByteSize() > MAX_DEVICE_BYTES else changed
+
+
+def _is_superseded(command: DeviceCommand, device: Device) -> bool:
+    """Return whether the device has sent requests over a later connection than the command's."""
+    return 0 < command.session < device.session
 
 
 def _new_device(command: DeviceCommand, free: FreeNumber, former: Device | None) -> Device:
@@ -90,7 +96,7 @@ def _change(device: Device, command: DeviceCommand) -> None:
             _merge_attributes(device, command.set_attributes.attributes)
         case "remove":
             _remove(device, command.remove, command.meta.time_ms)
-        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | None:
+        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | "begin_session" | None:
             pass
         case unexpected:
             assert_never(unexpected)

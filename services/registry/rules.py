@@ -52,6 +52,8 @@ class DeviceRules:
         key = device_key(command.appkey, command.token)
         if kind not in _OF_A_PARTITION and partition_of(key, self._partitions) != partition:
             raise ValueError("the command is not in its device's partition")
+        if kind == "begin_session":
+            return ()
         if self._is_repeated(command.meta.event_id):
             return ()
         revoked = self._devices.revoked(command.appkey, partition)

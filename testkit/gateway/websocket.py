@@ -196,7 +196,13 @@ class RawClient:
         self.send(frame(TEXT, json.dumps(fields).encode()))
 
     async def next(self) -> Frame:
-        """Return the next frame, which must be unfragmented and unmasked, as all of the gateway's are."""
+        """Return the next frame but a ping, which is answered. It must be unfragmented and unmasked."""
+        while (received := await self.next_frame()).opcode == PING:
+            self.send(frame(PONG, received.payload))
+        return received
+
+    async def next_frame(self) -> Frame:
+        """Return the next frame, also a ping, which is not answered."""
         async with asyncio.timeout(BOUND_S):
             first, second = await self._reader.readexactly(2)
             assert (first & 0xF0, second & 0x80) == (0x80, 0)

@@ -77,8 +77,11 @@ class AppResolver:
     def discard(self, waiting: WaitingPush) -> None:
         """Give up a push that is over; a call that is being made for it is cancelled."""
         call = self._calls.get(waiting)
-        if call is not None and call is not asyncio.current_task():
-            call.cancel()
+        if call is None or call is asyncio.current_task():
+            return
+        call.cancel()
+        self._forget(waiting)  # a task that is cancelled before its first step never does this itself
+        self._begin_attempts()
 
     def stop(self) -> None:
         """Give up all pushes."""
@@ -108,9 +111,12 @@ class AppResolver:
         try:
             await self._attempt(waiting)
         finally:
-            del self._calls[waiting]
-            self._slow.discard(waiting)
+            self._forget(waiting)
             self._begin_attempts()
+
+    def _forget(self, waiting: WaitingPush) -> None:
+        self._calls.pop(waiting, None)
+        self._slow.discard(waiting)
 
     async def _attempt(self, waiting: WaitingPush) -> None:
         is_probed = waiting.is_held_up

@@ -1,18 +1,21 @@
 """Requests of a welcomed device, and what it reads afterwards."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
+from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import FindAliasesRequest
-from services.domain.topics import SESSIONS
+from services.domain.topics import DEVICE_COMMANDS, SESSIONS
 from services.gateway.connection import MAX_QUEUED_REQUESTS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
+from testkit.gateway import websocket
 from testkit.gateway.role import ANDROID, RunningGateway
-from testkit.gateway.websocket import DeviceClient
+from testkit.gateway.websocket import PING, PONG, TEXT, DeviceClient, RawClient
 from testkit.waiting import run_ready_tasks
 
 
@@ -104,6 +107,58 @@ async def test_requests_of_one_device_are_answered_in_order(client: DeviceClient
     answers = [await client.next() for _ in range(40)]
     assert [answer["id"] for answer in answers] == list(range(40))
     assert [answer["alias"] for answer in answers[1::2]] == [f"a{number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("held_up", ["begin_session", "set_alias"])
+async def test_a_request_that_was_held_up_has_no_effect_after_those_over_a_later_connection(
+    gateway: RunningGateway, client: DeviceClient, monkeypatch: pytest.MonkeyPatch, held_up: str
+) -> None:
+    append, arrived, go_on, appended = gateway.log.append, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hold_up_first(new_records: Sequence[NewRecord]) -> list[int]:
+        is_command = new_records[0].topic == DEVICE_COMMANDS.name
+        kind = DeviceCommand.FromString(new_records[0].value).WhichOneof("command") if is_command else None
+        if kind != held_up or arrived.is_set():
+            return await append(new_records)
+        arrived.set()
+        await go_on.wait()
+        offsets = await append(new_records)
+        appended.set()
+        return offsets
+
+    identity = json.loads(client.texts[0])
+    monkeypatch.setattr(gateway.log, "append", hold_up_first)
+    client.send(type="set_alias", id=1, alias="earlier")
+    await arrived.wait()
+    client.transport.disconnect(graceful=False)
+    again = await DeviceClient.connect(gateway.port)
+    assert not (await again.hello(ANDROID, token=identity["token"], key=identity["key"]))["new"]
+    assert (await again.request(type="set_alias", id=1, alias="later"))["type"] == "ok"
+    go_on.set()
+    await appended.wait()
+    assert (await again.request(type="add_tags", id=2, tags=[1]))["type"] == "ok"
+    assert (await record(again))["alias"] == "later"
+    again.transport.disconnect(graceful=False)
+
+
+async def test_a_change_waits_until_the_device_has_answered_a_ping_over_its_connection(gateway: RunningGateway) -> None:
+    client = await RawClient.welcomed(gateway.port, ANDROID)
+    client.send_json(type="set_alias", id=1, alias="a")
+    ping = await client.next_frame()
+    assert ping.opcode == PING
+    client.send(websocket.frame(PONG, b"unasked"))
+    client.send_json(type="get_device", id=2)
+    gateway.clock.move(59)
+    client.send(websocket.frame(PONG, ping.payload))
+    assert [(await client.next_json())["type"] for _ in range(2)] == ["ok", "ok"]
+    client.send_json(type="add_tags", id=3, tags=[1])
+    assert (await client.next_frame()).opcode == TEXT, "there is one ping a connection"
+
+    silent = await RawClient.welcomed(gateway.port, ANDROID)
+    silent.send_json(type="set_alias", id=1, alias="b")
+    assert (await silent.next_frame()).opcode == PING
+    gateway.clock.move(61)
+    assert json.loads((await silent.next_frame()).payload)["reason"] == "idle"
 
 
 async def test_internal_errors_do_not_reveal_details(gateway: RunningGateway, client: DeviceClient) -> None:

@@ -124,6 +124,25 @@ def test_only_the_alias_named_is_cleared() -> None:
     assert when(given(), clear_alias(APP, "t", only="")) is None
 
 
+def test_a_request_over_an_earlier_connection_than_the_latest_is_ignored() -> None:
+    device = given()
+    first = when(device, over(3, set_alias(APP, "t", "alice", LATER_MS)))
+    assert first == then(device, alias="alice", alias_set_ms=LATER_MS, session=3)
+    later = when(first, over(7, requested(add_tags=AddTags(tags=[1]))))
+    assert later == then(first, tags=[1], session=7)
+    assert when(later, over(3, set_alias(APP, "t", "bob", LATER_MS))) is None
+    assert when(later, over(7, clear_alias(APP, "t"))) == then(device, tags=[1], session=7)
+    assert when(later, clear_alias(APP, "t")) == then(device, tags=[1], session=7), "it has no place in the order"
+    unchanged = when(later, over(9, requested(add_tags=AddTags(tags=[1]))))
+    assert unchanged == then(later, session=9), "what is unchanged is still later than a request over connection 7"
+
+
+def over(session: int, what: DeviceCommand) -> DeviceCommand:
+    """Return the command as one that came over the connection at this place in the order."""
+    what.session = session
+    return what
+
+
 def test_tags_are_ascending_and_unique() -> None:
     device = given()
     tagged = when(device, requested(add_tags=AddTags(tags=[5, -3, 5, 9])))

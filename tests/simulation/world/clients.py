@@ -125,7 +125,7 @@ class SimulatedGateways(Gateway):
             raise UnavailableError(f"{gateway.name} does not run")
         connection = GatewayConnection()
         opened: asyncio.Future[None] = loop.create_future()
-        device_end = TransportEnd(loop, Context, gateway.name, self._delay_s)
+        device_end = TransportEnd(loop, Context, gateway.name, self._delay_s, answers_pings=True)
         gateway_end = TransportEnd(loop, process.context, _ADDRESS, self._delay_s)
         device_end.join(gateway_end)
 

@@ -16,10 +16,6 @@ _CLIENT_FAULTS = ("reset_connections", "lose_connections")
 _UNCHECKED = frozenset({"set_clock"})
 """Kinds of faults after which the expected audiences are not certain: they are found by times of several clocks."""
 
-_HELD_UP = frozenset({"pause", "log_cut_off", "log_faults", "log_unavailable"})
-"""Kinds of faults that hold up a device's request in one of several gateways, until the device has sent it and later
-ones through another: the service then carries out the oldest one last, which is a known defect."""
-
 _LASTING = frozenset({"pause", "block"})
 
 
@@ -73,8 +69,7 @@ def faults_of(seed: int) -> list[Fault]:
     """Return the faults of a seed, of which one in five has none. They begin with the load."""
     plan, random = plan_of(seed), Random(f"{seed}/faults")
     count = random.choice(_COUNTS)
-    unchecked = _UNCHECKED | (_HELD_UP if plan.processes["gateway"] > 1 else set())
-    faults = [each for each in random_faults(random, plan.hosts, count, plan.load_s) if each.kind not in unchecked]
+    faults = [each for each in random_faults(random, plan.hosts, count, plan.load_s) if each.kind not in _UNCHECKED]
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at_s)

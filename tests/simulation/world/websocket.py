@@ -54,6 +54,7 @@ class TransportEnd:
     """One end of a connection: sends frames to the other end, which gets them in order and after a delay.
 
     `context` is that of the process which has this end. `delay_s` returns the time that the next frame takes.
+    `answers_pings`: as picows does for clients.
     """
 
     def __init__(
@@ -62,7 +63,10 @@ class TransportEnd:
         context: ContextOf,
         peer: str,
         delay_s: Callable[[], float],
+        *,
+        answers_pings: bool = False,
     ) -> None:
+        self._answers_pings = answers_pings
         self.is_close_frame_sent = False
         self.request, self.response = _Head(), _Head()
         self.underlying_transport = self
@@ -163,7 +167,11 @@ class TransportEnd:
         self.deliver(lambda: other.receive(frame))
 
     def receive(self, frame: Frame) -> None:
-        if not self._is_disconnected and self._listener is not None:
+        if self._is_disconnected:
+            return
+        if self._answers_pings and frame.msg_type == WSMsgType.PING:
+            self.send_pong(frame.get_payload_as_bytes())
+        elif self._listener is not None:
             self._listener.on_ws_frame(self, frame)  # type: ignore[arg-type]
 
     def deliver(self, callback: Callable[[], None]) -> None:

@@ -122,6 +122,15 @@ async def test_an_unavailable_targeting_is_never_counted_but_the_time_to_live_en
     assert (await delivery.verify()).equal
 
 
+async def test_a_push_whose_time_is_over_as_its_attempt_begins_holds_up_no_other(delivery: DeliveryHarness) -> None:
+    async with without_targeting(delivery) as gateway:
+        await delivery.command(delivery.push(period_s=60), long := delivery.push())
+        await delivery.advance(61)
+        delivery.show_targeting()
+        await delivery.advance(10)
+        await gateway.expect((1, long.msgid))
+
+
 async def test_a_refused_audience_fails_at_once_with_its_reason(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, stag="x")
