@@ -28,7 +28,7 @@ class OpenConnections(Generic[AnyConnection]):
     def __init__(self, ids: "ConnectionIds", now_ms: Callable[[], int]) -> None:
         self._ids = ids
         self._now_ms = now_ms
-        self._connections: set[AnyConnection] = set()
+        self._connections: dict[AnyConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
 
@@ -41,16 +41,17 @@ class OpenConnections(Generic[AnyConnection]):
         Ids follow the order in which connections open, not that of their hellos: the hello of a connection that the
         device has given up may be on its way for longer than that of the next one.
         """
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._empty.clear()
         return self._ids.take(self._now_ms())
 
     def discard(self, connection: AnyConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self._empty.set()
 
     def snapshot(self) -> list[AnyConnection]:
+        """Return the open connections, the oldest first."""
         return list(self._connections)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:

@@ -171,7 +171,7 @@ class SessionWriter:
         return new_records
 
     def _new_record(self, partition: int, fact: SessionFact) -> NewRecord:
-        return NewRecord(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString())
+        return NewRecord(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString(deterministic=True))
 
     def _stamped(self, fact: SessionFact) -> SessionFact:
         stamp(fact.meta, "gateway", self._clock.now_ms())

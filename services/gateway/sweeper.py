@@ -1,6 +1,7 @@
 """Ends connections that exceeded a deadline or whose device keys were revoked."""
 
 import asyncio
+from collections import deque
 
 from services.domain.apps import AppDirectory
 from services.gateway.acceptor import Certificate
@@ -54,7 +55,7 @@ class RevocationSweeper:
     def __init__(self, apps: AppDirectory, connections: ConnectionTable[DeviceConnection]) -> None:
         self._apps = apps
         self._connections = connections
-        self._appkeys: set[str] = set()
+        self._appkeys: deque[str] = deque()
         self._changed = asyncio.Event()
         apps.on_revoked(self._note)
 
@@ -64,10 +65,11 @@ class RevocationSweeper:
             await self._changed.wait()
             self._changed.clear()
             while self._appkeys:
-                await self._end_revoked(self._appkeys.pop())
+                await self._end_revoked(self._appkeys.popleft())
 
     def _note(self, appkey: str) -> None:
-        self._appkeys.add(appkey)
+        if appkey not in self._appkeys:
+            self._appkeys.append(appkey)
         self._changed.set()
 
     async def _end_revoked(self, appkey: str) -> None:

@@ -30,7 +30,7 @@ class UnsentTasks:
             while self._waiting:
                 change = self._follower.applied.change
                 unsent = await self._follower.query(self._tasks.at_once)
-                for task_key in self._waiting.keys() - unsent:
+                for task_key in [key for key in self._waiting if key not in unsent]:
                     self._waiting.pop(task_key).set_result(None)
                 if self._waiting:
                     await change.wait()

@@ -10,6 +10,7 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind, PushFact
 from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.devices_pb2 import Device
+from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state.audience_parts import listed_targets
 from services.domain.role_context import open_log
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, decode
@@ -76,6 +77,10 @@ class History:
         for topic in READ:
             await self._read(topic)
 
+    def time_ms(self, record: Record, meta: Meta) -> int:
+        """Return when the record was written."""
+        return meta.time_ms
+
     def audience(self, msgid: int) -> set[tuple[int, DeviceNumber]]:
         """Return (message id, device) for the whole audience; in a token list each entry has its own message id."""
         sent = self.sent[msgid]
@@ -135,7 +140,7 @@ class History:
                 device = message.device
                 self.devices[device.appkey, DeviceNumber(device.partition, device.number)] = device
             case PUSHES.name:
-                self._push_fact(message, record.offset)
+                self._push_fact(message, record)
             case DELIVERIES.name:
                 for outcomes in message.outcomes.apps:
                     for kind, msgid, device_number in _rows(record.partition, outcomes):
@@ -145,21 +150,21 @@ class History:
         if command.HasField("cancel"):
             self.cancels.setdefault(command.cancel.msgid, record.offset)
             return
-        sent = Sent(command.send, record.offset, command.meta.time_ms)
+        sent = Sent(command.send, record.offset, self.time_ms(record, command.meta))
         first = self.sent.setdefault(command.send.msgid, sent)
         if first is not sent:
             self.repeated_commands += 1
             if first.send != sent.send:
                 self.errors.append(f"two pushes have the message id {command.send.msgid}")
 
-    def _push_fact(self, fact: PushFact, offset: int) -> None:
+    def _push_fact(self, fact: PushFact, record: Record) -> None:
         if not fact.HasField("started"):
             self.ended[fact.msgid].add(fact.partition)
             return
         audience = BitMap.deserialize(fact.started.audience)
         before = self.started[fact.msgid].setdefault(fact.partition, audience)
-        self.started_at.setdefault((fact.msgid, fact.partition), offset)
-        self.started_ms[fact.msgid] = max(self.started_ms.get(fact.msgid, 0), fact.meta.time_ms)
+        self.started_at.setdefault((fact.msgid, fact.partition), record.offset)
+        self.started_ms[fact.msgid] = max(self.started_ms.get(fact.msgid, 0), self.time_ms(record, fact.meta))
         if before != audience:
             self.errors.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")
 

@@ -8,6 +8,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+LONG_S = 86_400
+"""Seconds to live of pushes that must not expire."""
+
 
 class Outcome(Enum):
     """The outcome of a request: result 0, refused, or unknown because there was no answer."""
@@ -47,6 +50,7 @@ class Frame(NamedTuple):
     """A push frame received, repeated ones too; `connected_ms`: when its connection was begun."""
 
     msgid: int
+    time_ms: int
     connection: int
     connected_ms: int
     is_fault_free: bool
@@ -118,10 +122,16 @@ class Ledger:
         self.errors: list[str] = []
         self.is_fault_free = True
         """No fault has been injected since nothing was pending any more."""
+        self.has_paused = False
+        """The app was paused, so that timed pushes with a short time to live may have expired unsent."""
         self._record = record
 
     def write(self, what: str, **fields: Any) -> None:
         self._record({"time_ms": self.now_ms(), "what": what, **fields})
+
+    def may_expire_unsent(self, push: Push) -> bool:
+        """Return whether the push may end before it is in the log of pushes."""
+        return self.has_paused and push.is_timed and push.period_s < LONG_S
 
     def count(self, outcome: Outcome) -> int:
         return sum(push.outcome is outcome for push in self.pushes)

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from testkit.installation.app_server import AppCredentials
 from tests.soak.android_device import CHANNELS, STAGS, TAGS
-from tests.soak.ledger import Push, State
+from tests.soak.ledger import LONG_S, Push, State
 
-LONG_S = 86_400
 SHORT_S = (1, 3)
 """Seconds; shorter than the legacy interfaces accept."""
 
@@ -56,6 +55,17 @@ class PushGenerator:
             self._apps |= {"ios": (ios,), "both": (android, ios)}
         self._random = random
         self._serial = 0
+
+    def sign_with(self, app: AppCredentials) -> None:
+        """Sign the requests for this app, which has a new secret key, with that one from now on."""
+        self._apps = {
+            name: tuple(app if each.appkey == app.appkey else each for each in apps)
+            for name, apps in self._apps.items()
+        }
+
+    def secret_of(self, app: AppCredentials) -> str:
+        """Return the app's present secret key."""
+        return next(each.secret_key for apps in self._apps.values() for each in apps if each.appkey == app.appkey)
 
     def next(self, targets: Targets) -> Request:
         self._serial += 1

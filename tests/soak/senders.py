@@ -16,6 +16,9 @@ _WITH_KEY = 0.75
 _CANCELLED = 0.25
 _TWICE = 0.1
 
+WRONG_SIGN = "sign not correct"
+"""How a request is refused that was signed with a secret key which has been replaced: sign it again."""
+
 Answer = Mapping[str, Any]
 
 
@@ -102,7 +105,7 @@ class Senders:
         first = await self._send(request, key)
         if key is not None and twice and first is not None and first["result"] == 0:
             again = await self._ask("POST", request, request.body, key)
-            if again is not None and again["result"] in (0, 400, 401) and again != first:
+            if again is not None and _outcome(again) is not Outcome.UNKNOWN and again != first:
                 self._ledger.errors.append(f"{key} was answered {first}, then {again}")
         if cancels and request.push.outcome is Outcome.ACCEPTED:
             await asyncio.sleep(wait_s)
@@ -150,11 +153,11 @@ class Senders:
 
     async def _ask(self, method: str, request: Request, body: Mapping[str, Any], key: str | None) -> Answer | None:
         """Return the answer; None when there was none."""
-        secrets = [app.secret_key for app in request.apps]
+        secrets = [self._pushes.secret_of(app) for app in request.apps]
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
             return await self._interfaces[request.interface].call(
-                method, request.path, body, *secrets, headers=headers, statuses=(200, 503)
+                method, request.path, body, *secrets, headers=headers, statuses=(200, 403, 503)
             )
         except httpx.TransportError as error:
             self._ledger.write("no answer", serial=request.push.serial, error=repr(error))
@@ -162,7 +165,7 @@ class Senders:
 
 
 def _outcome(answer: Answer | None) -> Outcome:
-    """Classify an answer; a push is refused only with 400 or 401, otherwise it may have been sent."""
-    if answer is None or answer["result"] not in (0, 400, 401):
+    """Classify an answer; a push is refused for good only with 400 or 401, otherwise it may be sent by a repetition."""
+    if answer is None or answer["result"] not in (0, 400, 401) or answer.get("desc") == WRONG_SIGN:
         return Outcome.UNKNOWN
     return Outcome.ACCEPTED if answer["result"] == 0 else Outcome.REFUSED

@@ -97,6 +97,8 @@ class SettledChecks:
 
 def _not_started(observed: Observations) -> Iterator[Violation]:
     for push in observed.ledger.pushes:
+        if observed.ledger.may_expire_unsent(push):
+            continue
         if push.cancel in (None, Outcome.REFUSED) and not set(push.ids.values()) <= observed.history.sent.keys():
             yield Violation("pending", f"{push.kind} is not in push-commands", tuple(push.ids.values()))
     for msgid in observed.history.sent:

@@ -60,8 +60,8 @@ class Fanout:
             state, recorder, apps, clock, shards, self._has_capacity, self._send_to_numbers
         )
         self._held_starts: dict[str, deque[JustStarted]] = {}
-        self._needs_refill: set[DeviceAddress] = set()
-        self._streams: set[GatewayStream] = set()
+        self._needs_refill: dict[DeviceAddress, None] = {}
+        self._streams: dict[GatewayStream, None] = {}
         self.has_new_capacity = asyncio.Event()
 
     def start(self, started: Sequence[JustStarted]) -> None:
@@ -95,7 +95,7 @@ class Fanout:
 
     def connect(self, stream: GatewayStream, devices: Iterable[Connected]) -> None:
         """Add connections and send the devices their backlogs."""
-        self._streams.add(stream)
+        self._streams[stream] = None
         now_ms = self._clock.now_ms()
         connected = [self._presence.connect(stream, device, now_ms) for device in devices]
         self._send_backlogs(device for device in connected if device is not None)
@@ -107,7 +107,7 @@ class Fanout:
 
     def remove_gateway(self, stream: GatewayStream) -> None:
         """Remove a gateway whose stream has ended, with its connections."""
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
         self.has_new_capacity.set()
         self._send_backlogs(self._presence.drop(stream))
 
@@ -121,11 +121,11 @@ class Fanout:
         if connection is not None and connection.in_flight is not None:
             connection.in_flight.discard(msgid)
             if len(connection.in_flight) <= BACKLOG_WINDOW // 2:
-                self._needs_refill.add(device)
+                self._needs_refill[device] = None
 
     def refill(self) -> None:
         """Send the next backlog messages to devices that have acknowledged half of a window."""
-        needs_refill, self._needs_refill = self._needs_refill, set()
+        needs_refill, self._needs_refill = self._needs_refill, {}
         self._send_backlogs(device for device in needs_refill if self._has_backlog(device))
 
     async def close(self) -> None:

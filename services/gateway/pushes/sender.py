@@ -62,7 +62,7 @@ class PushSender:
         self._now_ms = now_ms
         self._random = random
         self._is_paused = is_paused
-        self._held: set[str] = set()
+        self._held: dict[str, None] = {}
         self._queue: FairQueue[str, _Slice | Burst | Close] = FairQueue()
         self._open_bursts: defaultdict[str, OpenBursts] = defaultdict(OpenBursts)
         self._frames: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class PushSender:
 
     @property
     def held(self) -> Sequence[str]:
-        """The apps whose messages are held."""
+        """The apps whose messages are held, in the order in which that began."""
         return list(self._held)
 
     def held_broadcasts(self, appkey: str) -> set[int]:
@@ -110,7 +110,7 @@ class PushSender:
         self._queue.keep(appkey, is_needed)
         left = {id(item): _size(item) for item in self._queue.items(appkey)}
         self._count(appkey, sum(left.values()) - self._frames[appkey])
-        self._held.discard(appkey)
+        self._held.pop(appkey, None)
         self._start_writing()
 
     @property
@@ -119,7 +119,7 @@ class PushSender:
 
     def _may_write(self, appkey: str) -> bool:
         if self._is_paused(appkey):
-            self._held.add(appkey)
+            self._held[appkey] = None
         return appkey not in self._held
 
     def _add(self, send: Send) -> None:

@@ -26,7 +26,14 @@ class SqliteStore:
     """A TransactionalStore in one file. A file whose schema differs from `ddl` is replaced by an empty one."""
 
     def __init__(self, path: Path, ddl: str) -> None:
+        """UnavailableError: the file cannot be written."""
         self.path = path
+        try:
+            self._make(path, ddl)
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"the state {path} cannot be written: {error}") from error
+
+    def _make(self, path: Path, ddl: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows = _open(path)
         version = int.from_bytes(hashlib.sha256(ddl.encode()).digest()[:3], "big")

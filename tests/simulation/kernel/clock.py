@@ -23,3 +23,8 @@ class ProcessClock(SystemClock):
     def set_by(self, difference_ms: int) -> None:
         """Set the clock forward, or back where the difference is negative. Timers of the loop are not affected."""
         self._start_ms += difference_ms
+
+    def drift(self, seconds: float) -> None:
+        """Let the clock gain so many seconds in each second from now on, or lose them where this is negative."""
+        now_ms, self._rate = self.now_ms(), 1 + seconds
+        self._start_ms = now_ms - int(self._loop.time() * 1000 * self._rate)

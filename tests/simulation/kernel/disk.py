@@ -2,15 +2,30 @@
 
 A process that was killed still holds its files open, so the next one gets a copy of them, in another directory. A kill
 loses nothing that was written. A power cut also loses what was not synced: SQLite files with synchronous=NORMAL go back
-to an earlier commit, and a file that was about to replace another one is torn.
+to an earlier commit, and a file that was about to replace another one is torn. A process whose disk is full cannot
+commit.
 """
 
 import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
+from unittest.mock import patch
 
+FULL = "database or disk is full"
+"""What SQLite says where there is no space."""
+
+_SQLITE = b"SQLite format 3\0"
 _WAL_HEADER = 32
 _FRAME_HEADER = 24
+_OTHER_VERSION = 1 << 24
+"""A bit that no version of a schema has set, so that it is unknown to every process."""
+
+_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "CREATE"})
 _SHM_BACKFILL_ATTEMPTED = 128
 """Offset in the -shm file of the number of frames that may be in the database file already."""
 
@@ -35,6 +50,16 @@ class Disk:
     def after_power_cut(self) -> None:
         """Give the next process what the former one had on the disk when the machine lost its power."""
         self._copy(power_cut=True)
+
+    def after_upgrade(self) -> None:
+        """Give the next process files whose schemas are of a version that it does not know.
+
+        Their tables are empty, so a process that uses them nevertheless has lost what they held.
+        """
+        self._copy(power_cut=False)
+        for path in sorted(self.path.rglob("*")):
+            if path.is_file() and path.read_bytes()[: len(_SQLITE)] == _SQLITE:
+                _make_older(path)
 
     def lose(self) -> None:
         """Give the next process an empty disk."""
@@ -75,3 +100,43 @@ class Disk:
         first = int.from_bytes(shm[_SHM_BACKFILL_ATTEMPTED : _SHM_BACKFILL_ATTEMPTED + 4], "little")
         kept = first + int(self._random.random() * (max(0, count - first) + 1))
         target.write_bytes(content[: _WAL_HEADER + kept * frame])
+
+
+def _make_older(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        tables = file.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'offsets'").fetchall()
+        for (table,) in tables:
+            file.execute(f"DELETE FROM {table}")
+        file.execute(f"PRAGMA user_version = {version ^ _OTHER_VERSION}")
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that fails as SQLite does where there is no space: what it does not write is rolled back."""
+
+    def __init__(self, *arguments: Any, is_full: Callable[[], bool], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_full = is_full
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        self._check(sql)
+        return super().execute(sql, *parameters)
+
+    def executescript(self, script: str) -> sqlite3.Cursor:
+        """Run statements that make tables where there are none."""
+        if not super().execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            self._check(script)
+        return super().executescript(script)
+
+    def _check(self, sql: str) -> None:
+        """Refuse what writes to the file: a commit, and any change outside a transaction."""
+        verb = sql.split(maxsplit=1)[0].upper()
+        if (verb == "COMMIT" or (verb in _CHANGES and not self.in_transaction)) and self._is_full():
+            raise sqlite3.OperationalError(FULL)
+
+
+@contextmanager
+def limited_space(is_full: Callable[[], bool]) -> Iterator[None]:
+    """Let SQLite's files be written inside the `with` only while `is_full`, asked before each write, says no."""
+    with patch.object(sqlite3, "connect", partial(sqlite3.connect, factory=partial(_Connection, is_full=is_full))):
+        yield

@@ -43,6 +43,8 @@ class Faults:
         self._world.spare()
         for host in self._hosts.values():
             host.process.spare()
+            host.is_disk_full = False
+            host.clock.drift(0)
         self._installation.broker.set_available(True)
         self._installation.broker.reach_again()
         self._behaviour.fault_rate = self._installation.network.reset_rate = 0.0
@@ -65,6 +67,20 @@ class Faults:
     def lose_disk(self, fault: Fault) -> None:
         self._hosts[fault.target].lose_disk()
 
+    def fill_disk(self, fault: Fault) -> None:
+        """Let the target write no file for `amount` seconds."""
+        host = self._hosts[fault.target]
+        host.is_disk_full = True
+        self._later(fault.amount, lambda: setattr(host, "is_disk_full", False))
+
+    def upgrade(self, fault: Fault) -> None:
+        """Kill the target, and go on with a version whose files have other schemas."""
+        self._hosts[fault.target].upgrade()
+
+    def run_second(self, fault: Fault) -> None:
+        """Run the target's instance twice for `amount` seconds, each with its own files."""
+        self._hosts[fault.target].run_second(fault.amount)
+
     def pause(self, fault: Fault) -> None:
         """Suspend the target for `amount` seconds."""
         self._hosts[fault.target].process.pause(fault.amount)
@@ -72,6 +88,10 @@ class Faults:
     def set_clock(self, fault: Fault) -> None:
         """Set the target's clock forward by `amount` seconds, or back where it is negative."""
         self._hosts[fault.target].clock.set_by(int(fault.amount * _MILLISECONDS))
+
+    def drift_clock(self, fault: Fault) -> None:
+        """Let the target's clock gain `amount` seconds in each second from now on, or lose them."""
+        self._hosts[fault.target].clock.drift(fault.amount)
 
     def block(self, fault: Fault) -> None:
         """Hold back what the target sends to `other` for `amount` seconds."""
@@ -124,6 +144,19 @@ def random_faults(random: Random, hosts: Sequence[str], count: int, until_s: flo
     return sorted(faults, key=lambda fault: fault.at_s)
 
 
+def rare_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
+    """Return a random list of faults of further kinds, as `random_faults` does."""
+    return sorted(
+        (
+            Fault(
+                random.uniform(0, until_s), kind := random.choice(_RARE), random.choice(hosts), _AMOUNTS[kind](random)
+            )
+            for _ in range(count)
+        ),
+        key=lambda fault: fault.at_s,
+    )
+
+
 def _point(random: Random, target: str) -> str:
     """Return one of the crash points that the role can reach."""
     prefixes = _POINTS.get(target.rpartition("-")[0], ("",))
@@ -154,10 +187,14 @@ _WEIGHTS: Mapping[str, int] = {
     "log_faults": 4,
     "resets": 4,
 }
+_RARE = ("fill_disk", "upgrade", "set_clock", "drift_clock")
 _AMOUNTS: Mapping[str, Callable[[Random], float]] = {
     "kill_after_steps": lambda random: float(random.randrange(3000)),
     "pause": lambda random: random.choice([0.5, 5, 30, 90]) * (0.5 + random.random()),
+    "upgrade": lambda random: 0.0,
+    "fill_disk": lambda random: random.choice([1, 10, 30]) * (0.5 + random.random()),
     "set_clock": lambda random: random.choice([-5.0, -0.5, 0.5, 5.0]),
+    "drift_clock": lambda random: random.choice([-0.05, -0.001, 0.001, 0.05]),
     "block": lambda random: random.choice([0.5, 5, 20, 60]) * (0.5 + random.random()),
     "log_unavailable": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
     "log_cut_off": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),

@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Mapping
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from services.runtime.projection.health import Health
 from services.runtime.projection.replay import ReplayComparison
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server as GrpcServer
-from tests.simulation.kernel.disk import Disk
+from tests.simulation.kernel.disk import FULL, Disk
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network, Server
@@ -37,7 +37,7 @@ class Installation:
     world: World
     broker: Broker
     network: Network
-    shards: Mapping[str, int]
+    shards: dict[str, int]
     keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
 
     def peers(self) -> Peers:
@@ -57,7 +57,8 @@ class Installation:
 class RoleHost:
     """A machine that runs one instance of a role, and starts it again whenever it has ended.
 
-    `settings` are the role's, apart from those that the installation sets. `process` is the latest one.
+    `settings` are the role's, apart from those that the installation sets. `process` is the latest one. While
+    `is_disk_full`, files cannot be written; a process that ends because of that is started again.
     """
 
     def __init__(self, installation: Installation, role: RoleDefinition[Any], shard: int = 0, **settings: Any) -> None:
@@ -72,10 +73,14 @@ class RoleHost:
         self._random = world.random(f"host {self.name}")
         self._disk = Disk(world.directory / self.name, self._random)
         self._is_wanted = True
+        self._may_run = asyncio.Event()
+        self._may_run.set()
+        self.is_disk_full = False
+        self._second_processes = 0
         self._begin()
 
     def _begin(self) -> None:
-        self.process = self._world.process(self.name)
+        self.process = self._world.process(self.name, lambda: self.is_disk_full)
         self._ready, self._stopping, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._leave = self._disk.after_stop
         self.process.at_death(self._ended.set)
@@ -84,10 +89,10 @@ class RoleHost:
     def is_ready(self) -> bool:
         return self._ready.is_set() and self.process.is_alive
 
-    def settings(self) -> Settings:
-        """Return the settings of the present process."""
+    def settings(self, disk: Disk | None = None) -> Settings:
+        """Return the settings of the present process, or of one with this disk."""
         settings: Settings = self.role.settings(
-            data_dir=str(self._disk.path),
+            data_dir=str((disk or self._disk).path),
             partitions=self._installation.broker.partitions,
             shard=self._shard,
             shards=self._installation.shards[self.role.name],
@@ -99,12 +104,13 @@ class RoleHost:
     async def run(self) -> None:
         """Run one process after the other until `stop` is called."""
         while True:
-            self.process.start(self._run_role(self.process, self._ended))
+            self.process.start(self._run_role(self.process, self._disk, self._ready, self._ended))
             await self._ended.wait()
             self.process.kill()
             if self._is_wanted:
                 self._leave()
                 await asyncio.sleep(RESTART_S * (0.5 + self._random.random()))
+                await self._may_run.wait()
             if not self._is_wanted:
                 return
             self._begin()
@@ -123,9 +129,31 @@ class RoleHost:
         self._leave = self._disk.lose
         self.process.kill()
 
+    def upgrade(self) -> None:
+        """End the process; the next one is of a version that stores its state in another form."""
+        self._leave = self._disk.after_upgrade
+        self.process.kill()
+
+    def hold(self) -> None:
+        """End the process, and start no other one until `release`."""
+        self._may_run.clear()
+        self.process.kill()
+
+    def release(self) -> None:
+        self._may_run.set()
+
+    def run_second(self, seconds: float) -> None:
+        """Run another process of this instance for so long, on files of its own; it takes over the calls meanwhile."""
+        self._second_processes += 1
+        process = self._world.process(self.name)
+        disk = Disk(self._world.directory / f"{self.name}-second-{self._second_processes}", self._random)
+        process.start(self._run_role(process, disk, asyncio.Event(), asyncio.Event()))
+        self._world.loop.call_later(seconds, process.kill, context=Context())
+
     async def stop(self, seconds: float = 60) -> None:
         """Stop the process as SIGTERM does; kill it if it takes longer than this."""
         self._is_wanted = False
+        self._may_run.set()
         self._stopping.set()
         try:
             async with asyncio.timeout(seconds):
@@ -140,31 +168,32 @@ class RoleHost:
         ends = await log.ends(self._installation.partitions())
         return await self.role.replay.verify(self.settings(), log, ends, lambda count: None, lambda count: None)
 
-    async def _run_role(self, process: Process, ended: asyncio.Event) -> None:
+    async def _run_role(self, process: Process, disk: Disk, ready: asyncio.Event, ended: asyncio.Event) -> None:
         """Run in the process what `carillon serve ROLE` runs."""
         try:
-            await self._serve(process)
+            await self._serve(process, disk, ready)
             if not self._stopping.is_set():
                 self._report("ended by itself")
         except Exception as error:
             self._world.trace.event("exit", error=type(error).__name__)
             self._world.trace.note("exit", error="".join(traceback.format_exception(error)))
-            self._report("ended with an error", repr(error))
+            if not (self.is_disk_full and FULL in str(error)):
+                self._report("ended with an error", repr(error))
         ended.set()
 
-    async def _serve(self, process: Process) -> None:
+    async def _serve(self, process: Process, disk: Disk, ready: asyncio.Event) -> None:
         installation = self._installation
         log, keys = SimulatedLog(installation.broker), installation.keys.only(self.role.keys)
         health = Health(self.clock)
         async with context_on(log, self.clock, installation.peers(), keys, health) as context:
-            built = self.role.build(self.settings(), context)
+            built = self.role.build(self.settings(disk), context)
             health.watch(built.followers)
             server = Server(process)
             for add_to in built.servicers:
                 add_to(cast(GrpcServer, server))
             await run(
                 [*built.services, health],
-                on_ready=self._note_ready,
+                on_ready=lambda: self._note_ready(ready),
                 listeners=[Listener(installation.network, server)],
                 stopping=self._stopping,
             )
@@ -172,9 +201,9 @@ class RoleHost:
     def _report(self, text: str, details: str = "") -> None:
         self._world.errors.append(LoggedError(self.name, text, details))
 
-    def _note_ready(self) -> None:
+    def _note_ready(self, ready: asyncio.Event) -> None:
         self._world.trace.event("ready")
-        self._ready.set()
+        ready.set()
 
 
 class Listener:

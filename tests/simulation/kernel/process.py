@@ -29,8 +29,10 @@ class Process:
     started again; another Process takes its name.
     """
 
-    def __init__(self, name: str, loop: "SimulatedLoop") -> None:
+    def __init__(self, name: str, loop: "SimulatedLoop", is_disk_full: Callable[[], bool] = lambda: False) -> None:
+        """`is_disk_full`: whether the process cannot write its files now."""
         self.name = name
+        self.is_disk_full = is_disk_full
         self.is_alive = True
         self.steps = 0
         self._loop = loop

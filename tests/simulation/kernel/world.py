@@ -15,6 +15,7 @@ import structlog
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.process import crashpoint
 from tests.simulation.kernel.clock import ProcessClock
+from tests.simulation.kernel.disk import FULL, limited_space
 from tests.simulation.kernel.entropy import seeded_entropy
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.loop import SimulatedLoop
@@ -64,10 +65,10 @@ class World:
         """Return a new generator, the same in each run of the seed."""
         return Random(f"{self.seed}/{purpose}")
 
-    def process(self, name: str) -> Process:
-        """Return a new process."""
+    def process(self, name: str, is_disk_full: Callable[[], bool] = lambda: False) -> Process:
+        """Return a new process; `is_disk_full` as for Process."""
         self.trace.event("process", named=name)
-        self._processes.append(Process(name, self.loop))
+        self._processes.append(Process(name, self.loop, is_disk_full))
         return self._processes[-1]
 
     def clock(self, offset_ms: int = 0, drift: float = 0.0) -> ProcessClock:
@@ -106,6 +107,7 @@ class World:
             stack.enter_context(seeded_entropy(self.random("entropy")))
             stack.enter_context(self.loop.threads.replaced())
             stack.enter_context(patch.object(crashpoint, "_armed", self._reached))
+            stack.enter_context(limited_space(_is_disk_full))
             stack.callback(structlog.configure, **structlog.get_config())
             structlog.configure(processors=[self._logged], wrapper_class=structlog.BoundLogger)
             gc.disable()  # or it would run finalizers at moments that depend on earlier worlds
@@ -135,7 +137,7 @@ class World:
             self.trace.note("log", **details)
             if isinstance(error, BaseException):
                 self.trace.note("traceback", of="".join(traceback.format_exception(error)))
-            if level in ("error", "critical"):
+            if level in ("error", "critical") and not (FULL in f"{details} {error!r}" and _is_disk_full()):
                 self.errors.append(LoggedError(_current_name(), text, f"{details} {error!r}"))
         raise structlog.DropEvent
 
@@ -153,3 +155,8 @@ class World:
 def _current_name() -> str:
     process = CURRENT.get()
     return process.name if process is not None else "world"
+
+
+def _is_disk_full() -> bool:
+    process = CURRENT.get()
+    return process is not None and process.is_disk_full()

@@ -9,7 +9,7 @@ import httpx
 
 from testkit.installation.app_server import AppCredentials
 from tests.soak.ledger import Ledger
-from tests.soak.senders import Answer, HttpInterface
+from tests.soak.senders import WRONG_SIGN, Answer, HttpInterface
 
 _TAGS = ("red", "green", "blue")
 _RETRY_S = 0.3
@@ -31,6 +31,10 @@ class Reader:
         self._ledger = ledger
         self._random = random
         self._tags: set[str] = set()
+
+    def sign_with(self, app: AppCredentials) -> None:
+        """Sign with the app's new secret key from now on."""
+        self._app = app
 
     async def run(self, end: asyncio.Event) -> None:
         """Change and read until `end` is set."""
@@ -76,9 +80,9 @@ class Reader:
         while True:
             answer: Answer = {"result": 503}
             try:
-                answer = await self._interface.call(method, path, body, self._app.secret_key, statuses=(200, 503))
+                answer = await self._interface.call(method, path, body, self._app.secret_key, statuses=(200, 403, 503))
             except httpx.TransportError as error:
                 self._ledger.write("no answer", path=path, error=repr(error))
-            if answer["result"] in (0, 400, 401):
+            if answer["result"] in (0, 400, 401) and answer.get("desc") != WRONG_SIGN:
                 return answer
             await asyncio.sleep(_RETRY_S)

@@ -17,13 +17,15 @@ import services.targeting.main
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta
 from services.domain.role import RoleDefinition
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
+from services.runtime.log.port import Log, Record
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault
-from tests.simulation.kernel.hosts import Installation, RoleHost
+from tests.simulation.kernel.hosts import Installation, RoleHost, process_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.log.client import SimulatedLog
@@ -32,6 +34,7 @@ from tests.simulation.kernel.world import LoggedError, World
 from tests.simulation.model.lateness import late
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
+from tests.simulation.world.operator import Operator, sent_while_paused
 from tests.simulation.world.plan import Plan, WorldFaults, faults_of, latest_end_s, plan_of
 from tests.simulation.world.reader import Reader
 from tests.soak.analytics_checks import received_violations
@@ -77,53 +80,69 @@ class Simulation:
         self._world = world
         self._plan = plan
         self._faults = faults
-        self._broker = Broker(TOPICS, plan.partitions, Behaviour(world.random("log")))
+        self._broker = Broker(TOPICS, plan.partitions, Behaviour(world.random("log")), world.note_stored, self._now_ms)
         self._network = Network(world, Latency(world.random("network delays"), _NETWORK_S))
         shards = {**plan.processes, "analytics": 1}
         self._installation = Installation(world, self._broker, self._network, shards)
         self._edges, self._gateways = edge_listeners(), gateway_listeners(world.random("gateways"))
-        self._hosts = self._made_hosts()
-        self._ledger = Ledger(self._record, lambda: START_MS + int(world.loop.time() * 1000))
+        self._machines: dict[str, RoleHost] = {}
+        self._running: list[asyncio.Task[None]] = []
+        self._hosts = self._wanted_hosts()
+        self._ledger = Ledger(self._record, self._now_ms)
         self._log = SimulatedLog(self._broker)
+        self._registry = RegistryServiceStub(self._network.channel("registry-0"))
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
 
     async def run(self) -> list[Violation]:
         """Run the world to its end; return the broken rules."""
-        running = [asyncio.create_task(host.run()) for host in self._hosts]
         app = await self._app()
         devices, senders, pushes, gateways = self._clients(app)
         await devices.begin(self._plan.devices)
         reader = await self._reader(app, gateways)
-        await self._load(devices, senders, reader, WorldFaults(self._installation, self._hosts, gateways))
-        history = History(self._log, self._plan.partitions)
+        operator = Operator(self._registry, app, [pushes, reader], gateways, self._ledger)
+        faults = WorldFaults(self._installation, self._hosts, gateways, operator, self._reshard)
+        await self._load(devices, senders, reader, faults)
+        await operator.finish()
+        history = TimedHistory(self._broker, self._log)
         observed = Observations(self._ledger, history, devices.clients())
         found = await self._checked(observed, devices, senders, pushes)
         found += [*violations(observed), *received_violations(observed)]
+        found += sent_while_paused(observed, operator.pauses)
         if not self._faults:
             found += late(observed)
         await devices.close()
         found += await self._stopped()
-        await asyncio.gather(*running)
+        await asyncio.gather(*self._running)
         errors = (f"{error.process}: {error.text} {error.details}" for error in self._errors())
         return found + [Violation("error", error) for error in errors]
 
-    def _made_hosts(self) -> Sequence[RoleHost]:
-        definitions: dict[str, RoleDefinition[Any]] = {
-            **_DEFINITIONS,
-            "gateway": self._gateways.definition(services.gateway.main.ROLE),
-            "edge": self._edges.definition(edge.main.ROLE),
-        }
-        return [
-            RoleHost(
-                self._installation,
-                definitions[role],
-                shard,
-                snapshot_s=self._plan.snapshot_s,
-                **_SETTINGS.get(role, {}),
-            )
-            for role, count in self._plan.processes.items()
-            for shard in range(count)
-        ]
+    def _wanted_hosts(self) -> list[RoleHost]:
+        """Return the hosts of all instances, and start those that are new."""
+        shards = self._installation.shards
+        return [self._host(role, shard) for role in self._plan.processes for shard in range(shards[role])]
+
+    def _host(self, role: str, shard: int) -> RoleHost:
+        name = process_name(role, shard)
+        if name not in self._machines:
+            definitions: dict[str, RoleDefinition[Any]] = {
+                **_DEFINITIONS,
+                "gateway": self._gateways.definition(services.gateway.main.ROLE),
+                "edge": self._edges.definition(edge.main.ROLE),
+            }
+            settings = _SETTINGS.get(role, {})
+            host = RoleHost(self._installation, definitions[role], shard, snapshot_s=self._plan.snapshot_s, **settings)
+            self._machines[name] = host
+            self._running.append(asyncio.create_task(host.run()))
+        return self._machines[name]
+
+    def _reshard(self, role: str, count: int) -> None:
+        """Stop the installation, and start it with another number of instances of a role."""
+        for host in self._hosts:
+            host.hold()
+        self._installation.shards[role] = count
+        self._hosts = self._wanted_hosts()
+        for host in self._hosts:
+            host.release()
 
     def _clients(self, app: AppCredentials) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
         world = self._world
@@ -151,11 +170,10 @@ class Simulation:
 
     async def _app(self) -> AppCredentials:
         """Create an app, as an operator does who tries until it works."""
-        registry = RegistryServiceStub(self._network.channel("registry-0"))
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
         while True:
             with suppress(CarillonError):
-                created: CreateAppResponse = await registry.CreateApp(request)
+                created: CreateAppResponse = await self._registry.CreateApp(request)
                 return AppCredentials(created.app.appkey, created.secret_key)
             await asyncio.sleep(_RETRY_S)
 
@@ -190,7 +208,7 @@ class Simulation:
 
     async def _stopped(self) -> list[Violation]:
         """Stop all processes, frontends first, and compare each state with one rebuilt from the log."""
-        for host in reversed(self._hosts):
+        for host in reversed(self._machines.values()):
             await host.stop()
         return [
             Violation("replay", f"the state of {host.name} differs from a replay")
@@ -202,9 +220,23 @@ class Simulation:
         """Return what was logged as an error. Under faults requests and pushes may fail; other checks judge that."""
         return [error for error in self._world.errors if not (self._faults and is_refusal(error))]
 
+    def _now_ms(self) -> int:
+        return START_MS + int(self._world.loop.time() * 1000)
+
     def _record(self, event: Mapping[str, Any]) -> None:
         fields = {name: value for name, value in event.items() if name not in ("time_ms", "what")}
         self._world.trace.event(event["what"], fields=json.dumps(fields, default=_in_order))
+
+
+class TimedHistory(History):
+    """The event log, folded with the right times of its records: those that processes wrote are of their clocks."""
+
+    def __init__(self, broker: Broker, log: Log) -> None:
+        super().__init__(log, broker.partitions)
+        self._broker = broker
+
+    def time_ms(self, record: Record, meta: Meta) -> int:
+        return self._broker.stored_ms(record)
 
 
 def is_refusal(error: LoggedError) -> bool:

@@ -53,6 +53,8 @@ def test_a_store_keeps_committed_rows_and_recovers(tmp_path: Path) -> None:
         store.rows.execute("INSERT INTO things VALUES (?, ?)", (number, bytes(40_000)))
         store.commit({PLACE: number + 1})
 
+    with full_disk(0), pytest.raises(UnavailableError, match=r"new\.db cannot be written: "):
+        SqliteStore(tmp_path / "new.db", DDL)
     committed = 0
     with full_disk(LIMIT), pytest.raises(UnavailableError, match=r"state\.db cannot be written: "):
         while True:

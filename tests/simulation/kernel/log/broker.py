@@ -50,11 +50,12 @@ class Behaviour:
 class _Stored:
     """The records of one partition; None in place of those that compaction has removed."""
 
-    __slots__ = ("first", "latest", "records", "replaced")
+    __slots__ = ("first", "latest", "records", "replaced", "times_ms")
 
     def __init__(self) -> None:
         self.first = 0
         self.records: list[Record | None] = []
+        self.times_ms: list[int] = []
         self.latest: dict[bytes, int] = {}
         self.replaced: list[int] = []
 
@@ -75,14 +76,16 @@ class Broker:
         partitions: int,
         behaviour: Behaviour,
         note: Callable[[Partition, int, Sequence[NewRecord]], None] = lambda partition, offset, new_records: None,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`note` is called with the partition, the first offset and the records of each append."""
+        """`note` is called with the partition, the first offset and the records of each append; `now_ms` is right."""
         self.topics = topics
         self.partitions = partitions
         self.behaviour = behaviour
         self._is_available = True
         self._cut_off: set[str] = set()
         self._note = note
+        self._now_ms = now_ms
         self._stored: dict[Partition, _Stored] = {}
         self._listeners: dict[int, OnGrown] = {}
         self._numbers = 0
@@ -113,6 +116,7 @@ class Broker:
         compacted = self.topics[partition.topic].compacted
         for offset, new_record in enumerate(new_records, base):
             stored.records.append(Record(*partition, offset, new_record.key, new_record.value))
+            stored.times_ms.append(self._now_ms())
             if compacted:
                 if new_record.key in stored.latest:
                     stored.replaced.append(stored.latest[new_record.key])
@@ -138,6 +142,11 @@ class Broker:
                 reached[partition] = stored.first + at
         return found, reached
 
+    def stored_ms(self, record: Record) -> int:
+        """Return when a record was stored, which no wrong clock changes."""
+        stored = self._of(Partition(record.topic, record.partition))
+        return stored.times_ms[record.offset - stored.first]
+
     def first(self, partition: Partition) -> int:
         return self._of(partition).first
 
@@ -155,7 +164,7 @@ class Broker:
         """Remove the records before an offset, as retention does."""
         stored = self._of(partition)
         count = max(0, min(before, stored.end) - stored.first)
-        del stored.records[:count]
+        del stored.records[:count], stored.times_ms[:count]
         stored.first += count
 
     def listen(self, on_grown: OnGrown) -> Callable[[], object]:

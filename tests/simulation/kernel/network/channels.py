@@ -69,7 +69,7 @@ class Network:
         self.reset_rate = 0.0
         self._delay_s = delay_s
         self._random = world.random("network")
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, list[Server]] = {}
         self._blocked_until_s: dict[Route, float] = {}
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
@@ -79,13 +79,12 @@ class Network:
         return self.world.loop
 
     def listen(self, server: Server) -> None:
-        """Let a process answer calls under its name, in place of a former process of this name."""
-        self._servers[server.process.name] = server
+        """Let a process answer calls under its name, in place of the other processes of this name while it does."""
+        self._servers.setdefault(server.process.name, []).append(server)
 
     def end_listening(self, server: Server) -> None:
         """Refuse new calls; those in progress end."""
-        if self._servers.get(server.process.name) is server:
-            del self._servers[server.process.name]
+        self._servers[server.process.name].remove(server)
 
     def channel(self, target: str) -> Channel:
         """Return a channel to the process of this name; the process that calls is the one that uses it."""
@@ -115,11 +114,11 @@ class Network:
             raise UnavailableError("the connection was reset")
 
     def server(self, target: str) -> Server:
-        """Return who answers at this name. UnavailableError: nobody does."""
-        server = self._servers.get(target)
-        if server is None or not server.process.is_alive:
-            raise UnavailableError(f"nothing listens at {target}")
-        return server
+        """Return who answers at this name: the newest of its processes. UnavailableError: nobody does."""
+        for server in reversed(self._servers.get(target, ())):
+            if server.process.is_alive:
+                return server
+        raise UnavailableError(f"nothing listens at {target}")
 
     def opened(self, stream: Stream) -> Callable[[], object]:
         """Note a stream, so that it can break; return a function that notes its end."""

@@ -1,0 +1,157 @@
+"""Each kind of fault happens, and worlds find a service that does not bear it."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from services.domain.ids import MessageIds
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import Partition
+from services.runtime.projection import sqlite_store
+from services.runtime.projection.snapshot import SnapshotFile
+from services.runtime.projection.sqlite_store import SqliteStore
+from tests.simulation.backends.world import Backends
+from tests.simulation.kernel.disk import Disk
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.running import Kind, run_world
+from tests.simulation.kernel.world import World
+from tests.simulation.world.run import InstallationWorld
+
+PART = Partition("offsets", 0)
+DDL = "CREATE TABLE rows (number INTEGER);"
+
+
+def committed(store: SqliteStore, number: int) -> None:
+    store.begin()
+    store.rows.execute("INSERT INTO rows VALUES (?)", (number,))
+    store.commit({PART: number})
+
+
+def test_only_the_process_with_a_full_disk_cannot_write_and_it_writes_again_later(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        is_full = False
+
+        async def write(name: str, number: int) -> None:
+            store = SqliteStore(tmp_path / name, DDL)
+            committed(store, number)
+            store.close()
+
+        process, other = world.process("full", lambda: is_full), world.process("other")
+        await process.start(write("state", 1))
+        snapshot = SnapshotFile(tmp_path / "snapshot", 1)
+        is_full = True
+
+        async def fail() -> None:
+            with pytest.raises(UnavailableError, match="database or disk is full"):
+                await write("state", 2)
+            with pytest.raises(UnavailableError, match="database or disk is full"):
+                snapshot.save({}, [])
+            with pytest.raises(UnavailableError, match="database or disk is full"):
+                await write("new", 1)
+
+        await process.start(fail())
+        await other.start(write("state of another", 2))
+        is_full = False
+        await process.start(write("state", 3))
+        store = SqliteStore(tmp_path / "state", DDL)
+        assert store.rows.execute("SELECT number FROM rows ORDER BY number").fetchall() == [(1,), (3,)]
+        assert store.offsets() == {PART: 3}
+        assert not (tmp_path / "snapshot").exists()
+
+    World(1, tmp_path).run(scenario)
+
+
+def test_a_clock_is_set_and_drifts_without_jumping(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        right, wrong = world.clock(), world.clock()
+        wrong.set_by(-5000)
+        assert wrong.now_ms() - right.now_ms() == -5000
+        await asyncio.sleep(100)
+        wrong.drift(0.05)
+        assert abs(wrong.now_ms() - right.now_ms() + 5000) <= 1
+        await asyncio.sleep(100)
+        assert abs(wrong.now_ms() - right.now_ms()) <= 1
+        wrong.drift(0)
+        await asyncio.sleep(100)
+        assert abs(wrong.now_ms() - right.now_ms()) <= 1
+
+    World(1, tmp_path).run(scenario)
+
+
+def test_files_of_another_version_are_not_used(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "machine", Random(1))
+    store = SqliteStore(disk.path / "state", DDL)
+    committed(store, 1)
+    SnapshotFile(disk.path / "snapshot", 1).save({PART: 1}, [(b"key", b"value")])
+    disk.after_upgrade()
+    with sqlite3.connect(disk.path / "state") as file:
+        assert file.execute("SELECT next, (SELECT count(*) FROM rows) FROM offsets").fetchall() == [(1, 0)]
+    assert SqliteStore(disk.path / "state", DDL).offsets() == {}
+    assert SnapshotFile(disk.path / "snapshot", 1).load() is None
+
+
+def never_refused(commit: Callable[..., None]) -> Callable[..., None]:
+    """Let a state that cannot be written count as written."""
+
+    def tried(store: SqliteStore, offsets: Any) -> None:
+        try:
+            commit(store, offsets)
+        except UnavailableError:
+            store.rollback()
+
+    return tried
+
+
+def of_any_version(_: Callable[..., None]) -> Callable[..., None]:
+    """Open a store without a look at the version of its schema."""
+
+    def opened(store: SqliteStore, path: Path, ddl: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.path, store.rows = path, sqlite_store._open(path)
+        store.rows.executescript(sqlite_store._POSITIONS + ddl.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS "))
+
+    return opened
+
+
+def not_stored(_: Callable[..., None]) -> Callable[..., None]:
+    """Let a restarted edge begin with the message ids of its clock."""
+
+    def note(ids: MessageIds) -> None:
+        ids._marked = ids._second
+
+    return note
+
+
+WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
+    (
+        SqliteStore,
+        "commit",
+        never_refused,
+        Backends(),
+        [Fault(5, "fill_disk", "registry-0", 20), Fault(15, "kill", "registry-0")],
+    ),
+    (SqliteStore, "__init__", of_any_version, Backends(), [Fault(30, "upgrade", "registry-0")]),
+    (
+        MessageIds,
+        "_note",
+        not_stored,
+        InstallationWorld(),
+        [Fault(5, "set_clock", "edge-0", -4), Fault(5.1, "kill", "edge-0")],
+    ),
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("owner", "name", "bug", "kind", "faults"), WRONG, ids=[each[2].__name__ for each in WRONG])
+def test_a_service_that_does_not_bear_a_fault_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., Any], kind: Kind, faults: list[Fault]
+) -> None:
+    assert not any(run_world(kind, seed, faults).findings for seed in range(3))
+    monkeypatch.setattr(owner, name, bug(getattr(owner, name)))
+    assert any(run_world(kind, seed, faults).findings for seed in range(20))

@@ -1,0 +1,173 @@
+"""An operator, who pauses and resumes the app, rotates its secret key, and revokes the key of a device."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from carillon_device import Device, DeviceEndedError, DeviceError, Frame
+from carillon_device.connection import GatewayConnection
+from protos.registry.v1.registry_pb2 import (
+    PauseAppsRequest,
+    ResumeAppsRequest,
+    RevokeDeviceKeyRequest,
+    RotateSecretRequest,
+)
+from services.runtime.errors import CarillonError
+from testkit.installation.app_server import AppCredentials
+from tests.soak.android_device import Gateway
+from tests.soak.checks import Observations, Violation
+from tests.soak.ledger import Ledger
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+_RETRY_S = 0.5
+_KEPT_S = 20
+"""How long the former secret key stays valid."""
+
+_ENDS_WITHIN_S = 60.0
+"""How long after a revocation, once all faults are over, the device may stay connected."""
+
+_WRITTEN_WITHIN_MS = 10_000
+"""How long frames may be under way that were sent before a pause."""
+
+Result = TypeVar("Result")
+
+
+class Pause(NamedTuple):
+    """The times between which the app was certainly paused: delivery and scheduling had confirmed it."""
+
+    begun_ms: int
+    ended_ms: int
+
+
+class AppServer(Protocol):
+    """What signs requests of the app."""
+
+    def sign_with(self, app: AppCredentials) -> None:
+        """Sign with the app's new secret key from now on."""
+        ...
+
+
+class _RevokedDevice(Device):
+    """A device whose key will be revoked. It receives no push: no checks count what it would acknowledge."""
+
+    gateway: Gateway
+
+    async def _open_connection(self) -> GatewayConnection:
+        return await self.gateway.open_connection()
+
+    def _dispatch(self, connection: GatewayConnection, frame: Frame) -> None:
+        if frame["type"] != "push":
+            super()._dispatch(connection, frame)
+
+
+class Operator:
+    """Does one thing at a time, and repeats each call until the registry answers.
+
+    What must not be after a change becomes an error of the ledger.
+    """
+
+    def __init__(
+        self,
+        registry: "RegistryServiceAsyncStub",
+        app: AppCredentials,
+        app_servers: Sequence[AppServer],
+        gateway: Gateway,
+        ledger: Ledger,
+    ) -> None:
+        self.pauses: list[Pause] = []
+        self._registry = registry
+        self._app = app
+        self._app_servers = app_servers
+        self._gateway = gateway
+        self._ledger = ledger
+        self._turn = asyncio.Lock()
+        self._over = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def finish(self) -> None:
+        """Resume what is paused, and return once everything is done; no faults may happen any more."""
+        self._over.set()
+        await asyncio.gather(*self._tasks)
+
+    async def pause(self, seconds: float) -> None:
+        """Pause the app for so many seconds."""
+        async with self._turn:
+            paused = await self._answered(
+                lambda: self._registry.PauseApps(PauseAppsRequest(appkey=self._app.appkey, reason="simulated"))
+            )
+            self._ledger.has_paused = True
+            begun_ms = self._ledger.now_ms()
+            self._ledger.write("paused", unconfirmed=list(paused.unconfirmed))
+            await self._wait(seconds)
+            if not paused.unconfirmed:
+                self.pauses.append(Pause(begun_ms, self._ledger.now_ms()))
+            await self._answered(lambda: self._registry.ResumeApps(ResumeAppsRequest(appkey=self._app.appkey)))
+            self._ledger.write("resumed")
+
+    async def rotate(self) -> None:
+        """Make a new secret key; app servers sign with it before the former one ends."""
+        async with self._turn:
+            rotated = await self._answered(
+                lambda: self._registry.RotateSecret(RotateSecretRequest(appkey=self._app.appkey, keep_old_s=_KEPT_S))
+            )
+            self._ledger.write("rotated")
+            await self._wait(_KEPT_S / 2)
+            self._app = AppCredentials(self._app.appkey, rotated.secret_key)
+            for app_server in self._app_servers:
+                app_server.sign_with(self._app)
+
+    async def revoke(self) -> None:
+        """Register a device and revoke its key: it is sent away for good."""
+        async with self._turn:
+            device = _RevokedDevice(self._gateway.url, self._app.appkey)
+            device.gateway = self._gateway
+            while device.token is None:
+                try:
+                    await device.connect(_RETRY_S)
+                except DeviceError:
+                    await asyncio.sleep(_RETRY_S)
+            token = device.token
+            await self._answered(
+                lambda: self._registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=self._app.appkey, token=token))
+            )
+            self._ledger.write("revoked", token=token)
+        await self._over.wait()
+        try:
+            async with asyncio.timeout(_ENDS_WITHIN_S):
+                await device.ended()
+        except DeviceEndedError as ended:
+            if ended.reason != "unauthorized":
+                self._ledger.errors.append(f"a device whose key was revoked was told {ended.reason}")
+        except TimeoutError:
+            self._ledger.errors.append("a device whose key was revoked is still connected")
+        await device.close()
+
+    async def _answered(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
+            try:
+                return await call()
+            except CarillonError as error:
+                self._ledger.write("operator not answered", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for so long, or until the faults are over."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+
+
+def sent_while_paused(observed: Observations, pauses: Sequence[Pause]) -> Iterator[Violation]:
+    """Devices receive nothing of a paused app, apart from what was under way when the pause began."""
+    for client in observed.clients.values():
+        for frame in client.frames:
+            for pause in pauses:
+                if pause.begun_ms + _WRITTEN_WITHIN_MS < frame.time_ms < pause.ended_ms:
+                    yield Violation("paused", f"{client.name} was sent a push of a paused app", (frame.msgid,))
