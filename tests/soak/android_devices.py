@@ -1,12 +1,12 @@
 """The Android devices of a run, as a group."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
 from tests.soak.android_device import AndroidDevice, Gateway
 from tests.soak.checks import Client, Violation
-from tests.soak.ledger import Ledger, Push
+from tests.soak.ledger import Ledger
 from tests.soak.pushes import Targets
 
 _ANEW_S = (3.0, 8.0)
@@ -76,13 +76,13 @@ class AndroidDevices:
         """Return the number of push frames that each device has received, repeated ones too."""
         return [len(device.frames) for device in self.devices]
 
-    def unexpected_frames(self, before: Sequence[int], but: Push, during: str) -> list[Violation]:
-        """Return a violation for each frame received since, except those of the push `but`."""
+    def unexpected_frames(self, before: Sequence[int], known: Collection[int], during: str) -> list[Violation]:
+        """Return a violation for each frame of one of the known messages received since."""
         return [
             Violation(during, f"device {device.index} was sent this message", (frame.msgid,))
             for device, count in zip(self.devices, before, strict=True)
             for frame in device.frames[count:]
-            if frame.msgid != but.ids[self.appkey]
+            if frame.msgid in known
         ]
 
     def _add(self) -> None:
