@@ -35,6 +35,15 @@ class AudienceBitmapResolver:
     def __init__(self, peers: Peers) -> None:
         self._targeting = [TargetingServiceStub(channel) for channel in peers.all("targeting")]
 
+    @property
+    def instances(self) -> int:
+        """The number of instances of targeting."""
+        return len(self._targeting)
+
+    def owned(self, instance: int, partitions: Sequence[int]) -> list[int]:
+        """Return those of the partitions that the instance owns."""
+        return [partition for partition in partitions if partition % len(self._targeting) == instance]
+
     async def resolve(self, send: SendPush, partitions: Sequence[int]) -> Resolution:
         """Ask all instances concerned at once."""
         answers = await asyncio.gather(*(self._resolve(send, *share) for share in self._shares(partitions)))
@@ -62,11 +71,7 @@ class AudienceBitmapResolver:
         return Resolution(found, None)
 
     def _shares(self, partitions: Sequence[int]) -> "list[tuple[TargetingServiceAsyncStub, list[int]]]":
-        instances = len(self._targeting)
-        shares = [
-            (stub, [partition for partition in partitions if partition % instances == instance])
-            for instance, stub in enumerate(self._targeting)
-        ]
+        shares = [(stub, self.owned(instance, partitions)) for instance, stub in enumerate(self._targeting)]
         return [(stub, share) for stub, share in shares if share]
 
 

@@ -16,7 +16,7 @@ from protos.runtime.v1.log_pb2_grpc import (
 )
 from services.domain.topics import SESSIONS, TOPICS
 from services.runtime.errors import ConflictError, DeadlineError, NotFoundError, UnavailableError
-from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.projection.sqlite_store import SqliteStore
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import Disk
@@ -227,6 +227,17 @@ def test_a_log_that_fails_loses_nothing_that_it_has_answered(tmp_path: Path) -> 
         broker.reach_again("cut off")
         assert await asking == {P0: broker.end(P0)}
 
+        reader, failed = await log.open({P0: 0}), 0
+        read: list[Record] = []
+        while len(read) < len(stored):
+            try:
+                read += await reader.read()
+            except UnavailableError:
+                failed += 1
+        assert failed
+        assert [record.offset for record in read] == [offset for offset, _ in stored]
+
+        behaviour.fault_rate = 0.0
         reader = await log.open({P0: 0})
         broker.trim(P0, 5)
         with pytest.raises(ConflictError):

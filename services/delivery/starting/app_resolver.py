@@ -1,216 +1,32 @@
-"""Resolves the audiences of one app's pushes, a few at a time, and tells failing pushes from a failing targeting.
+"""Resolves the audiences of one app's pushes."""
 
-- An audience that targeting refuses (InputError) can never be resolved: the push fails at once.
-- While targeting does not answer (it is down, still reading the log, overloaded, or exceeds the deadline) pushes wait,
-  until their time to live is over. A circuit breaker makes one attempt at a time then, however many pushes wait.
-- Any other error counts against the push, and so does an instance that answers a probe and is gone during the attempt
-  that follows: a request that crashes targeting looks like this. With MAX_FAILURES of them the push fails.
-
-Failures are counted since the start of the process.
-"""
-
-import asyncio
-import heapq
-from typing import Protocol
-
-from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.audience_bitmaps import AudienceBitmapResolver
+from services.delivery.starting.instance_resolver import Asked, InstanceResolver, Starts
 from services.delivery.starting.waiting_push import WaitingPush
-from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
-from services.runtime.process import background
 from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-
-MAX_FAILURES = 5
-"""Failed attempts after which a push ends as failed."""
-
-RETRY_MS = 500
-"""Pause after the first failure of a push, or while targeting does not answer; it doubles each time."""
-
-MAX_RETRY_MS = 10_000
-
-ORDER_WAIT_MS = 1000
-"""How long a push that is being resolved delays the app's later pushes."""
-
-_CONCURRENT = 8
-_MAX_CALLS = 16
-
-
-class Starts(Protocol):
-    """What the pushes' owner does with the results."""
-
-    def resolved(self, waiting: WaitingPush) -> None:
-        """More of the audience is known."""
-        ...
-
-    def held_up(self, waiting: WaitingPush) -> None:
-        """Later pushes need not wait for this one any more."""
-        ...
-
-    def failed(self, waiting: WaitingPush, reason: str) -> None:
-        """The audience can never be resolved."""
-        ...
 
 
 class AppResolver:
-    """Attempts are made in the order of the log. Of one app at most `_CONCURRENT` are made at once, and at most as many
-    more are waited for that have taken longer than ORDER_WAIT_MS."""
+    """Asks all instances of targeting; the partitions of one that does not answer delay no others."""
 
     def __init__(self, audiences: AudienceBitmapResolver, clock: Clock, starts: Starts) -> None:
-        self._audiences = audiences
-        self._clock = clock
-        self._starts = starts
-        self._breaker = CircuitBreaker(RETRY_MS, MAX_RETRY_MS)
-        self._queue: list[tuple[int, WaitingPush]] = []
-        self._calls: dict[WaitingPush, asyncio.Task[None]] = {}
-        self._slow: set[WaitingPush] = set()
-        self._pauses: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        asked: Asked = {}
+        self._instances = [
+            InstanceResolver(audiences, instance, asked, clock, starts) for instance in range(audiences.instances)
+        ]
 
     def add(self, waiting: WaitingPush) -> None:
         """Resolve the push's audience as soon as it is its turn."""
-        if not self._breaker.is_closed:
-            self._hold_up(waiting)
-        self._enqueue(waiting)
-        self._begin_attempts()
+        for instance in self._instances:
+            if not waiting.is_over:
+                instance.add(waiting)
 
     def discard(self, waiting: WaitingPush) -> None:
-        """Give up a push that is over; a call that is being made for it is cancelled."""
-        call = self._calls.get(waiting)
-        if call is None or call is asyncio.current_task():
-            return
-        call.cancel()
-        self._forget(waiting)  # a task that is cancelled before its first step never does this itself
-        self._begin_attempts()
+        """Give up a push that is over; the calls that are being made for it are cancelled."""
+        for instance in self._instances:
+            instance.discard(waiting)
 
     def stop(self) -> None:
         """Give up all pushes."""
-        self._is_stopped = True
-        for task in [*self._calls.values(), *self._pauses]:
-            if task is not asyncio.current_task():
-                task.cancel()
-
-    def _enqueue(self, waiting: WaitingPush) -> None:
-        heapq.heappush(self._queue, (waiting.push.offset, waiting))
-
-    def _begin_attempts(self) -> None:
-        while self._queue and self._may_begin():
-            waiting = heapq.heappop(self._queue)[1]
-            if not waiting.is_over:
-                self._calls[waiting] = background.start("resolution of an audience", self._call(waiting))
-
-    def _may_begin(self) -> bool:
-        active = len(self._calls) - len(self._slow)
-        if self._is_stopped or len(self._calls) >= _MAX_CALLS:
-            return False
-        if self._breaker.is_closed:
-            return active < _CONCURRENT
-        return not active and not self._breaker.is_open(self._clock.now_ms())
-
-    async def _call(self, waiting: WaitingPush) -> None:
-        try:
-            await self._attempt(waiting)
-        finally:
-            self._forget(waiting)
-            self._begin_attempts()
-
-    def _forget(self, waiting: WaitingPush) -> None:
-        self._calls.pop(waiting, None)
-        self._slow.discard(waiting)
-
-    async def _attempt(self, waiting: WaitingPush) -> None:
-        is_probed = waiting.is_held_up
-        asking = asyncio.create_task(self._ask(waiting, is_probed))
-        try:
-            await self._within_order_wait(asking)
-            if not asking.done():
-                self._slow.add(waiting)
-                self._hold_up(waiting)
-                self._suspect()
-                self._begin_attempts()
-            error = await asking
-        finally:
-            asking.cancel()
-        if error is None:
-            self._breaker.close()
-        else:
-            self._hold_up(waiting)
-            self._react(waiting, error, is_probed)
-        self._starts.resolved(waiting)
-
-    async def _within_order_wait(self, asking: "asyncio.Task[CarillonError | None]") -> None:
-        timer = asyncio.create_task(self._clock.sleep_until(self._clock.now_ms() + ORDER_WAIT_MS))
-        try:
-            await asyncio.wait([asking, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-
-    async def _ask(self, waiting: WaitingPush, is_probed: bool) -> CarillonError | None:
-        """Make one attempt; return the error, a BusyError where targeting is known not to answer."""
-        partitions = waiting.unresolved
-        if is_probed:
-            try:
-                await self._audiences.probe(partitions)
-            except UnavailableError as unavailable:
-                return BusyError(str(unavailable))
-        try:
-            audiences, error = await self._audiences.resolve(waiting.push.send, partitions)
-        except Exception as unexpected:
-            logger.error("an audience could not be resolved", msgid=waiting.msgid, exc_info=unexpected)
-            return CarillonError("internal error")
-        waiting.audiences.update(audiences)
-        return error
-
-    def _react(self, waiting: WaitingPush, error: CarillonError, is_probed: bool) -> None:
-        logger.warning("an audience is not resolved", msgid=waiting.msgid, app=waiting.appkey, error=str(error))
-        waiting.last_error = str(error)
-        match error:
-            case BusyError() | DeadlineError():
-                self._wait_for_targeting(waiting)
-            case UnavailableError() if not is_probed:
-                self._wait_for_targeting(waiting)
-            case UnavailableError():
-                self._count(waiting, error)
-            case InputError():
-                self._breaker.close()
-                self._starts.failed(waiting, str(error))
-            case _:
-                self._breaker.close()
-                self._count(waiting, error)
-
-    def _wait_for_targeting(self, waiting: WaitingPush) -> None:
-        self._suspect()
-        self._enqueue(waiting)
-
-    def _count(self, waiting: WaitingPush, error: CarillonError) -> None:
-        waiting.failures += 1
-        if waiting.failures >= MAX_FAILURES:
-            self._starts.failed(waiting, f"{waiting.failures} attempts failed, the last one with: {error}")
-            return
-        pause_ms = min(RETRY_MS << (waiting.failures - 1), MAX_RETRY_MS)
-        self._after(self._clock.now_ms() + pause_ms, waiting)
-
-    def _suspect(self) -> None:
-        """Hold up all pushes that are not resolved: targeting does not answer, and it may take long."""
-        if not self._breaker.trip(self._clock.now_ms()):
-            return
-        for _, waiting in self._queue:
-            self._hold_up(waiting)
-        self._after(self._breaker.open_until_ms)
-
-    def _hold_up(self, waiting: WaitingPush) -> None:
-        if not waiting.is_held_up:
-            self._starts.held_up(waiting)
-
-    def _after(self, moment_ms: int, waiting: WaitingPush | None = None) -> None:
-        """Begin attempts at the moment, with the push if one is given."""
-
-        async def pause() -> None:
-            await self._clock.sleep_until(moment_ms)
-            if waiting is not None:
-                self._enqueue(waiting)
-            self._begin_attempts()
-
-        task = background.start("pause before a resolution", pause())
-        self._pauses.add(task)
-        task.add_done_callback(self._pauses.discard)
+        for instance in self._instances:
+            instance.stop()

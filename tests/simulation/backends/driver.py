@@ -1,8 +1,10 @@
 """The driver: app servers' and devices' commands, written as the edge writes them, and what was answered."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -21,36 +23,40 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand, RegisterDevice, RemoveStags, SetAlias
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.scheduling.v1.scheduling_pb2 import CancelTask, CreateTask, TaskCommand
+from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, CancelTask, CreateTask, TaskCommand
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
 from services.domain.ids import MessageIds, new_token
 from services.runtime.errors import CarillonError
+from tests.simulation.backends.ledger import Ledger
+from tests.simulation.backends.read_back import ReadBack
 from tests.simulation.kernel.hosts import Installation
 from tests.simulation.kernel.log.client import SimulatedLog
 
 Result = TypeVar("Result")
 STAGS = ["red", "green", "blue"]
+ALIASES = ["anna", "ben"]
+_CLIENTS = 3
+_READ_BACK = 0.5
 
 
 @dataclass
-class Ledger:
-    """What was answered: nothing of it may be lost."""
+class _Device:
+    """A device that one client alone changes. `stags` None: it is not known whether the latest change was appended."""
 
-    pushes: dict[int, SendPush] = field(default_factory=dict)
-    tasks: dict[str, CreateTask] = field(default_factory=dict)
-    cancelled_pushes: set[int] = field(default_factory=set)
-    cancelled_tasks: set[str] = field(default_factory=set)
-    unknown: int = 0
-    """Commands of which it is not known whether they were appended."""
+    appkey: str
+    token: str
+    stags: set[str] | None
 
 
 class Driver:
     """Writes random commands of a few apps; the world's own code, which no fault reaches but that of the log."""
 
-    def __init__(self, installation: Installation, random: Random) -> None:
+    def __init__(self, installation: Installation, random: Random, rate: float = 2.0) -> None:
+        """`rate`: commands a second of each client."""
         self.ledger = Ledger()
         self._random = random
+        self._rate = rate
         self._loop = installation.world.loop
         self._clock = installation.world.clock()
         peers = installation.peers()
@@ -61,14 +67,18 @@ class Driver:
         self._ids = MessageIds(self._clock, 0)
         self._apps: list[str] = []
         self._tokens: list[tuple[str, str]] = []
+        self._reader = ReadBack(installation, self.ledger)
 
-    async def run(self, until_s: float) -> None:
-        """Create two apps, and let three clients write commands until the time has come."""
+    async def begin(self) -> None:
+        """Create two apps."""
         for name in ("one", "two"):
             request = CreateAppRequest(platform=PLATFORM_ANDROID, name=name, package=f"org.example.{name}")
             made = await self._until_answered(lambda request=request: self._registry.CreateApp(request))  # type: ignore[misc]
             self._apps.append(made.app.appkey)
-        await asyncio.gather(*(self._client(until_s) for _ in range(3)))
+
+    async def run(self, until_s: float) -> None:
+        """Let the clients write commands until the time has come."""
+        await asyncio.gather(*(self._client(until_s) for _ in range(_CLIENTS)))
 
     async def _until_answered(self, call: Callable[[], Awaitable[Result]]) -> Result:
         while True:
@@ -78,34 +88,47 @@ class Driver:
                 await asyncio.sleep(1)
 
     async def _client(self, until_s: float) -> None:
-        actions = [self._register] * 4 + [self._change_device] * 2 + [self._push] * 4 + [self._time] * 3
-        actions += [self._cancel_push, self._cancel_task]
+        devices: list[_Device] = []
+        register, change = partial(self._register, devices), partial(self._change_device, devices)
+        actions: Sequence[Callable[[], Awaitable[None]]] = (
+            *(register, register, register, register, change, change),
+            *(self._push, self._push, self._push, self._push, self._time, self._time, self._time),
+            *(self._cancel_push, self._cancel_task),
+        )
         while self._loop.time() < until_s:
-            await asyncio.sleep(self._random.expovariate(2))
-            try:
+            await asyncio.sleep(self._random.expovariate(self._rate))
+            with suppress(CarillonError):  # it is not known whether the command was appended
                 await self._random.choice(actions)()
-            except CarillonError:
-                self.ledger.unknown += 1
 
-    async def _register(self) -> None:
-        device = self._random.choice(self._apps), new_token()
-        command = DeviceCommand(appkey=device[0], token=device[1], register=RegisterDevice(platform=PLATFORM_ANDROID))
-        self._tokens.append(device)
-        await self._append(device_command(command))
+    async def _register(self, devices: list[_Device]) -> None:
+        device = _Device(self._random.choice(self._apps), new_token(), None)
+        register = RegisterDevice(platform=PLATFORM_ANDROID)
+        self._tokens.append((device.appkey, device.token))
+        devices.append(device)
+        await self._append(device_command(DeviceCommand(appkey=device.appkey, token=device.token, register=register)))
+        device.stags = set()
 
-    async def _change_device(self) -> None:
-        if not self._tokens:
+    async def _change_device(self, devices: list[_Device]) -> None:
+        if not devices:
             return
-        appkey, token = self._random.choice(self._tokens)
-        command = DeviceCommand(appkey=appkey, token=token)
+        device, stag = self._random.choice(devices), self._random.choice(STAGS)
+        command = DeviceCommand(appkey=device.appkey, token=device.token)
+        stags, device.stags = device.stags, None
         match self._random.randrange(3):
             case 0:
-                command.add_stags.CopyFrom(AddStags(stags=[self._random.choice(STAGS)]))
+                command.add_stags.CopyFrom(AddStags(stags=[stag]))
+                after = {stag}.union(stags or ())
             case 1:
-                command.remove_stags.CopyFrom(RemoveStags(stags=[self._random.choice(STAGS)]))
+                command.remove_stags.CopyFrom(RemoveStags(stags=[stag]))
+                after = (stags or set()) - {stag}
             case _:
-                command.set_alias.CopyFrom(SetAlias(alias=self._random.choice(["anna", "ben"])))
+                command.set_alias.CopyFrom(SetAlias(alias=self._random.choice(ALIASES)))
+                after = stags or set()
         await self._append(device_command(command))
+        if stags is not None:
+            device.stags = after
+            if self._random.random() < _READ_BACK:
+                await self._reader.device(device.appkey, device.token, after)
 
     async def _push(self) -> None:
         push = self._new_push()
@@ -128,13 +151,15 @@ class Driver:
         create = CreateTask(pushes=[push], due_ms=due_ms)
         await self._append(task_command(TaskCommand(task_key=key, create=create)))
         self.ledger.tasks[key] = create
+        await self._reader.task(key, push.appkey)
 
     async def _cancel_task(self) -> None:
         if self.ledger.tasks:
             key = self._random.choice(sorted(self.ledger.tasks))
             appkeys = [push.appkey for push in self.ledger.tasks[key].pushes]
             await self._append(task_command(TaskCommand(task_key=key, cancel=CancelTask(appkeys=appkeys))))
-            self.ledger.cancelled_tasks.add(key)
+            if await self._reader.task(key, appkeys[0]) == TASK_STATUS_CANCELLED:
+                self.ledger.cancelled_tasks.add(key)
 
     async def _append(self, command: Command) -> None:
         await self._writer.append_and_wait([command])

@@ -1,6 +1,6 @@
 """Faults: what goes wrong in a world, when, and where. The seed makes a list of them, which can be shortened."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
@@ -9,6 +9,8 @@ from services.runtime.process.crashpoint import Point
 from tests.simulation.kernel.hosts import Installation, RoleHost
 
 _MILLISECONDS = 1000
+_ONE_TARGET = 0.3
+"""Share of the lists of faults that have one target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Faults:
             host.process.spare()
             host.is_disk_full = False
             host.clock.drift(0)
+        self._installation.broker.spare()
         self._installation.broker.set_available(True)
         self._installation.broker.reach_again()
         self._behaviour.fault_rate = self._installation.network.reset_rate = 0.0
@@ -60,6 +63,10 @@ class Faults:
     def kill_at_point(self, fault: Fault) -> None:
         """Kill the target when it next reaches the crash point `other`."""
         self._world.crash_at(fault.other, fault.target)
+
+    def kill_at_append(self, fault: Fault) -> None:
+        """Kill the target at its next append: once the records are stored where `amount` is 1, else before that."""
+        self._installation.broker.kill_at_append(fault.target, is_stored=bool(fault.amount))
 
     def cut_power(self, fault: Fault) -> None:
         self._hosts[fault.target].cut_power()
@@ -80,6 +87,10 @@ class Faults:
     def run_second(self, fault: Fault) -> None:
         """Run the target's instance twice for `amount` seconds, each with its own files."""
         self._hosts[fault.target].run_second(fault.amount)
+
+    def down(self, fault: Fault) -> None:
+        """Kill the target, and start it again after `amount` seconds."""
+        self._hosts[fault.target].stay_down(fault.amount)
 
     def pause(self, fault: Fault) -> None:
         """Suspend the target for `amount` seconds."""
@@ -110,7 +121,7 @@ class Faults:
         self._later(fault.amount, lambda: broker.reach_again(fault.target))
 
     def log_faults(self, fault: Fault) -> None:
-        """Let half of the requests to append fail for `amount` seconds."""
+        """Let half of the requests to append and to read fail for `amount` seconds."""
         self._behaviour.fault_rate = 0.5
         self._later(fault.amount, lambda: setattr(self._behaviour, "fault_rate", 0.0))
 
@@ -133,15 +144,35 @@ class Faults:
 
 def random_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
     """Return a random list of faults of all kinds, in the order of their times."""
-    faults = []
-    for _ in range(count):
-        at_s, target, other = random.uniform(0, until_s), random.choice(hosts), random.choice(hosts)
-        kind = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        amount = _AMOUNTS[kind](random) if kind in _AMOUNTS else 0.0
-        if kind == "kill_at_point":
-            other = _point(random, target)
-        faults.append(Fault(at_s, kind, target, amount, other if kind in ("block", "kill_at_point") else ""))
+    faults = [_random_fault(random, hosts, hosts, _WEIGHTS, until_s) for _ in range(count)]
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def swarm_faults(
+    random: Random, hosts: Sequence[str], count: int, until_s: float, without: Collection[str] = ()
+) -> list[Fault]:
+    """Return a random list of faults, in the order of their times; `without`: kinds that it must not have.
+
+    Most lists have few kinds of faults, and some have one target: such worlds find what others hide, because a fault
+    of one kind often keeps the next one from reaching far (swarm testing: Groce and others, 2012).
+    """
+    weights = {kind: weight for kind, weight in {**_WEIGHTS, **_SWARM_WEIGHTS}.items() if kind not in without}
+    chosen = random.sample(list(weights), min(len(weights), random.choice((1, 2, 4, len(weights)))))
+    targets = [random.choice(hosts)] if random.random() < _ONE_TARGET else hosts
+    kinds = {kind: weights[kind] for kind in chosen}
+    faults = [_random_fault(random, targets, hosts, kinds, until_s) for _ in range(count)]
+    return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _random_fault(
+    random: Random, targets: Sequence[str], hosts: Sequence[str], kinds: Mapping[str, int], until_s: float
+) -> Fault:
+    at_s, target, other = random.uniform(0, until_s), random.choice(targets), random.choice(hosts)
+    kind = random.choices(list(kinds), list(kinds.values()))[0]
+    amount = _AMOUNTS[kind](random) if kind in _AMOUNTS else 0.0
+    if kind == "kill_at_point":
+        other = _point(random, target)
+    return Fault(at_s, kind, target, amount, other if kind in ("block", "kill_at_point") else "")
 
 
 def rare_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
@@ -187,9 +218,12 @@ _WEIGHTS: Mapping[str, int] = {
     "log_faults": 4,
     "resets": 4,
 }
+_SWARM_WEIGHTS: Mapping[str, int] = {"kill_at_append": 6, "down": 2}
 _RARE = ("fill_disk", "upgrade", "set_clock", "drift_clock")
 _AMOUNTS: Mapping[str, Callable[[Random], float]] = {
     "kill_after_steps": lambda random: float(random.randrange(3000)),
+    "down": lambda random: random.choice([10, 30]) * (0.5 + random.random()),
+    "kill_at_append": lambda random: float(random.randrange(2)),
     "pause": lambda random: random.choice([0.5, 5, 30, 90]) * (0.5 + random.random()),
     "upgrade": lambda random: 0.0,
     "fill_disk": lambda random: random.choice([1, 10, 30]) * (0.5 + random.random()),

@@ -2,8 +2,10 @@
 
 import asyncio
 import traceback
+from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from services.domain.master_key import MasterKey
@@ -77,6 +79,10 @@ class RoleHost:
         self._may_run.set()
         self.is_disk_full = False
         self._second_processes = 0
+        self._left: list[tuple[Path, int]] = []
+        self._outages: list[tuple[float, float]] = []
+        self._down_since_s: float | None = world.loop.time()
+        self._down_s = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -89,10 +95,10 @@ class RoleHost:
     def is_ready(self) -> bool:
         return self._ready.is_set() and self.process.is_alive
 
-    def settings(self, disk: Disk | None = None) -> Settings:
-        """Return the settings of the present process, or of one with this disk."""
+    def settings(self, data: Path | None = None) -> Settings:
+        """Return the settings of the present process, or those of one that had its files in `data`."""
         settings: Settings = self.role.settings(
-            data_dir=str((disk or self._disk).path),
+            data_dir=str(data or self._disk.path),
             partitions=self._installation.broker.partitions,
             shard=self._shard,
             shards=self._installation.shards[self.role.name],
@@ -101,15 +107,26 @@ class RoleHost:
         )
         return settings
 
+    @property
+    def outages(self) -> Sequence[tuple[float, float]]:
+        """From when until when no process of this machine was ready."""
+        if self._down_since_s is None:
+            return self._outages
+        return [*self._outages, (self._down_since_s, self._world.loop.time())]
+
     async def run(self) -> None:
         """Run one process after the other until `stop` is called."""
         while True:
             self.process.start(self._run_role(self.process, self._disk, self._ready, self._ended))
             await self._ended.wait()
+            if self._down_since_s is None:
+                self._down_since_s = self._world.loop.time()
             self.process.kill()
             if self._is_wanted:
+                self._left.append((self._disk.path, self._installation.shards[self.role.name]))
                 self._leave()
-                await asyncio.sleep(RESTART_S * (0.5 + self._random.random()))
+                await asyncio.sleep(max(self._down_s, RESTART_S * (0.5 + self._random.random())))
+                self._down_s = 0.0
                 await self._may_run.wait()
             if not self._is_wanted:
                 return
@@ -117,6 +134,11 @@ class RoleHost:
 
     def kill(self) -> None:
         """End the process as SIGKILL does."""
+        self.process.kill()
+
+    def stay_down(self, seconds: float) -> None:
+        """End the process as SIGKILL does, and start it again only after this time."""
+        self._down_s = seconds
         self.process.kill()
 
     def cut_power(self) -> None:
@@ -162,11 +184,19 @@ class RoleHost:
             self._report(f"did not stop within {seconds:g} s")
             self.process.kill()
 
-    async def verify(self, log: Log) -> ReplayComparison:
-        """Compare the state on the disk with one rebuilt from the log. The process must have been stopped."""
+    async def verify(self, log: Log) -> Sequence[ReplayComparison]:
+        """Compare the state on the disk with one rebuilt from the log, and so those that killed processes have left.
+
+        Each is brought up to the end of the log first; those of another number of instances are left out. The process
+        must have been stopped.
+        """
         assert self.role.replay is not None
-        ends = await log.ends(self._installation.partitions())
-        return await self.role.replay.verify(self.settings(), log, ends, lambda count: None, lambda count: None)
+        ends, now = await log.ends(self._installation.partitions()), self._installation.shards[self.role.name]
+        return [
+            await self.role.replay.verify(self.settings(data), log, ends, lambda count: None, lambda count: None)
+            for data, shards in (*self._left, (self._disk.path, now))
+            if shards == now
+        ]
 
     async def _run_role(self, process: Process, disk: Disk, ready: asyncio.Event, ended: asyncio.Event) -> None:
         """Run in the process what `carillon serve ROLE` runs."""
@@ -186,7 +216,7 @@ class RoleHost:
         log, keys = SimulatedLog(installation.broker), installation.keys.only(self.role.keys)
         health = Health(self.clock)
         async with context_on(log, self.clock, installation.peers(), keys, health) as context:
-            built = self.role.build(self.settings(disk), context)
+            built = self.role.build(self.settings(disk.path), context)
             health.watch(built.followers)
             server = Server(process)
             for add_to in built.servicers:
@@ -204,6 +234,9 @@ class RoleHost:
     def _note_ready(self, ready: asyncio.Event) -> None:
         self._world.trace.event("ready")
         ready.set()
+        if self._down_since_s is not None:
+            self._outages.append((self._down_since_s, self._world.loop.time()))
+            self._down_since_s = None
 
 
 class Listener:

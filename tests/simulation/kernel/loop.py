@@ -151,27 +151,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def run_until(self, future: "asyncio.Future[Any]", deadline_s: float = float("inf")) -> None:
         """Run callbacks until the future is done or the time has come. It may be called by a callback too."""
         while not future.done() and self._now_s < deadline_s:
-            self._step(deadline_s)
-
-    def _step(self, deadline_s: float) -> None:
-        if not self._turn:
-            self._begin_turn(deadline_s)
-            return
-        handle = self._turn.pop()
-        if handle.cancelled():
-            return
-        process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
-        if process is not None and not process.admits(handle):
-            return
-        self.steps += 1
-        if self.steps > self._max_steps:
-            raise StuckError(f"no end after {self._max_steps} callbacks, at {self._now_s:.3f} s")
-        self._now_s += STEP_S
-        handle._run()
+            if not self._turn:
+                self._begin_turn(deadline_s)
+                continue
+            handle = self._turn.pop()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            if process is not None and not process.admits(handle):
+                continue
+            self.steps += 1
+            if self.steps > self._max_steps:
+                raise StuckError(f"no end after {self._max_steps} callbacks, at {self._now_s:.3f} s")
+            self._now_s += STEP_S
+            handle._run()
 
     def _begin_turn(self, deadline_s: float) -> None:
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
         if not self._ready:
             next_s = min(timers[0][0] if timers else float("inf"), deadline_s)
@@ -180,14 +177,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._now_s = max(self._now_s, next_s)
         while timers and timers[0][0] <= self._now_s:
             timer = heapq.heappop(timers)[2]
-            if not timer.cancelled():
+            if not timer._cancelled:
                 self._ready.append(timer)
-        self._turn, self._ready = self._ordered(self._ready), []
-        self._turn.reverse()
+        turn, self._ready = self._ready, []
+        if len(turn) > 1:
+            turn = self._ordered(turn)
+            turn.reverse()
+        self._turn = turn
 
     def _ordered(self, handles: list[asyncio.Handle]) -> list[asyncio.Handle]:
-        if len(handles) < 2:
-            return handles
         if not self._fifo:
             self._random.shuffle(handles)
             return handles

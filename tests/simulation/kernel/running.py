@@ -54,8 +54,8 @@ def run_world(kind: Kind, seed: int, faults: Sequence[Fault] | None = None, *, k
     findings = []
     try:
         findings = world.run(lambda world: kind.run(world, chosen))
-    except Exception:
-        findings = [traceback.format_exc()]
+    except Exception as error:
+        findings = [f"crashed: {error!r}\n{traceback.format_exc()}"]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     lines = world.trace.lines() if findings or keeps_trace else []

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.simulation.kernel.faults import Fault, Faults, random_faults, rare_faults
+from tests.simulation.kernel.faults import Fault, Faults, random_faults, rare_faults, swarm_faults
 from tests.simulation.kernel.hosts import Installation, RoleHost, process_name
 from tests.simulation.world.clients import SimulatedGateways
 from tests.simulation.world.operator import Operator
@@ -19,7 +19,7 @@ _BASE_LEFT_OUT = frozenset({"set_clock"})
 """A kind of fault that `more_faults` makes in place of `random_faults`."""
 
 
-_LASTING = frozenset({"pause", "block"})
+_LASTING = frozenset({"down", "pause", "block"})
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,13 @@ def faults_of(seed: int) -> list[Fault]:
     """
     plan, random = plan_of(seed), Random(f"{seed}/faults")
     count = random.choice(_COUNTS)
-    base = random_faults(random, plan.hosts, count, plan.load_s)
-    faults = [each for each in base if each.kind not in _BASE_LEFT_OUT]
+    if seed % 2:
+        faults = [*swarm_faults(random, plan.hosts, count, plan.load_s, _BASE_LEFT_OUT), *more_faults(seed, plan)]
+    else:
+        base = random_faults(random, plan.hosts, count, plan.load_s)
+        faults = [each for each in base if each.kind not in _BASE_LEFT_OUT]
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
-    if seed % 2:
-        faults += more_faults(seed, plan)
     return sorted(faults, key=lambda fault: fault.at_s)
 
 

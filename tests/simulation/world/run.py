@@ -213,7 +213,9 @@ class Simulation:
         return [
             Violation("replay", f"the state of {host.name} differs from a replay")
             for host in self._hosts
-            if host.role.name in LIVE_REPLAYS and not (await host.verify(self._log)).equal
+            if host.role.name in LIVE_REPLAYS
+            for compared in await host.verify(self._log)
+            if not compared.equal
         ]
 
     def _errors(self) -> Sequence[LoggedError]:

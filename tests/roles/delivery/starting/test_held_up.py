@@ -10,10 +10,9 @@ from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import CancelPush, SendPush
 from services.delivery.starting import starter
-from services.delivery.starting.app_resolver import MAX_FAILURES, ORDER_WAIT_MS
+from services.delivery.starting.instance_resolver import MAX_FAILURES, ORDER_WAIT_MS
 from services.delivery.starting.starter import ROUND
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, UnavailableError
-from services.runtime.rpc.local import LocalServer
 from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import APP, OTHER_APP, NumberedDevice, stag_audience
@@ -62,26 +61,6 @@ async def test_a_push_that_waits_for_targeting_delays_no_unicast_no_cancel_and_n
         await delivery.advance(1)
         await gateway.expect((2, later), (2, waiting.msgid))
         assert await delivery.facts(waiting.msgid) == [("started", 0), ("started", 1)]
-    assert (await delivery.verify()).equal
-
-
-async def test_a_broadcast_reaches_the_partitions_whose_targeting_answers(delivery: DeliveryHarness) -> None:
-    async with delivery.running():
-        await delivery.register(A, B)
-    dead = LocalServer()
-    delivery.further_targeting = [dead]
-    async with delivery.running(), delivery.gateway() as gateway:
-        gateway.connect((1, A), (2, B))
-        await run_ready_tasks()
-        everyone = await delivery.send()
-        unicast = await delivery.send(B)
-        await gateway.expect((1, everyone), (2, unicast))
-        assert await delivery.facts(everyone) == [("started", 0)]
-    async with delivery.running(), delivery.gateway() as gateway:
-        gateway.connect((3, A), (4, B))
-        await gateway.expect((3, everyone), (4, unicast))
-        await delivery.cancel(everyone)
-        assert await delivery.facts(everyone) == [("started", 0), ("cancelled", 0), ("cancelled", 1)]
     assert (await delivery.verify()).equal
 
 

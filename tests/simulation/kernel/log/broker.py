@@ -7,7 +7,7 @@ from random import Random
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from tests.simulation.kernel.latency import Latency
-from tests.simulation.kernel.process import CURRENT
+from tests.simulation.kernel.process import CURRENT, ProcessKilled
 
 OnGrown = Callable[[Partition], None]
 
@@ -37,6 +37,10 @@ class Behaviour:
         if self._random.random() >= self.fault_rate:
             return Attempt.ANSWERED
         return Attempt.NOT_STORED if self._random.random() < 0.5 else Attempt.NOT_ANSWERED
+
+    def read_fails(self) -> bool:
+        """Whether a reader loses its connection; it may go on with the next read."""
+        return bool(self.fault_rate) and self._random.random() < self.fault_rate
 
     def compacts(self) -> bool:
         """Whether the records that later ones replace are removed now."""
@@ -84,6 +88,7 @@ class Broker:
         self.behaviour = behaviour
         self._is_available = True
         self._cut_off: set[str] = set()
+        self._fatal: dict[str, bool] = {}
         self._note = note
         self._now_ms = now_ms
         self._stored: dict[Partition, _Stored] = {}
@@ -107,6 +112,22 @@ class Broker:
     def reach_again(self, *names: str) -> None:
         """Answer the processes of these names again, or all where none is given."""
         self._cut_off.difference_update(names or tuple(self._cut_off))
+
+    def kill_at_append(self, name: str, *, is_stored: bool) -> None:
+        """Kill the process of this name at its next append: just before its records are stored, or just after."""
+        self._fatal[name] = is_stored
+
+    def spare(self) -> None:
+        """Take back what `kill_at_append` has arranged."""
+        self._fatal.clear()
+
+    def reached(self, *, is_stored: bool) -> None:
+        """Note that the process that runs now appends, and kill it if that was arranged."""
+        process = CURRENT.get()
+        if process is not None and self._fatal.get(process.name) is is_stored:
+            del self._fatal[process.name]
+            process.kill()
+            raise ProcessKilled
 
     def store(self, partition: Partition, new_records: Sequence[NewRecord]) -> int:
         """Append the records; return the offset of the first."""

@@ -111,7 +111,10 @@ class SimulatedLog:
         while True:
             await asyncio.sleep(behaviour.delay_s())
             attempt = behaviour.attempt() if self._broker.answers else Attempt.NOT_STORED
+            self._broker.reached(is_stored=False)
             base = -1 if attempt is Attempt.NOT_STORED else self._broker.store(partition, batch)
+            if attempt is not Attempt.NOT_STORED:
+                self._broker.reached(is_stored=True)
             await asyncio.sleep(behaviour.delay_s())
             if attempt is Attempt.ANSWERED:
                 return base
@@ -134,6 +137,8 @@ class SimulatedReader:
             await answered(self._broker, self._timeout_s)
             if self._closed:
                 break
+            if self._broker.behaviour.read_fails():
+                raise UnavailableError("the connection to the log was lost")
             behind = {p: start for p, start in self._positions.items() if start != self._broker.end(p)}
             if not behind:
                 self._grown.clear()

@@ -1,0 +1,35 @@
+"""An instance of targeting that does not answer delays pushes in its own partitions alone."""
+
+from services.runtime.rpc.local import LocalServer
+from testkit.delivery.records import NumberedDevice
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
+
+A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
+
+
+async def test_a_broadcast_reaches_the_partitions_whose_targeting_answers(delivery: DeliveryHarness) -> None:
+    async with delivery.running():
+        await delivery.register(A, B)
+    dead = LocalServer()
+    delivery.further_targeting = [dead]
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A), (2, B))
+        await run_ready_tasks()
+        everyone = await delivery.send()
+        unicast = await delivery.send(B)
+        await gateway.expect((1, everyone), (2, unicast))
+        assert await delivery.facts(everyone) == [("started", 0)]
+        later = [await delivery.send(), await delivery.send()]
+        await gateway.wait_count(4)
+        assert {message.msgid for message in gateway.received[2:]} == set(later)
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((3, A), (4, B))
+        await gateway.wait_count(4)
+        assert {(each.connection, each.msgid) for each in gateway.received} == {
+            (4, unicast),
+            *((3, msgid) for msgid in (everyone, *later)),
+        }
+        await delivery.cancel(everyone)
+        assert await delivery.facts(everyone) == [("started", 0), ("cancelled", 0), ("cancelled", 1)]
+    assert (await delivery.verify()).equal

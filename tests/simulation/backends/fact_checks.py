@@ -1,0 +1,95 @@
+"""What must hold of the facts in the log: each is decided once and in time, and what is cancelled is not sent."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from services.domain.topics import DEVICES, PUSH_COMMANDS, PUSHES, TASKS
+from tests.simulation.backends.checks import partitions_of
+from tests.simulation.backends.ledger import Ledger
+from tests.simulation.backends.log_reading import messages
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.hosts import Installation, process_name
+from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.model.outages import Outages
+
+BOUND_MS = 5_000
+"""Time within which a push starts, and a task that is due is sent, while nothing is broken.
+
+A push waits up to 1 s for its own audience and as long for that of an earlier one.
+"""
+
+_KEEP_THE_LOG = frozenset(
+    {"kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "lose_disk", "down", "block", "resets"}
+)
+"""Kinds of faults under which each append is stored once, and the process that asked for it learns that."""
+
+
+def fact_findings(installation: Installation, ledger: Ledger, faults: Sequence[Fault], outages: Outages) -> list[str]:
+    """Return what is wrong with the facts in the log; each finding begins with the name of the rule."""
+    broker = installation.broker
+    return [
+        *_started_twice(broker),
+        *(_decided_twice(broker) if {fault.kind for fault in faults} <= _KEEP_THE_LOG else ()),
+        *_cancelled_and_sent(broker, ledger),
+        *(_tasks_late(broker, outages) if outages.tells_time else ()),
+        *(_pushes_late(installation, outages) if outages.tells_time else ()),
+    ]
+
+
+def _started_twice(broker: Broker) -> Iterator[str]:
+    """Yield the pushes that were started twice in a partition: by two facts, not by one that the log holds twice."""
+    starts: dict[tuple[int, int], set[bytes]] = defaultdict(set)
+    for fact in messages(broker, PUSHES.name):
+        if fact.WhichOneof("fact") == "started":
+            starts[fact.msgid, fact.partition].add(fact.meta.event_id)
+    for (push, number), ids in starts.items():
+        if len(ids) > 1:
+            yield f"started twice: push {push} in partition {number}, {len(ids)} times"
+
+
+def _decided_twice(broker: Broker) -> Iterator[str]:
+    """Yield the facts that are in the log twice although it has stored every append once."""
+    for topic in (DEVICES.name, TASKS.name):
+        counts = Counter(fact.meta.event_id for fact in messages(broker, topic))
+        for event_id, count in counts.items():
+            if count > 1:
+                yield f"decided twice: the fact {event_id.hex()} is in {topic} {count} times"
+
+
+def _cancelled_and_sent(broker: Broker, ledger: Ledger) -> Iterator[str]:
+    """Yield the tasks that were sent although scheduling had said that they were cancelled."""
+    sent = {command.send.task_key for command in messages(broker, PUSH_COMMANDS.name) if command.HasField("send")}
+    for key in sorted(ledger.cancelled_tasks & sent):
+        yield f"cancelled: task {key} was sent after its cancel"
+
+
+def _tasks_late(broker: Broker, outages: Outages) -> Iterator[str]:
+    due_ms: dict[str, int] = {}
+    for fact in messages(broker, TASKS.name):
+        if fact.WhichOneof("fact") == "scheduled":
+            due_ms[fact.task_key] = fact.scheduled.due_ms
+    for command in messages(broker, PUSH_COMMANDS.name):
+        due, sent_ms = due_ms.get(command.send.task_key), command.meta.time_ms
+        if due is None:
+            continue
+        if sent_ms < due:
+            yield f"early: task {command.send.task_key} was sent {due - sent_ms} ms before it was due"
+        if outages.calm_ms(due, sent_ms) > BOUND_MS:
+            yield f"late: task {command.send.task_key} was sent {sent_ms - due} ms after it was due"
+
+
+def _pushes_late(installation: Installation, outages: Outages) -> Iterator[str]:
+    """Yield the pushes that started late in a partition; outages of the targeting of other partitions do not count."""
+    broker, instances = installation.broker, installation.shards["targeting"]
+    begun_ms: dict[tuple[int, int], int] = {}
+    for fact in messages(broker, PUSHES.name):
+        begun_ms.setdefault((fact.msgid, fact.partition), fact.meta.time_ms)
+    for command in messages(broker, PUSH_COMMANDS.name):
+        if not command.HasField("send"):
+            continue
+        for partition in partitions_of(command.send, broker.partitions):
+            others = [process_name("targeting", shard) for shard in range(instances) if partition % instances != shard]
+            begun = begun_ms.get((command.send.msgid, partition), command.meta.time_ms)
+            if outages.calm_ms(command.meta.time_ms, begun, without=others) > BOUND_MS:
+                late_ms = begun - command.meta.time_ms
+                yield f"late: push {command.send.msgid} started {late_ms} ms late in partition {partition}"

@@ -1,0 +1,116 @@
+"""Compares what registry and targeting answer in the end with the reference model of devices."""
+
+import asyncio
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from protos.push.v1.push_pb2 import Aliases, Audience, Filter, SendPush, StagGroup
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.delivery.audience_bitmaps import AudienceBitmapResolver
+from services.domain.audience_resolver import AudienceResolver
+from services.domain.topics import DEVICE_COMMANDS, device_key
+from services.runtime.errors import CarillonError
+from services.runtime.log.topics import partition_of
+from tests.simulation.backends.driver import ALIASES, STAGS
+from tests.simulation.backends.log_reading import messages
+from tests.simulation.kernel.hosts import Installation
+from tests.simulation.model.devices import ModelDevice, Name, folded
+
+_RETRY_S = 5.0
+_ATTEMPTS = 20
+"""For so long the registry may still take away aliases that too many devices have."""
+
+Place = tuple[int, int]
+"""Partition and number of a device."""
+
+
+async def final_states(installation: Installation) -> list[str]:
+    """Return how the answers differ from the model; the roles must have caught up with the log."""
+    found: list[str] = []
+    for _ in range(_ATTEMPTS):
+        try:
+            found = await _FinalStates(installation).differences()
+        except CarillonError as error:
+            found = [f"state: no answer in the end: {error}"]
+        if not found:
+            break
+        await asyncio.sleep(_RETRY_S)
+    return found
+
+
+class _FinalStates:
+    def __init__(self, installation: Installation) -> None:
+        self._peers = installation.peers()
+        self._partitions = installation.broker.partitions
+        self._model = folded(messages(installation.broker, DEVICE_COMMANDS.name))
+        self._apps = sorted({appkey for appkey, _ in self._model})
+
+    async def differences(self) -> list[str]:
+        devices = await self._devices()
+        found = [
+            f"state: device {name} is {_state(devices.get(name))}, and should be {(model.alias, sorted(model.stags))}"
+            for name, model in self._model.items()
+            if _state(devices.get(name)) != (model.alias, sorted(model.stags))
+        ]
+        return found or [*await self._targeted(devices), *await self._aliased(devices)]
+
+    async def _devices(self) -> Mapping[Name, Device]:
+        """Return what the registry's instances know of all devices."""
+        asked: dict[tuple[int, str], list[str]] = defaultdict(list)
+        for appkey, token in self._model:
+            asked[partition_of(device_key(appkey, token), self._partitions), appkey].append(token)
+        found: dict[Name, Device] = {}
+        for (partition, appkey), tokens in asked.items():
+            registry = RegistryServiceStub(self._peers.owner("registry", partition))
+            answer = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=tokens))
+            found |= {(device.appkey, device.token): device for device in answer.devices}
+        return found
+
+    async def _targeted(self, devices: Mapping[Name, Device]) -> Sequence[str]:
+        targeting = AudienceBitmapResolver(self._peers)
+        found = []
+        for appkey in self._apps:
+            for stag in STAGS:
+                audience = Audience(filter=Filter(stags=[StagGroup(stags=[stag])]))
+                resolved = await targeting.resolve(SendPush(appkey=appkey, audience=audience), range(self._partitions))
+                places = {(partition, number) for partition, some in resolved.audiences.items() for number in some}
+                wanted = self._places(devices, appkey, lambda model, stag=stag: stag in model.stags)  # type: ignore[misc]
+                if places != wanted or resolved.error:
+                    found.append(f"state: {stag} of {appkey} selects {places ^ wanted} wrongly ({resolved.error})")
+        return found
+
+    async def _aliased(self, devices: Mapping[Name, Device]) -> Sequence[str]:
+        registry = AudienceResolver(self._peers, self._partitions)
+        found = []
+        for appkey in self._apps:
+            for alias in ALIASES:
+                audience = Audience(aliases=Aliases(aliases=[alias], all_devices=True))
+                places = _listed((await registry.resolve(appkey, audience)).audience)
+                wanted = self._places(devices, appkey, lambda model, alias=alias: model.alias == alias)  # type: ignore[misc]
+                if places != wanted:
+                    found.append(f"state: alias {alias} of {appkey} selects {places ^ wanted} wrongly")
+        return found
+
+    def _places(
+        self, devices: Mapping[Name, Device], appkey: str, matches: Callable[[ModelDevice], bool]
+    ) -> set[Place]:
+        return {
+            (devices[name].partition, devices[name].number)
+            for name, model in self._model.items()
+            if name[0] == appkey and matches(model)
+        }
+
+
+def _state(device: Device | None) -> tuple[str | None, list[str]] | None:
+    if device is None:
+        return None
+    return device.alias if device.HasField("alias") else None, sorted(device.stags)
+
+
+def _listed(audience: Audience) -> set[Place]:
+    partitions, numbers = audience.devices.partitions, audience.devices.numbers
+    count = len(numbers) // 4
+    return set(zip(struct.unpack(f"<{count}H", partitions), struct.unpack(f"<{count}I", numbers), strict=True))

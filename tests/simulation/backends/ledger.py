@@ -1,0 +1,18 @@
+"""What a world's driver was answered."""
+
+from dataclasses import dataclass, field
+
+from protos.push.v1.push_pb2 import SendPush
+from protos.scheduling.v1.scheduling_pb2 import CreateTask
+
+
+@dataclass
+class Ledger:
+    """What was answered: nothing of it may be lost. `errors`: what a client has read that cannot be so."""
+
+    pushes: dict[int, SendPush] = field(default_factory=dict)
+    tasks: dict[str, CreateTask] = field(default_factory=dict)
+    cancelled_pushes: set[int] = field(default_factory=set)
+    cancelled_tasks: set[str] = field(default_factory=set)
+    """Tasks that scheduling has said to be cancelled."""
+    errors: list[str] = field(default_factory=list)

@@ -1,0 +1,48 @@
+"""What a seed makes of a world of roles: its size, its instances, and its faults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.kernel.faults import Fault, swarm_faults
+from tests.simulation.kernel.hosts import process_name
+
+_SHORT_S = (6.0, 12.0, 12.0, 20.0)
+_LONG_S = 60.0
+_LONG = 0.1
+"""Share of the worlds that are long."""
+
+_FEW_FAULTS = (0, 1, 1, 2, 3)
+_ROLES = ("registry", "targeting", "scheduling", "delivery")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One world. `shards`: the number of instances by role. `rate`: commands a second of each client."""
+
+    shards: Mapping[str, int]
+    partitions: int
+    load_s: float
+    rate: float
+    snapshot_s: int
+
+
+def plan_of(seed: int) -> Plan:
+    """Return the plan of a seed: nine in ten are short, which finds more in the same time."""
+    random = Random(f"{seed}/plan")
+    is_long = random.random() < _LONG
+    return Plan(
+        shards={role: random.choice([1, 2]) for role in _ROLES},
+        partitions=4 if is_long else random.choice((2, 4)),
+        load_s=_LONG_S if is_long else random.choice(_SHORT_S),
+        rate=2.0 if is_long else random.choice((1.0, 2.0, 4.0)),
+        snapshot_s=20 if is_long else random.choice((2, 5, 20)),
+    )
+
+
+def faults_of(seed: int, mean: int) -> list[Fault]:
+    """Return the faults of a seed: up to twice the mean in a long world, a few in a short one."""
+    plan, random = plan_of(seed), Random(f"{seed}/faults")
+    hosts = [process_name(role, shard) for role, count in plan.shards.items() for shard in range(count)]
+    count = random.randrange(2 * mean + 1) if plan.load_s == _LONG_S else min(random.choice(_FEW_FAULTS), 2 * mean)
+    return swarm_faults(random, hosts, count, plan.load_s)

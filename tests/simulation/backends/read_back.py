@@ -1,0 +1,60 @@
+"""Reads what a client has just been told is done: the answer has to show it."""
+
+from collections.abc import Collection, Sequence
+
+from protos.push.v1.push_pb2 import Audience, Filter, SendPush, StagGroup
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.scheduling.v1.scheduling_pb2 import GetTaskRequest, GetTaskResponse
+from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
+from services.delivery.audience_bitmaps import AudienceBitmapResolver
+from services.domain.topics import device_key
+from services.runtime.errors import NotFoundError
+from services.runtime.log.topics import partition_of
+from tests.simulation.backends.ledger import Ledger
+from tests.simulation.kernel.hosts import Installation
+
+
+class ReadBack:
+    """Asks the owners of devices and tasks once; what cannot be so is an error of the ledger.
+
+    Every method raises a CarillonError where there is no answer.
+    """
+
+    def __init__(self, installation: Installation, ledger: Ledger) -> None:
+        self._peers = installation.peers()
+        self._partitions = installation.broker.partitions
+        self._targeting = AudienceBitmapResolver(self._peers)
+        self._ledger = ledger
+
+    async def device(self, appkey: str, token: str, stags: Collection[str]) -> None:
+        """Read a device with these string tags, and who else would get a push to one of them."""
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        registry = RegistryServiceStub(self._peers.owner("registry", partition))
+        found = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))
+        read = [sorted(device.stags) for device in found.devices]
+        if read != [sorted(stags)]:
+            self._ledger.errors.append(f"device {appkey}/{token} was read as {read} after {sorted(stags)} was answered")
+            return
+        wanted = [StagGroup(stags=[stag]) for stag in stags]
+        await self._selected(appkey, partition, found.devices[0].number, wanted)
+
+    async def task(self, key: str, appkey: str) -> int:
+        """Return the status of a task whose creation was answered."""
+        owner = self._peers.owner("scheduling", partition_of(key.encode(), self._partitions))
+        try:
+            found: GetTaskResponse = await SchedulingServiceStub(owner).GetTask(
+                GetTaskRequest(task_key=key, appkeys=[appkey])
+            )
+        except NotFoundError:
+            self._ledger.errors.append(f"task {key} was answered and is not found")
+            return 0
+        return found.task.status
+
+    async def _selected(self, appkey: str, partition: int, number: int, wanted: Sequence[StagGroup]) -> None:
+        if not wanted:
+            return
+        audience = Audience(filter=Filter(stags=wanted))
+        resolved = await self._targeting.resolve(SendPush(appkey=appkey, audience=audience), [partition])
+        if resolved.error is None and number not in resolved.audiences[partition]:
+            self._ledger.errors.append(f"device {number} of {appkey} is not selected by a tag that was answered")

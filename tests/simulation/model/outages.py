@@ -1,0 +1,49 @@
+"""When something of a world was broken, so that what takes long then is not late."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from tests.simulation.kernel.clock import START_MS
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.hosts import RoleHost
+
+_TAKES_TIME = frozenset({"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "resets", "fill_disk"})
+"""Kinds of faults whose amount is the seconds that they last."""
+
+_CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})
+
+
+class Outage(NamedTuple):
+    """From when until when, in seconds of the world, something was broken; `host` is "" for what concerns several."""
+
+    begun_s: float
+    ended_s: float
+    host: str = ""
+
+
+class Outages:
+    """All outages of a world. Each counts for `tail_s` longer: so long the roles may take to come back to speed.
+
+    `tells_time`: the times in the log are those of the world, because no clock was set.
+    """
+
+    def __init__(self, hosts: Sequence[RoleHost], faults: Sequence[Fault], tail_s: float) -> None:
+        """`faults`: with the times at which they happened."""
+        found = [Outage(*outage, host.name) for host in hosts for outage in host.outages]
+        found += [
+            Outage(fault.at_s, fault.at_s + fault.amount, "" if fault.kind == "block" else fault.target)
+            for fault in faults
+            if fault.kind in _TAKES_TIME
+        ]
+        self._outages = sorted(outage._replace(ended_s=outage.ended_s + tail_s) for outage in found)
+        self.tells_time = all(fault.kind not in _CHANGES_TIMES for fault in faults)
+
+    def calm_ms(self, begun_ms: int, ended_ms: int, without: Collection[str] = ()) -> int:
+        """Return for how long nothing was broken between two times; outages of the hosts `without` do not count."""
+        at_s, end_s = (begun_ms - START_MS) / 1000, (ended_ms - START_MS) / 1000
+        calm_s = 0.0
+        for outage in self._outages:
+            if not outage.host or outage.host not in without:
+                calm_s += max(0.0, min(outage.begun_s, end_s) - at_s)
+                at_s = max(at_s, outage.ended_s)
+        return int((calm_s + max(0.0, end_s - at_s)) * 1000)

@@ -1,0 +1,297 @@
+"""The planted bugs. Each is one mistake that a careful engineer could make, in the place where it would be made."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from tests.simulation.planted.edit import Edit
+
+_DELIVERY = "services.delivery"
+
+
+class PlantedBug(NamedTuple):
+    """One bug. `text` says what is wrong; `kind` is the kind of world that looks for it (see search.KINDS)."""
+
+    name: str
+    text: str
+    kind: Literal["backends", "installation"]
+    edits: Sequence[Edit]
+
+
+def _bug(name: str, text: str, kind: Literal["backends", "installation"], *edits: tuple[str, str, str]) -> PlantedBug:
+    return PlantedBug(name, text, kind, [Edit(*edit) for edit in edits])
+
+
+BUGS: Sequence[PlantedBug] = (
+    # --- the log, snapshots and projections
+    _bug(
+        "commit-before-append",
+        "a role commits what it decided before the log has it",
+        "backends",
+        (
+            "services.runtime.projection.follower:Follower._append_and_commit",
+            "        appended_at = await self._append(new_records)",
+            "        await self.query(self._store.commit, offsets)\n"
+            "        appended_at = await self._append(new_records)",
+        ),
+        (
+            "services.runtime.projection.follower:Follower._append_and_commit",
+            "    await self.query(self._store.commit, {**offsets, **own})\n",
+            "",
+        ),
+    ),
+    _bug(
+        "commands-decided-twice",
+        "after a crash between append and commit, commands whose facts are in the log are decided again",
+        "backends",
+        (
+            "services.runtime.projection.catch_up:CatchUp.apply_batch",
+            "decided[source] = max(decided.get(source, 0), cause.offset + 1)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "snapshot-off-by-one",
+        "a snapshot's offset is that after the next record",
+        "backends",
+        (
+            "services.targeting.store:PartitionSnapshots.capture",
+            "Partition(topic, number): offset for",
+            "Partition(topic, number): offset + 1 for",
+        ),
+    ),
+    _bug(
+        "late-snapshot-offsets",
+        "a snapshot gets the offsets of the moment in which it is written, not of that in which it was taken",
+        "backends",
+        (
+            f"{_DELIVERY}.store:Snapshots.save",
+            "partial(self._store.file.save, offsets, blobs)",
+            "partial(self._store.file.save, self._events.offsets, blobs)",
+        ),
+    ),
+    _bug(
+        "stale-audience",
+        "targeting resolves audiences before it has read the log",
+        "installation",
+        (
+            "services.targeting.projection:TargetingProjection.query",
+            "if self._ready is None or not self._ready.is_set():",
+            "if self._ready is None:",
+        ),
+    ),
+    _bug(
+        "not-found-while-rebuilding",
+        'the registry answers "not found" while it reads the log',
+        "installation",
+        ("services.registry.queries:RegistryQueries._run", "if not self._is_caught_up():", "if False:"),
+    ),
+    _bug(
+        "app-directory-dies",
+        "the task of an app directory ends silently when the log does not answer once",
+        "installation",
+        (
+            "services.domain.apps:AppDirectory._apply_next",
+            "    records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)",
+            "    try:\n        records = await reader.read()\n"
+            "    except UnavailableError:\n        await asyncio.Event().wait()",
+        ),
+    ),
+    _bug(
+        "writes-not-awaited",
+        "a change is answered before the roles that answer for it have applied it",
+        "installation",
+        ("services.runtime.rpc.peers:Peers.wait_applied", "await self._wait(list(positions), set())", "pass"),
+    ),
+    # --- pushes
+    _bug(
+        "answered-before-append",
+        "a push is answered while its append is still on its way",
+        "installation",
+        (
+            "edge.core.push:Pushes.commit",
+            "    await self._writer.append(commands, prepared.origin)",
+            "    self._appending = asyncio.ensure_future(self._writer.append(commands, prepared.origin))",
+        ),
+    ),
+    _bug(
+        "two-edges-with-the-same-ids",
+        "two edges take the same worker number, and so give the same message ids",
+        "installation",
+        ("services.domain.ids:claim_worker", "range(shard, WORKERS, shards)", "range(WORKERS)"),
+    ),
+    _bug(
+        "idempotency-key-ignored",
+        "a request under an idempotency key that is claimed is sent again",
+        "installation",
+        ("services.scheduling.decide:decide", "return None if task or is_claimed", "return None if task"),
+    ),
+    _bug(
+        "quota-counted-twice",
+        "a broadcast counts twice towards the quota of its app",
+        "installation",
+        ("services.registry.apps.broadcast_quota:BroadcastQuota.take", "count=taken + 1", "count=taken + 2"),
+    ),
+    _bug(
+        "dedupe-skipped",
+        "a repeated push command starts its push again once all devices have it",
+        "backends",
+        (
+            f"{_DELIVERY}.state.delivery_state:DeliveryState._request",
+            " or msgid in self.dedupe_window:",
+            ":",
+        ),
+    ),
+    _bug(
+        "owner-ignored",
+        "an instance of delivery starts pushes to listed devices in partitions that another one owns",
+        "backends",
+        (f"{_DELIVERY}.state.pushes:requested_push", "set(owned.intersection(targets))", "set(targets)"),
+    ),
+    _bug(
+        "waits-behind-a-dead-shard",
+        "a push starts nowhere while one instance of targeting does not answer",
+        "backends",
+        (
+            f"{_DELIVERY}.audience_bitmaps:AudienceBitmapResolver.resolve",
+            "return Resolution(found, ",
+            "return Resolution({} if errors else found, ",
+        ),
+    ),
+    _bug(
+        "alias-kept",
+        "a device that gives up its alias stays a target of it",
+        "installation",
+        ("services.registry.state:AliasState._update", "self._aliases.clear_alias(device)", "pass"),
+    ),
+    _bug(
+        "order-swapped",
+        "a device gets its backlog in the order of message ids, not of the log",
+        "installation",
+        (
+            f"{_DELIVERY}.state.delivery_state:DeliveryState.pending",
+            "key=lambda item: (item[1].offset, item[0])",
+            "key=lambda item: item[0]",
+        ),
+        (
+            f"{_DELIVERY}.android.fanout:Fanout._send_backlogs",
+            "key=lambda item: item[0].offset",
+            "key=lambda item: item[0].msgid",
+        ),
+    ),
+    _bug(
+        "cancelled-push-sent",
+        "a cancelled push is sent to devices that connect later",
+        "installation",
+        (
+            f"{_DELIVERY}.state.delivery_state:DeliveryState._request_cancel",
+            "self.pending_cancels.setdefault(cancel.msgid, offset)",
+            "pass",
+        ),
+    ),
+    _bug(
+        "expired-push-sent",
+        "a push is sent for a minute after its time to live",
+        "installation",
+        (f"{_DELIVERY}.android.fanout:Fanout._backlog", " or push.expires_ms <= now_ms:", ":"),
+        (
+            f"{_DELIVERY}.expiry:ExpirySweeper.sweep",
+            "self._state.pop_expired(self._clock.now_ms())",
+            "self._state.pop_expired(self._clock.now_ms() - 60_000)",
+        ),
+    ),
+    _bug(
+        "frame-sent-twice",
+        "a gateway writes each single push twice",
+        "installation",
+        (
+            "services.gateway.connection:DeviceConnection.send_push",
+            "        self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)",
+            "        for _ in range(2):\n"
+            "            self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)",
+        ),
+    ),
+    # --- timed tasks
+    _bug(
+        "lost-wake-up",
+        "tasks that fall due while earlier ones of their app are being sent wait for the next one that falls due",
+        "backends",
+        ("services.scheduling.app_sender:AppSender.run", "        self._woken.clear()\n", ""),
+        (
+            "services.scheduling.app_sender:AppSender.run",
+            "        await self._send_all()",
+            "        await self._send_all()\n        self._woken.clear()",
+        ),
+    ),
+    _bug(
+        "task-forgotten",
+        "a task that had fallen due at a crash is not sent after the restart",
+        "backends",
+        (
+            "services.scheduling.task_sender:TaskSender.run",
+            "self._wake_up(await self._follower.query(self._tasks.apps_with, Status.FELL_DUE))",
+            "pass",
+        ),
+    ),
+    # --- outcomes
+    _bug(
+        "confirmed-before-append",
+        "a gateway is told that acknowledgements are in the log before they are",
+        "installation",
+        (
+            f"{_DELIVERY}.outcome_recorder:OutcomeRecorder._flush",
+            "self._flush_needed.clear()",
+            "self._flush_needed.clear()\n        for waiter in waiters:\n"
+            "            waiter.done() or waiter.set_result(None)",
+        ),
+    ),
+    _bug(
+        "applied-before-append",
+        "an outcome is in the state before it is in the log",
+        "installation",
+        (
+            f"{_DELIVERY}.event_writer:EventWriter.write",
+            "        offsets = await self._append(new_records)",
+            "        for fact, new in zip(facts, new_records, strict=True):\n"
+            "            self._state.apply(Record(new.topic, new.partition, -1, new.key, new.value), fact.message)\n"
+            "        offsets = await self._append(new_records)",
+        ),
+    ),
+    _bug(
+        "outcomes-not-written",
+        "outcomes that come while earlier ones are being written wait for the next outcome",
+        "installation",
+        (f"{_DELIVERY}.outcome_recorder:OutcomeRecorder._flush", "        self._flush_needed.clear()\n", ""),
+        (
+            f"{_DELIVERY}.outcome_recorder:OutcomeRecorder._flush",
+            "        self._being_written = _Unwritten()\n",
+            "        self._being_written = _Unwritten()\n        self._flush_needed.clear()\n",
+        ),
+    ),
+    _bug(
+        "outcome-recorded-twice",
+        "an acknowledgement that is repeated before it is in the log is recorded twice",
+        "installation",
+        (
+            f"{_DELIVERY}.outcome_recorder:OutcomeRecorder.record_final",
+            "if not self.has_unwritten_final(partition, msgid, number):",
+            "if True:",
+        ),
+    ),
+    _bug(
+        "acknowledgement-lost",
+        "a gateway whose stream to delivery breaks forgets the acknowledgements that were on their way",
+        "installation",
+        ("services.gateway.uplink:UnreportedQueue.restart", "self._resend = deque(self._sent)", "self._sent.clear()"),
+    ),
+    _bug(
+        "takeover-not-awaited",
+        "a device that changes gateways is sent its backlog before its former gateway has told its acknowledgements",
+        "installation",
+        (
+            f"{_DELIVERY}.android.presence:Presence._replace",
+            "current.id < new.id and current.stream is not new.stream",
+            "False",
+        ),
+    ),
+)
+"""All planted bugs; names are unique."""

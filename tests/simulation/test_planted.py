@@ -1,0 +1,65 @@
+"""Planted bugs are found: a few by the first worlds, nearly all within a thousand worlds of their kind."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from testkit.repository import ROOT
+from tests.simulation.planted.catalogue import BUGS
+from tests.simulation.planted.edit import Edit, TargetChangedError, planted
+
+FOUND_AT_ONCE = ("snapshot-off-by-one", "owner-ignored", "writes-not-awaited")
+"""Bugs that one of the first seeds finds."""
+
+
+def searched(*arguments: str) -> Sequence[Mapping[str, Any]]:
+    """Return what `python -m tests.simulation.planted` finds."""
+    command = [sys.executable, "-m", "tests.simulation.planted", "--json", *arguments]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_every_bug_can_be_planted_and_is_gone_afterwards() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 20
+    for bug in BUGS:
+        with planted(bug.edits):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "message"),
+    [
+        ("tests.simulation.test_planted:answer", "return 41", "has 0 times, not once"),
+        ("tests.simulation.test_planted:question", "return 42", "is not there any more"),
+        ("tests.simulation.test_planted:FOUND_AT_ONCE", "return 42", "is no function any more"),
+    ],
+)
+def test_a_bug_that_does_not_fit_the_code_any_more_fails(target: str, old: str, message: str) -> None:
+    with pytest.raises(TargetChangedError, match=message), planted([Edit(target, old, "return 0")]):
+        pass
+    with planted([Edit("tests.simulation.test_planted:answer", "return 42", "return 43")]):
+        assert answer() == 43
+    assert answer() == 42
+
+
+def answer() -> int:
+    return 42
+
+
+def test_planted_bugs_are_found_by_the_first_worlds() -> None:
+    found = searched("--seeds", "3", "--processes", "1", *FOUND_AT_ONCE)
+    assert {each["bug"] for each in found if each["seed"] is not None} == set(FOUND_AT_ONCE)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_nearly_all_planted_bugs_are_found_within_a_thousand_worlds() -> None:
+    missed = [each["bug"] for each in searched("--seeds", "1000") if each["seed"] is None]
+    assert len(missed) <= len(BUGS) // 10, missed
