@@ -9,7 +9,8 @@ BOUND_MS = 5_000
 """Time within which a device that is connected and awake has to show a push once it is due.
 
 A push waits up to 1 s for an earlier one whose audience is being resolved, and a device that changed gateways 2 s. A
-backlog comes in windows of 16, each of which may take as long: Of the clients' messages one in a hundred takes 1 to 3 s.
+backlog comes in windows of 16, each of which may take as long, because one of the clients' messages in a hundred takes
+1 to 3 s.
 """
 
 _WINDOW = 16
