@@ -2,27 +2,23 @@
 
 from edge.android.app import android_app
 from edge.core.answers import JsonApi
+from edge.core.message_ids import MessageIds
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.turns import RequestTurns
 from edge.core.unverified import BodyBudget
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
-from services.domain.ids import MessageIds, claim_worker
 from services.domain.role import RoleContext
 from services.runtime.process.clock import Clock, SystemClock
 
 
 class Interfaces:
-    """The applications of the three interfaces.
-
-    They share turns, a byte budget, and a worker number for message ids until `close`.
-    """
+    """The applications of the three interfaces, which share turns, a byte budget and message ids."""
 
     def __init__(self, settings: EdgeSettings, context: RoleContext, turns_clock: Clock | None = None) -> None:
         """`turns_clock` measures how long work takes: by default real time, whatever the clock of the context is."""
-        worker, self._claim = claim_worker(settings.state_dir(ROLE_NAME), settings.shard, settings.shards)
-        ids = MessageIds(context.clock, worker, self._claim)
+        self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
         turns = RequestTurns(turns_clock or SystemClock(), context.peers)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, turns, budget)
@@ -33,9 +29,6 @@ class Interfaces:
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:
         return dict(zip(settings.interface_ports, (self.android, self.ios, self.v2), strict=True))
-
-    def close(self) -> None:
-        self._claim.close()
 
 
 def _application(api: JsonApi, turns: RequestTurns) -> Application:

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Mapping
 
+from edge.core.message_ids import MessageIds
 from edge.interfaces import Interfaces
 from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import api_limits
 from services.runtime.http.listener import HttpListener
+from services.runtime.log.port import LOG_UNAVAILABLE
 from services.runtime.process.clock import SystemClock
+from services.runtime.process.retries import retry_until_available
 from services.runtime.sockets.peers import shared_addresses
 
 
@@ -24,7 +27,7 @@ def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
     return BuiltRole(
         ROLE_NAME,
         [
-            _WorkerNumber(interfaces),
+            _FirstClaim(interfaces.message_ids),
             HttpListener("legacy Android interface", interfaces.android, host, settings.android_port, connections),
             HttpListener("legacy iOS interface", interfaces.ios, host, settings.ios_port, connections),
             HttpListener("v2 interface", interfaces.v2, host, settings.v2_port, connections),
@@ -32,20 +35,18 @@ def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
     )
 
 
-class _WorkerNumber:
-    """Releases the worker number once all interfaces are closed."""
+class _FirstClaim:
+    """Claims message ids before the interfaces open, so that the first push does not wait for that."""
 
     name = "message ids"
 
-    def __init__(self, interfaces: Interfaces) -> None:
-        self._interfaces = interfaces
+    def __init__(self, message_ids: MessageIds) -> None:
+        self._message_ids = message_ids
 
     async def run(self, ready: asyncio.Event) -> None:
+        await retry_until_available(LOG_UNAVAILABLE, self._message_ids.claim, role=ROLE_NAME)
         ready.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self._interfaces.close()
+        await asyncio.Event().wait()
 
 
 def serve(env: Mapping[str, str]) -> None:

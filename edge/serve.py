@@ -1,7 +1,6 @@
 """The edge in its own processes: gunicorn with uvicorn workers, each with all HTTP interfaces."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -18,7 +17,7 @@ from uvicorn_worker import UvicornWorker
 
 from edge.core.parsing.body import Application, refuse
 from edge.interfaces import Interfaces
-from edge.settings import KEYS, EdgeSettings
+from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from edge.workers import WorkersConsole, WorkerSockets
 from services.domain.master_key import load_keys
 from services.domain.role_context import connected_peers, role_context
@@ -28,9 +27,11 @@ from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
 from services.runtime.http.listener import GRACE_S
 from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
+from services.runtime.log.port import LOG_UNAVAILABLE
 from services.runtime.process import background, memory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import logger
+from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import SettingsError, load
 from services.runtime.projection.health import Health
 from services.runtime.sockets.open_files import raise_file_limit
@@ -129,18 +130,27 @@ class EdgeProcess:
         await asyncio.wait([self._living])
         await send({"type": "lifespan.shutdown.complete"})
 
+    async def _check_health(self) -> None:
+        """Stop this worker when a part of it has ended; gunicorn starts another one."""
+        try:
+            await self._health.run(asyncio.Event())
+        except CarillonError as error:
+            logger.critical("the edge ends: it cannot start or go on", error=str(error))
+            os.kill(os.getpid(), signal.SIGTERM)
+
     async def _live(self) -> None:
         watching = background.start_endless("watch for gunicorn", _end_with_parent(os.getppid()))
-        checking = background.start_endless("health", self._health.run(asyncio.Event()))
+        checking = background.start_endless("health", self._check_health())
         try:
             peers = connected_peers(self._env, self.settings.tls())
             async with role_context(self.settings, peers, KEYS, self._health) as context:
-                with contextlib.closing(Interfaces(self.settings, context)) as interfaces:
-                    self._applications |= interfaces.by_port(self.settings)
-                    memory.freeze_startup_objects()
-                    self._operations.set_ready()
-                    self._started.set_result(None)
-                    await self._stop.wait()
+                interfaces = Interfaces(self.settings, context)
+                await retry_until_available(LOG_UNAVAILABLE, interfaces.message_ids.claim, role=ROLE_NAME)
+                self._applications |= interfaces.by_port(self.settings)
+                memory.freeze_startup_objects()
+                self._operations.set_ready()
+                self._started.set_result(None)
+                await self._stop.wait()
         except CarillonError as error:
             logger.critical("the edge ends: it cannot start or go on", error=str(error))
             os.kill(os.getpid(), signal.SIGTERM)

@@ -15,7 +15,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand, RegisterDevice
 from services.delivery.starting.starter import PushStarter
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command
-from services.domain.ids import MessageIds, new_token
+from services.domain.ids import new_token
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.registry.store import DEVICES_FILE
@@ -24,6 +24,7 @@ from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
+from testkit.delivery.message_ids import SoleWriterIds
 from testkit.services import add_servicers, started, stop
 
 _ROLES = ("registry", "targeting", "delivery")
@@ -32,7 +33,6 @@ _AT_ONCE = 5000
 _START_S = 600.0
 _IDLE_LOOK_S = 0.05
 _PERIOD_S = 604_800
-_WORKER = 31
 _MESSAGE = Message(is_notif=True, content="x" * 60, android=AndroidStyle(title="A title", sound=True))
 _BRANDS = ("Acme", "Bolt", "Cima", "Dune", "Echo")
 _REGIONS = ("北京市", "上海市", "广东省", "四川省", "河南省")
@@ -91,7 +91,7 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
             await _append(writer, peers, [_registration(appkey, number) for number in numbers])
         places = rows.places(max(known, connected))
         note(f"{len(places):,} messages are sent, {targets:,} a push")
-        ids = MessageIds(context.clock, _WORKER)
+        ids = SoleWriterIds(context.clock)
         for first in range(0, len(places), _AT_ONCE):
             some = places[first : first + _AT_ONCE]
             starts = range(0, len(some), targets)
@@ -123,7 +123,7 @@ def _registration(appkey: str, number: int) -> Command:
     return device_command(DeviceCommand(appkey=appkey, token=new_token(), register=register))
 
 
-def _push(ids: MessageIds, appkey: str, places: Sequence[tuple[int, int]]) -> Command:
+def _push(ids: SoleWriterIds, appkey: str, places: Sequence[tuple[int, int]]) -> Command:
     count = len(places)
     partitions, numbers = zip(*places, strict=True)
     listed = Devices(

@@ -7,6 +7,7 @@ from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator, Authenticator
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.idempotency import Idempotency
+from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
@@ -20,7 +21,6 @@ from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.ids import MessageIds
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 

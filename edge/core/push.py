@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from edge.core.message_ids import MessageIds
 from edge.core.pauses import check_not_paused
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.signature import AppRef
@@ -16,7 +17,6 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.audience_resolver import AudienceResolver, ResolvedAudience
 from services.domain.command_writer import CommandWriter, push_command, task_command
-from services.domain.ids import MessageIds
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process import stages
@@ -120,7 +120,8 @@ class Pushes:
             if push.must_exist and found.unknown and due_ms is None:
                 results.append(PushResult(0, found.unknown))
                 continue
-            command = self._command(push, found, "" if commands else audit_json, task_key)
+            msgid = await self._ids.take(found.id_count)
+            command = self._command(msgid, push, found, "" if commands else audit_json, task_key)
             if due_ms is not None:
                 command.audience.CopyFrom(push.audience)
             commands.append(command)
@@ -164,9 +165,11 @@ class Pushes:
             raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
         await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
-    def _command(self, push: AppPush, found: ResolvedAudience, request_json: str, task_key: str) -> SendPush:
+    def _command(
+        self, msgid: int, push: AppPush, found: ResolvedAudience, request_json: str, task_key: str
+    ) -> SendPush:
         return SendPush(
-            msgid=self._ids.take(found.id_count),
+            msgid=msgid,
             id_count=found.id_count,
             appkey=push.app.appkey,
             platform=push.app.platform,

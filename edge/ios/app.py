@@ -4,6 +4,7 @@ from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator, Authenticator
 from edge.core.idempotency import Idempotency
+from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
@@ -18,7 +19,6 @@ from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.ids import MessageIds
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings

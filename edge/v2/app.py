@@ -4,6 +4,7 @@ from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import Authenticator
 from edge.core.idempotency import Idempotency
+from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
@@ -24,7 +25,6 @@ from edge.v2.tags.string_tags import StringTags
 from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoint
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.ids import MessageIds
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings

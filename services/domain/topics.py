@@ -1,4 +1,4 @@
-"""The nine topics of Carillon's event log, and the key of a device's records."""
+"""The ten topics of Carillon's event log, and the key of a device's records."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
+from protos.runtime.v1.claims_pb2 import MessageIdFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
 from services.runtime.log.decoding import decode as decode_with
 from services.runtime.log.port import Record
@@ -21,6 +22,7 @@ SESSIONS = Topic("sessions", SessionFact, answered_by=("registry", "targeting"))
 TASKS = Topic("tasks", TaskFact)
 PUSHES = Topic("pushes", PushFact)
 DELIVERIES = Topic("deliveries", DeliveryFact)
+MESSAGE_IDS = Topic("message-ids", MessageIdFact, single=True)
 
 TOPICS: Topics = {
     topic.name: topic
@@ -34,6 +36,7 @@ TOPICS: Topics = {
         TASKS,
         PUSHES,
         DELIVERIES,
+        MESSAGE_IDS,
     )
 }
 

@@ -1,5 +1,8 @@
 """SchedulingService: look-ups of timed tasks and idempotency claims in the committed state."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from protos.scheduling.v1.scheduling_pb2 import (
     GetClaimRequest,
     GetClaimResponse,
@@ -13,12 +16,14 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskStatus,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
-from services.runtime.errors import CarillonError, NotFoundError
+from services.runtime.errors import CarillonError, NotFoundError, UnavailableError
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskTable
 from services.scheduling.unsent_tasks import UnsentTasks
+
+Answer = TypeVar("Answer")
 
 _STATUS = {
     Status.WAITING: TaskStatus.TASK_STATUS_UNSENT,
@@ -32,7 +37,11 @@ _STATUS = {
 
 
 class SchedulingServicer(SchedulingServiceServicer):
-    """All queries run in the follower's thread. `committed` reads over a connection of its own."""
+    """All queries run in the follower's thread. `committed` reads over a connection of its own.
+
+    Raises UnavailableError until the follower has caught up with the log: the store may know neither the newest tasks
+    nor, while it is rebuilt, any claim, and then a push would be sent again.
+    """
 
     def __init__(self, follower: Follower, committed: TaskTable) -> None:
         self._follower = follower
@@ -40,28 +49,33 @@ class SchedulingServicer(SchedulingServiceServicer):
         self._unsent = UnsentTasks(follower, committed)
 
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
-        task = await self._follower.query(self._tasks.find, request.task_key)
+        task = await self._query(self._tasks.find, request.task_key)
         if task is None or task.scheduled.scheduled.at_once or not task.is_of(request.appkeys):
             raise NotFoundError("task_key: there is no such timed task of these apps")
         return GetTaskResponse(task=_task_message(task))
 
     async def ListTasks(self, request: ListTasksRequest, context: Context) -> ListTasksResponse:
-        return await self._follower.query(self._page, request)
+        return await self._query(self._page, request)
 
     async def GetClaim(self, request: GetClaimRequest, context: Context) -> GetClaimResponse:
-        found = await self._follower.query(self._tasks.find_claim, request.key)
+        found = await self._query(self._tasks.find_claim, request.key)
         if found is None:
             raise NotFoundError("no such claim")
         if found.is_unsent:
             await self._unsent.wait_sent(found.task_key)
-            found = await self._follower.query(self._tasks.find_claim, request.key) or found
+            found = await self._query(self._tasks.find_claim, request.key) or found
         if found.failure:
             raise CarillonError(f"the push was not sent: {found.failure}")
         return GetClaimResponse(claim=found.claim, task_key=found.task_key, expires_ms=found.expires_ms)
 
     async def GetStoredBytes(self, request: GetStoredBytesRequest, context: Context) -> GetStoredBytesResponse:
-        stored = await self._follower.query(self._tasks.waiting_bytes, list(request.appkeys))
+        stored = await self._query(self._tasks.waiting_bytes, list(request.appkeys))
         return GetStoredBytesResponse(bytes=stored)
+
+    async def _query(self, query: Callable[..., Answer], *arguments: object) -> Answer:
+        if not self._follower.is_caught_up:
+            raise UnavailableError("scheduling has not caught up with the log yet; try again")
+        return await self._follower.query(query, *arguments)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
         appkeys = list(request.appkeys)

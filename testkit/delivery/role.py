@@ -19,7 +19,7 @@ from services.delivery.settings import DeliverySettings
 from services.delivery.starting.starter import PushStarter
 from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
 from services.domain.apps import AppDirectory
-from services.domain.ids import MessageIds, event_id
+from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
@@ -32,6 +32,7 @@ from services.runtime.rpc.peers import Peers
 from services.targeting.main import build as build_targeting
 from services.targeting.settings import TargetingSettings
 from testkit.delivery.gateway import GatewayClient
+from testkit.delivery.message_ids import SoleWriterIds
 from testkit.delivery.records import (
     APP,
     PARTITIONS,
@@ -55,7 +56,7 @@ class DeliveryHarness:
     directory: Path
     log: KillingLog
     clock: ManualClock
-    ids: MessageIds
+    ids: SoleWriterIds
     settings: DeliverySettings
     server: LocalServer = field(default_factory=LocalServer)
     targeting_server: LocalServer = field(default_factory=LocalServer)

@@ -151,7 +151,7 @@ class KafkaBroker:
         return self._directory / "server.properties"
 
     def _prepare(self) -> None:
-        self._classpath = f"{_jars()}/*"
+        self._classpath = f"{kafka_jars()}/*"
         names = ("PLAINTEXT", *self._security.listeners)
         controller_port, *ports = free_ports(1 + len(names))
         self._ports = dict(zip(names, ports, strict=True))
@@ -209,7 +209,7 @@ def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBr
             broker.stop()
 
 
-def _jars() -> Path:
+def kafka_jars() -> Path:
     """Return the folder with the broker's jars, filled by Maven the first time."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.domain.ids import MessageIds
+from edge.core import message_ids
+from protos.runtime.v1.claims_pb2 import MessageIdClaim
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 from services.runtime.projection import sqlite_store
@@ -118,13 +119,13 @@ def of_any_version(_: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
-def not_stored(_: Callable[..., None]) -> Callable[..., None]:
-    """Let a restarted edge begin with the message ids of its clock."""
+def of_one_slot(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Give every claim of message ids the same ids of each second."""
 
-    def note(ids: MessageIds) -> None:
-        ids._marked = ids._second
+    def slot(earlier: object, claim: MessageIdClaim, offset: int) -> tuple[int, int, int]:
+        return message_ids._Slot(0, claim.from_s, claim.until_s)
 
-    return note
+    return slot
 
 
 WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
@@ -137,9 +138,9 @@ WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
     ),
     (SqliteStore, "__init__", of_any_version, Backends(), [Fault(30, "upgrade", "registry-0")]),
     (
-        MessageIds,
-        "_note",
-        not_stored,
+        message_ids._EarlierClaims,
+        "slot",
+        of_one_slot,
         InstallationWorld(),
         [Fault(5, "set_clock", "edge-0", -4), Fault(5.1, "kill", "edge-0")],
     ),

@@ -18,6 +18,9 @@ class DelegatingLog:
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
         return await self._log.open(starts)
 
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.begins(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return await self._log.ends(partitions)
 

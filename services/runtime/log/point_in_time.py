@@ -89,6 +89,9 @@ class PointInTimeLog:
     async def check_writable(self) -> None:
         await self._log.check_writable()
 
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.begins(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = list(partitions)
         there = await self._other.ends(partition for partition in wanted if partition.topic in self._apart)

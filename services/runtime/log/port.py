@@ -104,6 +104,10 @@ class Log(Protocol):
         """Return a reader that starts at the given offsets. ConflictError as for Reader.read, where known at once."""
         ...
 
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the offset from which on each partition is stored: 0 until retention has removed records."""
+        ...
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the end of each partition."""
         ...
@@ -121,13 +125,32 @@ class Log(Protocol):
         ...
 
 
+def trimmed(partition: Partition, start: int, begin: int) -> str:
+    """Return the error of a start before the first stored record."""
+    return (
+        f"the event log holds {partition.topic}/{partition.number} from offset {begin} on, but the next record to read"
+        f" is {start}: those between were removed, and a rebuild would miss them too. Restore a backup of the log, or"
+        f" of a state that has read up to {begin} (docs/operators/backup.md), and see that no retention is set"
+    )
+
+
+def another_log(partition: Partition, start: int, end: int) -> str:
+    """Return the error of a start behind the end."""
+    return (
+        f"the event log ends at offset {end} of {partition.topic}/{partition.number}, but the next record to read is"
+        f" {start}: the state belongs to another log. Bring that log back, or rebuild the state from this one with"
+        " `carillon replay`"
+    )
+
+
 async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
     """Check that the log holds all records before these next offsets of a state. ConflictError: it does not."""
-    ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(offsets), role=role) if offsets else {}
+    if not offsets:
+        return
+    begins = await retry_until_available(LOG_UNAVAILABLE, lambda: log.begins(offsets), role=role)
+    ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(offsets), role=role)
     for partition, next_offset in offsets.items():
         if next_offset > ends[partition]:
-            raise ConflictError(
-                f"the state of {role} has seen {next_offset} records of {partition.topic}/{partition.number}, but the"
-                f" event log ends at {ends[partition]}: the state belongs to another log. Bring that log back, or"
-                " rebuild the state with `carillon replay`"
-            )
+            raise ConflictError(f"the state of {role}: {another_log(partition, next_offset, ends[partition])}")
+        if next_offset < begins[partition]:
+            raise ConflictError(f"the state of {role}: {trimmed(partition, next_offset, begins[partition])}")

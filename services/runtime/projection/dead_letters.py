@@ -1,13 +1,18 @@
 """Dead letters: records that cannot be decoded or applied are stored with their position, and reading continues."""
 
 import base64
+import contextlib
 import json
+import os
 from pathlib import Path
+from typing import IO, TypeAlias
 
 from services.runtime.errors import CarillonError
 from services.runtime.log.port import Record
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import DEAD_LETTERS
+
+Position: TypeAlias = tuple[str, int, int]
 
 
 class TooManyDeadLettersError(CarillonError):
@@ -15,25 +20,55 @@ class TooManyDeadLettersError(CarillonError):
 
 
 class DeadLetters:
-    """Appends dead letters to a file of JSON lines; `limit` of them in one run raise TooManyDeadLettersError."""
+    """Appends dead letters to a file of JSON lines; `limit` of them in one run raise TooManyDeadLettersError.
+
+    A record that is in the file already is not counted nor written again. So a start after such an end goes on behind
+    the records that the operator has seen, also where all of them are in one batch.
+    """
 
     def __init__(self, path: Path, role: str, limit: int = 100) -> None:
         self._path = path
         self._role = role
         self._limit = limit
         self._count = 0
+        self._known: set[Position] | None = None
 
     def add(self, record: Record, error: Exception) -> None:
+        if self._known is None:
+            self._known = _stored(self._path)
+        if (at := (record.topic, record.partition, record.offset)) in self._known:
+            return
+        self._known.add(at)
         self._count += 1
         position = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         line = {**position, "error": str(error), "value": base64.b64encode(record.value).decode()}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with self._path.open("a+b") as file:
+            if file.tell() and not self._ends_whole(file):
+                file.write(b"\n")
+            file.write(json.dumps(line).encode() + b"\n")
         DEAD_LETTERS.labels(self._role).inc()
         logger.error("record dead-lettered", role=self._role, error=str(error), **position)
         if self._count >= self._limit:
             raise TooManyDeadLettersError(
                 f"{self._role} stopped: {self._count} records could not be processed; they are in {self._path}."
-                " Look at their errors, repair the writer or upgrade this role, then start it again"
+                " Look at their errors, repair the writer or upgrade this role, then start it again: it goes on behind"
+                " them, and stops again after as many others"
             )
+
+    @staticmethod
+    def _ends_whole(file: IO[bytes]) -> bool:
+        """Return whether the last line is complete: a kill may have cut it off."""
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _stored(path: Path) -> set[Position]:
+    """Return the positions of the dead letters in the file; a line that a kill has cut off is left out."""
+    found: set[Position] = set()
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError, KeyError):
+                letter = json.loads(line)
+                found.add((letter["topic"], letter["partition"], letter["offset"]))
+    return found

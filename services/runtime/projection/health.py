@@ -1,10 +1,11 @@
 """Whether a process is ready: its log accepts records, its followers move, and its background tasks run."""
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.log.monitored import PROBE_S, MonitoredLog
 from services.runtime.log.port import Log, Partition
 from services.runtime.process import background
@@ -14,6 +15,9 @@ from services.runtime.process.metrics import LAG
 from services.runtime.projection.positions import AppliedPositions
 
 CHECK_S = 5
+ENDED_CHECKS = 2
+"""Checks after which a background task that has ended ends the process: until then /healthz says why."""
+
 STALLED_CHECKS = 6
 """A follower is stalled when records wait and so many checks in a row find it where it was: after 30 s."""
 
@@ -58,14 +62,23 @@ class Health:
         return found | {"log": log} if log else found
 
     async def run(self, ready: asyncio.Event) -> None:
+        """Check until a background task has ended, without which the process would do half of its work.
+
+        CarillonError: it has, and the process must end, so that it is started again.
+        """
         ready.set()
         known: Mapping[str, str] = {}
-        while True:
+        last_whole = -1
+        for checks in itertools.count():
             await self._clock.sleep_until(self._clock.now_ms() + CHECK_S * 1000)
             await self.check()
             if (found := self.problems()) != known:
                 logger.warning("the process is not ready" if found else "the process is ready again", **found)
                 known = found
+            if not background.ended():
+                last_whole = checks
+            elif checks - last_whole >= ENDED_CHECKS:
+                raise CarillonError(f"the process cannot go on without a part of it: {_in_words(background.ended())}")
 
     async def check(self) -> None:
         if self._log is None:
@@ -81,6 +94,10 @@ class Health:
         self._read_problem = None
         for each in self._followers:
             each.check(ends)
+
+
+def _in_words(problems: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {problem}" for name, problem in problems.items())
 
 
 class _Watched:

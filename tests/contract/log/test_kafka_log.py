@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -12,8 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from services.domain.topics import APPS, PUSHES, SESSIONS, TOPICS
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import Log, Partition, Reader
+from services.runtime.log.kafka.topic_check import least_in_sync, topic_configs, wanted
+from services.runtime.log.port import Log, Partition, Reader, check_offsets
 from testkit.kafka.broker import KafkaBroker
+from testkit.kafka.tools import run_with_kafka_tools
 from tests.contract.log.conftest import PARTITIONS, Connect
 from tests.contract.log.reading import P0, P1, new_record, read_count, read_to_end, values
 
@@ -122,6 +125,26 @@ async def test_a_paused_broker_is_unavailable_until_it_resumes(connect: Connect,
     assert [value for value in dict.fromkeys(found) if value != "lost"] == [f"after {n}" for n in range(10)]
 
 
+async def test_readers_go_on_after_the_broker_refused_their_connections(
+    connect: Connect, empty_broker: KafkaBroker
+) -> None:
+    """aiokafka's consumers let the cancellation of their own tasks out of their stop then."""
+    log = await connect(timeout_s=6)
+    readers = [await log.open({partition: 0}) for partition in (P0, P1)]
+    await log.append([new_record("before"), new_record("before", P1)])
+    for reader in readers:
+        assert values(await read_count(reader, 1)) == ["before"]
+    reading = [asyncio.create_task(persistent_read(reader, {"after"})) for reader in readers]
+    await asyncio.to_thread(empty_broker.kill)
+    for _ in range(2):
+        with pytest.raises(UnavailableError):
+            await log.ends([P0])
+    await asyncio.to_thread(empty_broker.start)
+    await until_available(lambda: log.append([new_record("after"), new_record("after", P1)]))
+    for read in reading:
+        assert "after" in await asyncio.wait_for(read, 60)
+
+
 async def until_available(call: Callable[[], Awaitable[Result]]) -> Result:
     while True:
         try:
@@ -136,12 +159,38 @@ async def test_another_number_of_partitions_is_refused(connect: Connect) -> None
         await connect(partitions=8)
 
 
-async def test_an_existing_topic_that_would_lose_records_is_refused(
-    connect: Connect, admin: AIOKafkaAdminClient
+async def test_topics_are_made_so_that_no_answered_record_is_lost(connect: Connect, admin: AIOKafkaAdminClient) -> None:
+    await connect()
+    found = await topic_configs(admin, {PUSHES.name: wanted(PUSHES, 1), APPS.name: wanted(APPS, 1)})
+    assert found == {PUSHES.name: wanted(PUSHES, 1), APPS.name: wanted(APPS, 1)}
+    assert [least_in_sync(replication) for replication in (1, 2, 3, 5)] == [1, 2, 2, 3]
+
+
+async def test_topics_that_could_lose_records_are_refused_with_the_command_that_mends_them(
+    connect: Connect, admin: AIOKafkaAdminClient, tmp_path: Path
 ) -> None:
-    await admin.create_topics([NewTopic(PUSHES.name, PARTITIONS, 1, topic_configs={"retention.ms": "604800000"})])
-    with pytest.raises(ConflictError, match=r"pushes has .*, which would lose records"):
+    lossy = {
+        "retention.ms": "604800000",
+        "retention.bytes": "1000000",
+        "unclean.leader.election.enable": "true",
+        "max.message.bytes": "1000",
+    }
+    await admin.create_topics([NewTopic(PUSHES.name, PARTITIONS, 1, topic_configs=lossy)])
+    await admin.create_topics([NewTopic(APPS.name, 1, 1, topic_configs={"cleanup.policy": "delete"})])
+    with pytest.raises(ConflictError) as refused:
         await connect()
+    problems, _, command = str(refused.value).partition(" Mend it with: ")
+    for key, value in lossy.items():
+        assert f"pushes has {key}={value} instead of {wanted(PUSHES, 1)[key]}" in problems
+    assert "apps has cleanup.policy=delete instead of compact" in problems
+    await asyncio.to_thread(run_with_kafka_tools, command, tmp_path / "tools")
+    assert await (await connect()).append([new_record("a")]) == [0]
+
+
+async def test_more_replicas_than_brokers_are_refused(connect: Connect, empty_broker: KafkaBroker) -> None:
+    await connect()
+    with pytest.raises(ConflictError, match="REPLICATION is 3, but the Kafka cluster has 1 brokers: start more"):
+        await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, replication=3)
 
 
 async def test_too_many_copies_are_refused(empty_broker: KafkaBroker) -> None:
@@ -220,8 +269,12 @@ async def test_a_position_before_the_first_stored_record_is_a_conflict(
     await log.append([new_record(str(number)) for number in range(10)])
     opened_before = await log.open({P0: 0})
     await admin.delete_records({TopicPartition(*P0): RecordsToDelete(before_offset=5)})
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="from offset 5 on, but the next record to read is 4: those between were"):
         await log.open({P0: 4})
+    with pytest.raises(ConflictError, match="from offset 5 on, but the next record to read is 3"):
+        await check_offsets(log, "delivery", {P0: 3})
+    with pytest.raises(ConflictError, match=r"ends at offset 10 .* belongs to another log"):
+        await check_offsets(log, "delivery", {P0: 11})
     with pytest.raises(ConflictError):
         await asyncio.wait_for(opened_before.read(), 60)
     assert values(await read_count(await log.open({P0: 5}), 5)) == ["5", "6", "7", "8", "9"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from services.delivery.settings import DeliverySettings
-from services.domain.ids import MessageIds
 from services.domain.topics import TOPICS
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
+from testkit.delivery.message_ids import SoleWriterIds
 from testkit.delivery.records import PARTITIONS, START_MS
 from testkit.delivery.role import DeliveryHarness
 from testkit.faults.crashing_log import KillingLog
@@ -23,5 +23,5 @@ async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryHarness]:
     settings = DeliverySettings(
         data_dir=str(tmp_path), partitions=PARTITIONS, apns_url="https://127.0.0.1:1", snapshot_s=1_000_000
     )
-    yield DeliveryHarness(tmp_path, KillingLog(log), clock, MessageIds(clock, 0), settings)
+    yield DeliveryHarness(tmp_path, KillingLog(log), clock, SoleWriterIds(clock), settings)
     await log.close()

@@ -9,14 +9,14 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.delivery import decide
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.ids import MessageIds
 from services.domain.topics import PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import Record
 from services.runtime.process.clock import ManualClock
+from testkit.delivery.message_ids import SoleWriterIds
 from testkit.delivery.records import APP, OTHER_APP, RECEIVED, START_MS, NumberedDevice, listed_audience
 from tests.roles.delivery.state.records import outcomes_fact
 
-MSGID = MessageIds(ManualClock(START_MS), 0).take()
+MSGID = SoleWriterIds(ManualClock(START_MS)).take()
 LISTED = [NumberedDevice(0, 1), NumberedDevice(2, 5)]
 
 

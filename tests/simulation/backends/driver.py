@@ -26,8 +26,9 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, CancelTask, CreateTask, TaskCommand
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
-from services.domain.ids import MessageIds, new_token
+from services.domain.ids import new_token
 from services.runtime.errors import CarillonError
+from testkit.delivery.message_ids import SoleWriterIds
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.read_back import ReadBack
 from tests.simulation.kernel.hosts import Installation
@@ -64,7 +65,7 @@ class Driver:
         self._writer = CommandWriter("driver", SimulatedLog(installation.broker), peers, self._clock, partitions)
         self._registry = RegistryServiceStub(peers.all("registry")[0])
         self._audiences = AudienceResolver(peers, partitions)
-        self._ids = MessageIds(self._clock, 0)
+        self._ids = SoleWriterIds(self._clock)
         self._apps: list[str] = []
         self._tokens: list[tuple[str, str]] = []
         self._reader = ReadBack(installation, self.ledger)

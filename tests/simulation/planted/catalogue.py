@@ -115,9 +115,9 @@ BUGS: Sequence[PlantedBug] = (
     ),
     _bug(
         "two-edges-with-the-same-ids",
-        "two edges take the same worker number, and so give the same message ids",
+        "two edges take the same slot of each second, and so give the same message ids",
         "installation",
-        ("services.domain.ids:claim_worker", "range(shard, WORKERS, shards)", "range(WORKERS)"),
+        ("edge.core.message_ids:_EarlierClaims.slot", "number = offset % SLOTS", "number = 0; self._by_number = {}"),
     ),
     _bug(
         "idempotency-key-ignored",

@@ -31,7 +31,7 @@ class EdgeListener:
     name = "edge"
 
     def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
-        self._interfaces = interfaces = Interfaces(settings, context, turns_clock=context.clock)
+        interfaces = Interfaces(settings, context, turns_clock=context.clock)
         self._applications = {"v2": interfaces.v2, "android": interfaces.android, "ios": interfaces.ios}
         self._requests: dict[asyncio.Task[None], OnAnswer] = {}
         self._is_open = False
@@ -59,8 +59,7 @@ class EdgeListener:
         task.add_done_callback(lambda done: self._requests.pop(done, None))
 
     def release(self) -> None:
-        """Release the files and close the clients' connections, as the kernel does when the process ends."""
-        self._interfaces.close()
+        """Close the clients' connections, as the kernel does when the process ends."""
         for on_answer in self._requests.values():
             on_answer(httpx.RemoteProtocolError("the server disconnected without an answer"))
         self._requests.clear()

@@ -114,20 +114,20 @@ async def fuzzed_service(directory: Path, organisations: int, *, with_analytics:
             data_dir=str(directory), partitions=4, timezone="Asia/Shanghai", trusted_proxies=_PROXIES
         )
         # On the manual clock, which the fuzzer moves, an app's broadcasts wait for each other for a few steps only.
-        with contextlib.closing(Interfaces(settings, installation.context, installation.clock)) as interfaces:
-            async with running_services([operations]):
-                operations.set_ready()
-                ports = {
-                    "v2": installation.http.base_url.port,
-                    "android": installation.android.base_url.port,
-                    "ios": installation.ios.base_url.port,
-                    "console": operations.port,
-                    "gateway": gateways[0].port,
-                }
-                names, calls = await create_organisations(installation, gateways[0].port, organisations)
-                if not with_analytics:
-                    calls = [call for call in calls if call.path not in _ANALYTICS_PATHS]
-                yield FuzzedService(installation, interfaces, ports, names, calls)  # type: ignore[arg-type]
+        interfaces = Interfaces(settings, installation.context, installation.clock)
+        async with running_services([operations]):
+            operations.set_ready()
+            ports = {
+                "v2": installation.http.base_url.port,
+                "android": installation.android.base_url.port,
+                "ios": installation.ios.base_url.port,
+                "console": operations.port,
+                "gateway": gateways[0].port,
+            }
+            names, calls = await create_organisations(installation, gateways[0].port, organisations)
+            if not with_analytics:
+                calls = [call for call in calls if call.path not in _ANALYTICS_PATHS]
+            yield FuzzedService(installation, interfaces, ports, names, calls)  # type: ignore[arg-type]
 
 
 def _build_gateway(found: list[GatewayServer], settings: GatewaySettings, context: RoleContext) -> BuiltRole:

@@ -45,5 +45,6 @@ def test_the_names_and_shapes_of_the_topics_never_change() -> None:
         "tasks": (False, False),
         "pushes": (False, False),
         "deliveries": (False, False),
+        "message-ids": (True, False),
     }
-    assert [topic.partitions(32) for topic in TOPICS.values()] == [32, 1, 32, 1, 32, 32, 32, 32, 32]
+    assert [topic.partitions(32) for topic in TOPICS.values()] == [32, 1, 32, 1, 32, 32, 32, 32, 32, 1]

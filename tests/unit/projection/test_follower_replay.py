@@ -93,7 +93,7 @@ async def test_a_state_that_is_ahead_of_the_log_is_refused(log: BrittleLog, tmp_
     store = SqliteStore(tmp_path / "tally.sqlite", DDL)
     dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "tally")
     follower = Follower("tally", log, Tally(store), store, dead_letters, applies=[], decides=COMMANDS, own=FACTS)
-    with pytest.raises(ConflictError, match=f"seen 6 records of {seen.topic}/{seen.number}, but .* ends at 5"):
+    with pytest.raises(ConflictError, match=f"ends at offset 5 of {seen.topic}/{seen.number}, but .* is 6"):
         await follower.apply_until(await log.ends(FACTS), lambda count: None)
     store.close()
 

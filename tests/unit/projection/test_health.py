@@ -11,19 +11,19 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from services.domain.topics import DELIVERIES, TOPICS
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.http.operations import Operations
 from services.runtime.log import monitored
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process import background
 from services.runtime.process.clock import ManualClock
-from services.runtime.projection.health import CHECK_S, STALLED_CHECKS, Followed, Health
+from services.runtime.projection.health import CHECK_S, ENDED_CHECKS, STALLED_CHECKS, Followed, Health
 from services.runtime.projection.positions import AppliedPositions
 from testkit import plain_http
 from testkit.faults.full_disk import full_disk
 from testkit.services import running_services
-from testkit.waiting import until_holds
+from testkit.waiting import run_ready_tasks, until_holds
 
 PLACE = Partition(DELIVERIES.name, 0)
 RECORD = NewRecord(*PLACE, b"key", b"value")
@@ -122,6 +122,22 @@ async def test_an_endless_background_task_that_has_ended_is_a_problem(health: He
     tasks[-1].cancel()
     await asyncio.wait(tasks)
     assert health.problems() == {"apps": "has ended", "sweep": "failed: ValueError: broken"}
+
+
+async def test_the_process_ends_a_while_after_an_endless_background_task(log: Log) -> None:
+    """Until then /healthz names it. The service manager starts the process again."""
+    health = Health(clock := ManualClock(0))
+    health.monitored(log)
+    running = asyncio.create_task(health.run(asyncio.Event()))
+    await run_ready_tasks()
+    await asyncio.wait([background.start_endless("apps", asyncio.sleep(0))])
+    for _ in range(ENDED_CHECKS):
+        assert health.problems() == {"apps": "has ended"}
+        assert not running.done()
+        clock.move(CHECK_S)
+        await run_ready_tasks()
+    with pytest.raises(CarillonError, match="cannot go on without a part of it: apps has ended"):
+        await asyncio.wait_for(running, 60)
 
 
 async def test_any_other_background_task_that_fails_is_logged_and_counted(

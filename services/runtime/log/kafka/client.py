@@ -1,7 +1,6 @@
 """What all clients of the Kafka cluster share: their settings, their errors, and consumers without a group."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,9 +68,19 @@ def assign(consumer: AIOKafkaConsumer, positions: Mapping[Partition, int]) -> No
 
 
 async def stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
-    """Stop the client within STOP_S, whether or not the cluster answers."""
-    with contextlib.suppress(TimeoutError, KafkaError, OSError):
-        await asyncio.wait_for(client.stop(), STOP_S)
+    """Stop the client within STOP_S, whether or not the cluster answers.
+
+    A client whose connections are refused cancels tasks of its own and lets their CancelledError out of its stop. It is
+    an error like others, unless the caller is being cancelled.
+    """
+    try:
+        async with asyncio.timeout(STOP_S):
+            await client.stop()
+    except (TimeoutError, KafkaError, OSError):
+        return
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
 
 
 def to_record(fetched: Any) -> Record:

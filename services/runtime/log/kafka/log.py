@@ -23,7 +23,15 @@ from services.runtime.log.kafka.producer import ReplaceableProducer
 from services.runtime.log.kafka.reader import KafkaReader
 from services.runtime.log.kafka.security import PLAINTEXT, KafkaSecurity
 from services.runtime.log.kafka.topics import check_replicas, prepare_topics
-from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
+from services.runtime.log.port import (
+    MAX_WAITING_BYTES,
+    NewRecord,
+    Partition,
+    Record,
+    another_log,
+    checked_size,
+    trimmed,
+)
 from services.runtime.log.topics import Topics
 
 Result = TypeVar("Result")
@@ -102,14 +110,17 @@ class KafkaLog:
         self._check_open()
         first, ends = await self._bounds(starts)
         for partition, start in starts.items():
-            if not first[partition] <= start <= ends[partition]:
-                raise ConflictError(
-                    f"{partition.topic}/{partition.number} holds offsets {first[partition]} to {ends[partition]}, but"
-                    f" {start} was asked for: the state belongs to another log; rebuild it with `carillon replay`"
-                )
+            if start < first[partition]:
+                raise ConflictError(trimmed(partition, start, first[partition]))
+            if start > ends[partition]:
+                raise ConflictError(another_log(partition, start, ends[partition]))
         reader = KafkaReader(self._settings, self._timeout_s, dict(starts), self._readers.discard)
         self._readers.add(reader)
         return reader
+
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        self._check_open()
+        return await self._begins(partitions)
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._check_open()
@@ -162,9 +173,12 @@ class KafkaLog:
     async def _bounds(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return the first offset and the end of each partition."""
         wanted = list(partitions)
-        ends = await self._ends(wanted)
-        first = await self._bounded(self._consumer.beginning_offsets([TopicPartition(*p) for p in wanted]))
-        return {Partition(*wide): offset for wide, offset in first.items()}, ends
+        return await self._begins(wanted), await self._ends(wanted)
+
+    async def _begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        begins = await self._bounded(self._consumer.beginning_offsets(wanted))
+        return {Partition(*wide): begin for wide, begin in begins.items()}
 
     async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = [TopicPartition(*partition) for partition in partitions]

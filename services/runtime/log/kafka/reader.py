@@ -35,7 +35,10 @@ class KafkaReader:
             try:
                 pages = await consumer.getmany(timeout_ms=int(self._timeout_s * 1000), max_records=max_records)
             except OffsetOutOfRangeError as error:
-                raise ConflictError(f"the event log no longer holds what was asked for: {error}") from error
+                raise ConflictError(
+                    f"records of the event log were removed before they were read, or the log was replaced: {error}."
+                    " Start the process again, which says what to do"
+                ) from error
             except ConsumerStoppedError:
                 break
             except KafkaError as error:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from ssl import SSLCertVerificationError, SSLError
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import (
     KafkaConnectionError,
@@ -19,9 +18,8 @@ from aiokafka.errors import (
 
 from services.runtime.errors import ConflictError
 from services.runtime.log.kafka.client import REFUSALS, ClientSettings
+from services.runtime.log.kafka.topic_check import check_topics, topic_configs, wanted
 from services.runtime.log.topics import Topic, Topics
-
-_MAX_MESSAGE_BYTES = 1_200_000
 
 
 async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> bool:
@@ -40,7 +38,7 @@ async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: i
         if missing:
             await _create(admin, missing, partitions, replication)
         else:
-            await _check_settings(admin, topics)
+            await check_topics(admin, topics, replication, settings)
     except (TimeoutError, KafkaConnectionError, KafkaTimeoutError):
         await _check_connection(settings)
         return False
@@ -74,15 +72,8 @@ async def check_replicas(settings: ClientSettings, topics: Topics) -> None:
 
 
 async def _min_in_sync(admin: AIOKafkaAdminClient, topics: Topics) -> dict[str, int]:
-    setting = "min.insync.replicas"
-    requests = [ConfigResource(ConfigResourceType.TOPIC, name, {setting: ""}) for name in topics]
-    return {
-        name: int(value)
-        for response in await admin.describe_configs(requests)
-        for _, _, _, name, found in response.resources
-        for found_setting, value, *_ in found
-        if found_setting == setting
-    }
+    found = await topic_configs(admin, {name: ["min.insync.replicas"] for name in topics})
+    return {name: int(values["min.insync.replicas"]) for name, values in found.items()}
 
 
 async def _check_connection(settings: ClientSettings) -> None:
@@ -115,7 +106,7 @@ def _check_counts(counts: Mapping[str, int], topics: Topics, partitions: int) ->
 async def _create(admin: AIOKafkaAdminClient, topics: Iterable[Topic], partitions: int, replication: int) -> None:
     response = await admin.create_topics(
         [
-            NewTopic(topic.name, topic.partitions(partitions), replication, topic_configs=_topic_settings(topic))
+            NewTopic(topic.name, topic.partitions(partitions), replication, topic_configs=wanted(topic, replication))
             for topic in topics
         ]
     )
@@ -125,24 +116,3 @@ async def _create(admin: AIOKafkaAdminClient, topics: Iterable[Topic], partition
             if error.retriable:
                 raise error(message)
             raise ConflictError(f"the Kafka topic {name} cannot be created: {message or error.message}")
-
-
-def _topic_settings(topic: Topic) -> dict[str, str]:
-    kept = {"cleanup.policy": "compact"} if topic.compacted else {"cleanup.policy": "delete", "retention.ms": "-1"}
-    return {**kept, "max.message.bytes": str(_MAX_MESSAGE_BYTES)}
-
-
-async def _check_settings(admin: AIOKafkaAdminClient, topics: Topics) -> None:
-    wanted = {topic.name: _topic_settings(topic) for topic in topics.values()}
-    requests = [
-        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(settings, "")) for name, settings in wanted.items()
-    ]
-    for response in await admin.describe_configs(requests):
-        for _, _, _, name, found in response.resources:
-            for setting, value, *_ in found:
-                is_larger = setting == "max.message.bytes" and int(value) >= _MAX_MESSAGE_BYTES
-                if not is_larger and value != wanted[name][setting]:
-                    raise ConflictError(
-                        f"the Kafka topic {name} has {setting}={value}, which would lose records: it needs"
-                        f" {wanted[name][setting]}"
-                    )

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
+from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, another_log, checked_size
 from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite.file import Page, changed_ends, connect, select, stored_ends
 from services.runtime.log.sqlite.reader import POLL_S, SqliteReader
@@ -74,13 +74,13 @@ class SqliteLog:
         ends = await self.ends(starts)
         for partition, start in starts.items():
             if not 0 <= start <= ends[partition]:
-                raise ConflictError(
-                    f"{partition.topic}/{partition.number} ends at {ends[partition]}, but {start} was asked for: the"
-                    " state belongs to another log; rebuild it with `carillon replay`"
-                )
+                raise ConflictError(another_log(partition, start, ends[partition]))
         reader = SqliteReader(self, dict(starts), ends)
         self._readers.add(reader)
         return reader
+
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 0)
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         if self.read_only:

@@ -57,6 +57,10 @@ class SimulatedLog:
         reader = self._readers[number] = SimulatedReader(self._broker, starts, self._timeout_s)
         return reader
 
+    async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        await self._answered()
+        return {partition: self._broker.first(partition) for partition in partitions}
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         await self._answered()
         return {partition: self._broker.end(partition) for partition in partitions}

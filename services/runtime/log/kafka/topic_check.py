@@ -1,0 +1,127 @@
+"""What the log's topics need in Kafka, and the check of topics that exist, with the commands that mend them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import cycle, islice
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from services.runtime.errors import ConflictError
+from services.runtime.log.kafka.client import ClientSettings
+from services.runtime.log.topics import Topic, Topics
+
+_MAX_MESSAGE_BYTES = 1_200_000
+_AT_LEAST = ("max.message.bytes", "min.insync.replicas")
+_PLAN = "/tmp/carillon-replicas.json"  # noqa: S108 - a file on the operator's machine
+Values = Mapping[str, str]
+
+
+def least_in_sync(replication: int) -> int:
+    """Return how many replicas must have a record before it counts as appended: a majority, so 2 of 3."""
+    return replication // 2 + 1
+
+
+def wanted(topic: Topic, replication: int) -> dict[str, str]:
+    """Return the settings of a topic with so many replicas: no record is lost by age, by size or with one broker."""
+    if topic.compacted:
+        kept = {"cleanup.policy": "compact"}
+    else:
+        kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    return {
+        **kept,
+        "max.message.bytes": str(_MAX_MESSAGE_BYTES),
+        "min.insync.replicas": str(least_in_sync(replication)),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: int, client: ClientSettings) -> None:
+    """Check the replicas and the settings of topics that exist.
+
+    ConflictError: some differ from what the service needs; the message holds the commands that mend all of them.
+    """
+    replicas = {
+        (topic["topic"], partition["partition"]): list(partition["replicas"])
+        for topic in await admin.describe_topics(list(topics))
+        for partition in topic["partitions"]
+    }
+    fewest = {name: min(len(of) for (topic, _), of in replicas.items() if topic == name) for name in topics}
+    needed = {topic.name: wanted(topic, replication) for topic in topics.values()}
+    found = await topic_configs(admin, needed)
+    changes = {
+        name: {key: value for key, value in of_topic.items() if not _suffices(key, found[name][key], value)}
+        for name, of_topic in needed.items()
+    }
+    few = [name for name, count in fewest.items() if count < replication]
+    if not few and not any(changes.values()):
+        return
+    problems = [f"{name} has {fewest[name]} replicas instead of {replication}" for name in few] + [
+        f"{name} has {key}={found[name][key]} instead of {value}"
+        for name, of_topic in changes.items()
+        for key, value in of_topic.items()
+    ]
+    tool = _Tool(client)
+    commands = [tool.alter(name, of_topic) for name, of_topic in changes.items() if of_topic]
+    if few:
+        brokers = [broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]]
+        if len(brokers) < replication:
+            raise ConflictError(
+                f"CARILLON_KAFKA_REPLICATION is {replication}, but the Kafka cluster has {len(brokers)} brokers:"
+                " start more brokers, or lower the setting"
+            )
+        commands.insert(0, tool.reassign(_plan(replicas, few, brokers, replication)))
+    raise ConflictError(
+        f"Kafka could lose answered records, because {'; '.join(problems)}. Mend it with: {' && '.join(commands)}"
+    )
+
+
+async def topic_configs(admin: AIOKafkaAdminClient, keys: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
+    """Return the values of these settings of topics, by topic."""
+    requests = [
+        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(of_topic, "")) for name, of_topic in keys.items()
+    ]
+    return {
+        name: {key: value for key, value, *_ in values}
+        for response in await admin.describe_configs(requests)
+        for _, _, _, name, values in response.resources
+    }
+
+
+class _Tool:
+    """Command lines of Kafka's own tools for one cluster."""
+
+    def __init__(self, client: ClientSettings) -> None:
+        self._cluster = f"--bootstrap-server {','.join(client['bootstrap_servers'])}"
+        if client["security_protocol"] != "PLAINTEXT":
+            self._cluster += " --command-config client.properties"
+
+    def alter(self, topic: str, values: Values) -> str:
+        pairs = ",".join(f"{key}={value}" for key, value in values.items())
+        return (
+            f"kafka-configs.sh {self._cluster} --alter --entity-type topics --entity-name {topic} --add-config {pairs}"
+        )
+
+    def reassign(self, plan: str) -> str:
+        return (
+            f"echo '{plan}' > {_PLAN} && kafka-reassign-partitions.sh {self._cluster}"
+            f" --reassignment-json-file {_PLAN} --execute"
+        )
+
+
+def _suffices(key: str, found: str, needed: str) -> bool:
+    return int(found) >= int(needed) if key in _AT_LEAST else found == needed
+
+
+def _plan(
+    replicas: Mapping[tuple[str, int], list[int]], topics: list[str], brokers: list[int], replication: int
+) -> str:
+    """Return a reassignment that keeps every replica, the leader first, and adds those that are missing."""
+    partitions: list[dict[str, Any]] = []
+    for at, ((topic, partition), present) in enumerate(sorted(replicas.items())):
+        if topic in topics and len(present) < replication:
+            others = [broker for broker in islice(cycle(brokers), at, at + len(brokers)) if broker not in present]
+            added = others[: replication - len(present)]
+            partitions.append({"topic": topic, "partition": partition, "replicas": [*present, *added]})
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))

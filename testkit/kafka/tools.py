@@ -1,0 +1,26 @@
+"""Kafka's command-line tools, as an operator has them in the PATH, from the jars of the tests' broker."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from testkit.kafka.broker import kafka_jars
+
+_CLASSES = {
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+}
+
+
+def run_with_kafka_tools(command: str, directory: Path) -> str:
+    """Run a shell command that calls Kafka's tools; return what it prints. `directory` gets the tools' scripts."""
+    directory.mkdir(exist_ok=True)
+    for name, of_tool in _CLASSES.items():
+        script = directory / name
+        java = f'exec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "{kafka_jars()}/*" {of_tool} "$@"'
+        script.write_text(f"#!/bin/sh\n{java}\n")
+        script.chmod(0o755)
+    env = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
