@@ -51,13 +51,14 @@ class AudienceBitmapResolver:
         errors = sorted((answer.error for answer in answers if answer.error), key=_is_temporary)
         return Resolution(found, errors[0] if errors else None)
 
-    async def probe(self, partitions: Sequence[int]) -> None:
-        """Return if all instances that own the partitions can resolve audiences now. UnavailableError: one cannot."""
+    async def probe(self, instance: int) -> bytes:
+        """Return the id of the instance's process. UnavailableError: it cannot resolve audiences now."""
         request = ResolveRequest(audience=Audience(everyone=Everyone()))
         try:
-            await asyncio.gather(*(stub.Resolve(request, timeout=_PROBE_S) for stub, _ in self._shares(partitions)))
+            answer = await self._targeting[instance].Resolve(request, timeout=_PROBE_S)
         except CarillonError as error:
             raise UnavailableError(str(error)) from error
+        return bytes(answer.process)
 
     async def _resolve(self, send: SendPush, stub: "TargetingServiceAsyncStub", share: Sequence[int]) -> Resolution:
         request = ResolveRequest(appkey=send.appkey, audience=send.audience, partitions=share)

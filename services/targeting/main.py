@@ -4,6 +4,7 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.targeting.v1.targeting_pb2_grpc import add_TargetingServiceServicer_to_server
+from services.domain import ids
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.runtime.log.port import Log
 from services.runtime.process.clock import SystemClock
@@ -24,7 +25,7 @@ def open_state(settings: TargetingSettings, directory: Path, log: Log) -> State:
 def build(settings: TargetingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log and answer queries from memory."""
     projection = TargetingProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
-    servicer, positions = TargetingServicer(projection), PositionsServicer(projection.follower.applied)
+    servicer, positions = TargetingServicer(projection, ids.event_id()), PositionsServicer(projection.follower.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[projection],

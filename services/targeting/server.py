@@ -27,7 +27,9 @@ class TargetingServicer(TargetingServiceServicer):
     Raises UnavailableError until the log has been read: an incomplete audience could never be corrected.
     """
 
-    def __init__(self, projection: TargetingProjection) -> None:
+    def __init__(self, projection: TargetingProjection, process: bytes) -> None:
+        """`process`: the id of this process (ResolveResponse.process)."""
+        self._process = process
         self._projection = projection
         self._state = projection.state
         self._slices = FairGate("audiences", 1, max_waiting=MAX_WAITING)
@@ -40,6 +42,7 @@ class TargetingServicer(TargetingServiceServicer):
                     f"this instance does not own partition {number}: do all roles have as many shards?"
                 )
         resolution = Resolution(self._state, request.appkey, wanted, list(request.partitions))
+        resolution.response.process = self._process
         if not request.partitions:
             await self._projection.query(resolution.advance, SLICE)
             return resolution.response

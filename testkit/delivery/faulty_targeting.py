@@ -11,6 +11,7 @@ from protos.targeting.v1.targeting_pb2_grpc import (
     TargetingServiceStub,
     add_TargetingServiceServicer_to_server,
 )
+from services.runtime.errors import UnavailableError
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
 
@@ -18,17 +19,20 @@ from services.runtime.rpc.local import LocalServer
 class FaultyTargeting(TargetingServiceServicer):
     """Hands requests to the real targeting, except those for which a fault is set.
 
-    `faults` maps a string tag to the error to raise; `hanging` holds the tags whose requests are never answered.
+    `faults` maps a string tag to the error to raise; `hanging` holds the tags whose requests are never answered, and
+    `crashing` those whose requests end the process, which is started again at once.
     `requests` counts the requests by tag ("" for everyone), `given_up` those whose caller left while they hung.
     """
 
     def __init__(self, real: Channel) -> None:
         self.faults: dict[str, Callable[[], Exception]] = {}
         self.hanging: set[str] = set()
+        self.crashing: set[str] = set()
         self.requests: Counter[str] = Counter()
         self.probes = 0
         self.given_up = 0
         self._real = TargetingServiceStub(real)
+        self._starts = 1
 
     async def Resolve(self, request: ResolveRequest, context: Any) -> ResolveResponse:
         stags = [stag for group in request.audience.filter.stags for stag in group.stags]
@@ -39,9 +43,14 @@ class FaultyTargeting(TargetingServiceServicer):
             self.requests[tag] += 1
             if tag in self.hanging:
                 await self._hang()
+            if tag in self.crashing:
+                self._starts += 1
+                raise UnavailableError("Socket closed")
             if tag in self.faults:
                 raise self.faults[tag]()
-        return await self._real.Resolve(request)
+        response = await self._real.Resolve(request)
+        response.process = b"%d" % self._starts
+        return response
 
     async def _hang(self) -> None:
         try:

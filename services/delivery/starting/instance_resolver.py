@@ -3,8 +3,9 @@
 - An audience that targeting refuses (InputError) can never be resolved: the push fails at once.
 - While targeting does not answer (it is down, still reading the log, overloaded, or exceeds the deadline) pushes wait,
   until their time to live is over. A circuit breaker makes one attempt at a time then, however many pushes wait.
-- Any other error counts against the push, and so does an instance that answers a probe and is gone during the attempt
-  that follows: a request that crashes targeting looks like this. With MAX_FAILURES of them the push fails.
+- Any other error counts against the push, and so does an instance that answers a probe, does not answer the attempt
+  that follows, and is another process once it answers again: a request that crashes targeting looks like this. A
+  connection that was reset does not count. With MAX_FAILURES of them the push fails.
 
 Failures are counted since the start of the process.
 """
@@ -77,6 +78,7 @@ class InstanceResolver:
         self._queue: list[tuple[int, WaitingPush]] = []
         self._calls: dict[WaitingPush, asyncio.Task[None]] = {}
         self._slow: set[WaitingPush] = set()
+        self._probed: dict[WaitingPush, bytes] = {}
         self._pauses: set[asyncio.Task[None]] = set()
         self._is_stopped = False
 
@@ -91,6 +93,7 @@ class InstanceResolver:
 
     def discard(self, waiting: WaitingPush) -> None:
         """Give up a push that is over; a call that is being made for it is cancelled."""
+        self._probed.pop(waiting, None)
         call = self._calls.get(waiting)
         if call is None or call is asyncio.current_task():
             return
@@ -188,15 +191,20 @@ class InstanceResolver:
         partitions = self._unresolved(waiting)
         if is_probed:
             try:
-                await self._audiences.probe(partitions)
+                process = await self._audiences.probe(self._instance)
             except UnavailableError as unavailable:
                 return BusyError(str(unavailable))
+            if self._probed.setdefault(waiting, process) != process and _count_failure(waiting):
+                return UnavailableError(waiting.last_error)
+            self._probed[waiting] = process
         try:
             audiences, error = await self._audiences.resolve(waiting.push.send, partitions)
         except Exception as unexpected:
             logger.error("an audience could not be resolved", msgid=waiting.msgid, exc_info=unexpected)
             return CarillonError("internal error")
         waiting.audiences.update(audiences)
+        if not isinstance(error, UnavailableError):
+            self._probed.pop(waiting, None)
         return error
 
     def _react(self, waiting: WaitingPush, error: CarillonError, is_probed: bool) -> None:
@@ -208,24 +216,26 @@ class InstanceResolver:
             case UnavailableError() if not is_probed:
                 self._wait_for_targeting(waiting)
             case UnavailableError():
-                self._count(waiting, error)
+                self._retry(waiting, error)
             case InputError():
                 self._breaker.close()
                 self._starts.failed(waiting, str(error))
             case _:
                 self._breaker.close()
-                self._count(waiting, error)
+                _count_failure(waiting)
+                self._retry(waiting, error)
 
     def _wait_for_targeting(self, waiting: WaitingPush) -> None:
         self._suspect()
         self._enqueue(waiting)
 
-    def _count(self, waiting: WaitingPush, error: CarillonError) -> None:
-        waiting.failures += 1
+    def _retry(self, waiting: WaitingPush, error: CarillonError) -> None:
+        """Try again after a pause that grows each time; with too many failures the push fails."""
         if waiting.failures >= MAX_FAILURES:
             self._starts.failed(waiting, f"{waiting.failures} attempts failed, the last one with: {error}")
             return
-        pause_ms = min(RETRY_MS << (waiting.failures - 1), MAX_RETRY_MS)
+        pause_ms = min(RETRY_MS << min(waiting.retries, 30), MAX_RETRY_MS)
+        waiting.retries += 1
         self._after(self._clock.now_ms() + pause_ms, waiting)
 
     def _suspect(self) -> None:
@@ -252,3 +262,9 @@ class InstanceResolver:
         task = background.start("pause before a resolution", pause())
         self._pauses.add(task)
         task.add_done_callback(self._pauses.discard)
+
+
+def _count_failure(waiting: WaitingPush) -> bool:
+    """Count a failed attempt; return whether it was the last one."""
+    waiting.failures += 1
+    return waiting.failures >= MAX_FAILURES

@@ -13,7 +13,8 @@ class WaitingPush:
     resolved ones among them.
 
     A push that is held up waits for targeting, and later pushes of its app no longer wait for it. `failures` counts the
-    attempts that failed because of the push itself. A push that is over has started everywhere or was ended.
+    attempts that failed because of the push itself, and `retries` these and those that targeting did not answer
+    although it had answered a probe. A push that is over has started everywhere or was ended.
     """
 
     push: RequestedPush
@@ -22,6 +23,7 @@ class WaitingPush:
     audiences: dict[int, BitMap] = field(default_factory=dict)
     is_held_up: bool = False
     failures: int = 0
+    retries: int = 0
     last_error: str = ""
     is_over: bool = False
 

@@ -74,5 +74,5 @@ class Backends:
 
 
 def _expected(error: LoggedError) -> bool:
-    """Return whether faults explain the error: a push whose audience cannot be resolved fails after a while."""
-    return error.text == "a push failed"
+    """Return whether faults explain the error: a push fails when its time to live is over before it can start."""
+    return error.text == "a push failed" and "its time to live was over" in error.details

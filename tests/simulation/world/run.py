@@ -95,6 +95,7 @@ class Simulation:
 
     async def run(self) -> list[Violation]:
         """Run the world to its end; return the broken rules."""
+        await self._ready()
         app = await self._app()
         devices, senders, pushes, gateways = self._clients(app)
         await devices.begin(self._plan.devices)
@@ -168,6 +169,10 @@ class Simulation:
     def _of(self, role: str) -> list[RoleHost]:
         return [host for host in self._hosts if host.role.name == role]
 
+    async def _ready(self) -> None:
+        while not all(host.is_ready for host in self._hosts):
+            await asyncio.sleep(_RETRY_S)
+
     async def _app(self) -> AppCredentials:
         """Create an app, as an operator does who tries until it works."""
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
@@ -192,8 +197,7 @@ class Simulation:
         faults.heal()
         await asyncio.sleep(max(0, begun_s + latest_end_s(self._faults) - self._world.loop.time()))
         async with asyncio.timeout(SETTLE_S):
-            while not all(host.is_ready for host in self._hosts):
-                await asyncio.sleep(_RETRY_S)
+            await self._ready()
             await devices.leave()
             await senders.finish()
             await reading

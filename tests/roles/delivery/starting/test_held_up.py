@@ -10,9 +10,9 @@ from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import CancelPush, SendPush
 from services.delivery.starting import starter
-from services.delivery.starting.instance_resolver import MAX_FAILURES, ORDER_WAIT_MS
+from services.delivery.starting.instance_resolver import ORDER_WAIT_MS
 from services.delivery.starting.starter import ROUND
-from services.runtime.errors import BusyError, CarillonError, DeadlineError, UnavailableError
+from services.runtime.errors import BusyError
 from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import APP, OTHER_APP, NumberedDevice, stag_audience
@@ -101,15 +101,6 @@ async def test_an_unavailable_targeting_is_never_counted_but_the_time_to_live_en
     assert (await delivery.verify()).equal
 
 
-async def test_a_push_whose_time_is_over_as_its_attempt_begins_holds_up_no_other(delivery: DeliveryHarness) -> None:
-    async with without_targeting(delivery) as gateway:
-        await delivery.command(delivery.push(period_s=60), long := delivery.push())
-        await delivery.advance(61)
-        delivery.show_targeting()
-        await delivery.advance(10)
-        await gateway.expect((1, long.msgid))
-
-
 async def test_a_refused_audience_fails_at_once_with_its_reason(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, stag="x")
@@ -129,47 +120,6 @@ async def test_a_refused_audience_fails_at_once_with_its_reason(delivery: Delive
     async with delivery.running():
         await delivery.command(refused)
         assert len(await reasons(delivery, refused.msgid)) == 2
-
-
-@pytest.mark.parametrize("crashes", [False, True])
-async def test_a_push_that_fails_again_and_again_ends_as_failed_and_stops_no_other(
-    delivery: DeliveryHarness, crashes: bool
-) -> None:
-    """Besides an error of its own, this is a targeting that answers a probe and is gone once it has the request."""
-    async with delivery.running(), delivery.gateway() as gateway:
-        await delivery.register(A, stag="good")
-        gateway.connect((1, A))
-        await run_ready_tasks()
-        targeting = put_before(delivery.targeting_server)
-        targeting.faults["bad"] = lambda: UnavailableError("Socket closed") if crashes else CarillonError("bug")
-        bad, good, unicast = stag_push(delivery, "bad"), stag_push(delivery, "good"), delivery.push(A)
-        await delivery.command(bad, good, unicast)
-        await delivery.advance(0.5)
-        await gateway.wait_until(lambda: {m.msgid for m in gateway.received} == {good.msgid, unicast.msgid})
-        attempts = MAX_FAILURES + crashes  # the first attempt may have met a targeting that was down
-        await delivery.advance(60, steps=120)
-        await delivery.wait_facts("failed", 2)
-        error = "Socket closed" if crashes else "bug"
-        assert targeting.requests["bad"] == attempts
-        expected = f"{MAX_FAILURES} attempts failed, the last one with: {error}"
-        assert await reasons(delivery, bad.msgid) == [(0, expected), (1, expected)]
-    assert (await delivery.verify()).equal
-
-
-@pytest.mark.parametrize("error", [BusyError("full"), DeadlineError("late")])
-async def test_an_overloaded_targeting_is_not_counted(delivery: DeliveryHarness, error: CarillonError) -> None:
-    async with delivery.running(), delivery.gateway() as gateway:
-        await delivery.register(A, stag="good")
-        gateway.connect((1, A))
-        await run_ready_tasks()
-        targeting = put_before(delivery.targeting_server)
-        targeting.faults["good"] = lambda: error
-        await delivery.command(push := stag_push(delivery, "good"))
-        await delivery.advance(300, steps=300)
-        assert MAX_FAILURES < targeting.requests["good"] < 50
-        del targeting.faults["good"]
-        await delivery.advance(10)
-        await gateway.expect((1, push.msgid))
 
 
 async def test_a_slow_audience_delays_later_pushes_of_its_app_for_a_bounded_time(delivery: DeliveryHarness) -> None:
