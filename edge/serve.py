@@ -113,7 +113,7 @@ class EdgeProcess:
         if port is None:  # another worker asks, over this one's Unix socket
             await self._operations.application(scope, receive, send)
             return
-        if port != self.settings.console_port:
+        if port != self.settings.console_port and not self._started.done():
             await asyncio.wait([self._started], timeout=_START_S)
         if port in self._applications:
             await self._applications[port](scope, receive, send)

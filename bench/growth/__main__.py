@@ -3,10 +3,12 @@
     python -m bench.growth --devices 100000 300000 1000000
     python -m bench.growth --devices 1000000 3000000 10000000 --connected 10000
 
-Fills the data directory of one installation to each number of devices in turn: the roles register the devices and take
-a message for each of them that it does not receive, all through the event log. Then `carillon up` starts twice, the
-first time to let analytics read what is new, and is measured the second time:
+Fills the event log of one installation to each number of devices in turn, with the records of devices that register
+and of a message for each of them that it does not receive. Then `carillon up` starts twice. The first time the roles
+and analytics read what is new; it is measured the second time:
 
+  filled           devices written to the log a second, with their messages
+  read             CPU time of reading a new device and its message into the states of the roles and the analytics store
   start            until it is ready, and the CPU time of that
   memory           resident memory of all its processes when it is ready
   disk, log        bytes of the data directory, and of the event log in it
@@ -41,7 +43,11 @@ _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 2000
 _ROUNDS = 11
 _LOOK_S = 0.5
+_START_S = 3600.0
+_PARTITIONS = 32
 _UNITS = {
+    "filled_per_s": "filled, devices/s",
+    "read_us": "read, us of CPU a device",
     "start_s": "start, s",
     "start_cpu_s": "CPU of the start, s",
     "memory_mb": "memory, MB",
@@ -63,8 +69,9 @@ class Growth:
         self._built = built
         self._options = options
         self._installation = Installation(data, None)
-        self._installation.env |= {"CARILLON_PARTITIONS": "32", "CARILLON_LOG_LEVEL": "WARNING"}
+        self._installation.env |= {"CARILLON_PARTITIONS": str(_PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
         self._app: AppCredentials | None = None
+        self._devices = 0
 
     def measure(self, devices: int) -> Result:
         installation = self._installation
@@ -72,16 +79,23 @@ class Growth:
             installation.start()
             self._app = installation.create_app()
             installation.stop()
+        new = devices - self._devices
+        self._devices = devices
         began = time.perf_counter()
         filling = fill(
             installation.env_of("up"), self._app.appkey, devices, self._options.connected, self._options.targets
         )
         asyncio.run(filling)
-        note(f"filled in {time.perf_counter() - began:,.0f} s; analytics reads it")
-        installation.start()
+        filled_s = time.perf_counter() - began
+        note(f"filled in {filled_s:,.0f} s; the roles and analytics read it")
+        began = time.perf_counter()
+        installation.start(seconds=_START_S)
+        note(f"ready after {time.perf_counter() - began:,.0f} s")
         asyncio.run(self._until_ingested(self._app))
+        note(f"read after {time.perf_counter() - began:,.0f} s")
+        read = {"filled_per_s": new / filled_s, "read_us": installation.cpu_s() / new * 1e6}
         installation.stop()
-        return self._measured(self._app)
+        return read | self._measured(self._app)
 
     def _measured(self, app: AppCredentials) -> Result:
         installation = self._installation
@@ -103,7 +117,7 @@ class Growth:
         return result
 
     async def _sent(self, app: AppCredentials, clients: Program) -> Result:
-        (token, _) = Rows(self._installation.data, app.appkey).credentials(1)[0]
+        (token, _) = Rows(self._installation.data, app.appkey).credentials(1, _PARTITIONS)[0]
         everyone = {"appkey": {"android": app.appkey}, "userScope": 1}
         one = {"appkey": {"android": app.appkey}, "userScope": 5, "token": {"android": token}}
         async with _app_server(self._installation) as server:
@@ -133,7 +147,7 @@ class Growth:
         keys, rows = MasterKey.load(data / "master.key"), Rows(data, appkey)
         return [
             upgraded(masked(json.dumps({"type": "hello", "appkey": appkey, "token": token, "key": key}).encode()))
-            for token, number in rows.credentials(self._options.connected)
+            for token, number in rows.credentials(self._options.connected, _PARTITIONS)
             for key in [keys.device_key(appkey, token, number)]
         ]
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from protos.runtime.v1.claims_pb2 import MessageIdClaim, MessageIdFact
-from services.domain.meta import stamp
+from services.domain.meta import RecordStamp
 from services.domain.topics import MESSAGE_IDS, decode
 from services.runtime.errors import CarillonError, InputError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
@@ -57,7 +57,7 @@ class MessageIds:
     """Gives out increasing ids from the slots that this process has claimed; claims more when it needs them."""
 
     def __init__(self, role: str, log: Log, clock: Clock) -> None:
-        self._role = role
+        self._stamp = RecordStamp(role)
         self._clock = clock
         self._earlier = _EarlierClaims()
         self._claims = Claims(role, log, _PARTITION, _WINDOW, self._earlier.fold)
@@ -157,7 +157,7 @@ class MessageIds:
 
     def _new_record(self, claim: MessageIdClaim) -> NewRecord:
         fact = MessageIdFact(claim=claim)
-        stamp(fact.meta, self._role, self._clock.now_ms())
+        self._stamp.complete(fact.meta, self._clock.now_ms())
         return NewRecord(MESSAGE_IDS.name, 0, fact.meta.event_id, fact.SerializeToString())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.meta import stamp
+from services.domain.meta import RecordStamp
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topic
@@ -36,6 +36,7 @@ class EventWriter:
         self._log = log
         self._state = state
         self._clock = clock
+        self._stamp = RecordStamp("delivery")
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def write(self, topic: Topic, facts: Sequence[NewFact]) -> None:
@@ -74,5 +75,5 @@ class EventWriter:
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
     def _new_record(self, topic: Topic, fact: NewFact) -> NewRecord:
-        stamp(fact.message.meta, "delivery", self._clock.now_ms())
+        self._stamp.complete(fact.message.meta, self._clock.now_ms())
         return NewRecord(topic.name, fact.partition, fact.key, fact.message.SerializeToString())

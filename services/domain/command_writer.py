@@ -7,7 +7,7 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.runtime.v1.log_pb2 import Origin, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
-from services.domain.meta import stamp
+from services.domain.meta import RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, device_key
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES, Log, NewRecord
@@ -48,6 +48,7 @@ class CommandWriter:
 
     def __init__(self, role: str, log: Log, peers: Peers, clock: Clock, partitions: int) -> None:
         self._role = role
+        self._stamp = RecordStamp(role)
         self._log = log
         self._peers = peers
         self._clock = clock
@@ -61,7 +62,7 @@ class CommandWriter:
         """
         now_ms = self._clock.now_ms()
         for command in commands:
-            stamp(command.envelope.meta, self._role, now_ms, origin)
+            self._stamp.complete(command.envelope.meta, now_ms, origin)
         new_records = [self._new_record(command) for command in commands]
         reached(Point.COMMAND_CHECKED, self._role)
         offsets = await self._log.append(new_records)

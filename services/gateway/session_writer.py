@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
 from protos.runtime.v1.log_pb2 import Position
-from services.domain.meta import stamp
+from services.domain.meta import RecordStamp
 from services.domain.topics import SESSIONS
 from services.gateway.connections import Session
 from services.runtime.errors import CarillonError, DeadlineError, InputError
@@ -51,6 +51,7 @@ class SessionWriter:
         self._peers = peers
         self._clock = clock
         self._gateway = gateway
+        self._stamp = RecordStamp("gateway")
         self._partitions = partitions
         self._count = count
         self._events: deque[tuple[int, SessionEvent]] = deque(maxlen=MAX_EVENTS)
@@ -174,5 +175,5 @@ class SessionWriter:
         return NewRecord(SESSIONS.name, partition, self._gateway.encode(), fact.SerializeToString(deterministic=True))
 
     def _stamped(self, fact: SessionFact) -> SessionFact:
-        stamp(fact.meta, "gateway", self._clock.now_ms())
+        self._stamp.complete(fact.meta, self._clock.now_ms())
         return fact

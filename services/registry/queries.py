@@ -1,4 +1,4 @@
-"""Queries of the registry, run on disk in a thread of their own, concurrently with the followers."""
+"""Queries of the registry, concurrently with the followers: of a few devices at once, all others in a thread."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +14,9 @@ from services.runtime.projection.sqlite_store import SqliteStore
 
 MAX_WAITING = 1_000
 """Upper bound of waiting queries; further ones raise BusyError."""
+
+_FEW = 16
+"""Devices whose numbers are looked up by the caller itself: some 20 us, where a call to a thread takes 100."""
 
 INVALID_TOKENS = """
 SELECT token, removed_ms FROM devices
@@ -32,6 +35,7 @@ class RegistryQueries:
 
     def __init__(self, devices: SqliteStore, aliases: SqliteStore, is_caught_up: Callable[[], bool]) -> None:
         self._devices = devices.reading()
+        self._few_devices = devices.reading()
         self._aliases = aliases.reading()
         self._thread = WorkerThread("registry-queries")
         self._waiting = 0
@@ -39,6 +43,9 @@ class RegistryQueries:
 
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
         """Return the devices' numbers in the order of the tokens."""
+        if len(tokens) <= _FEW:
+            self._check_caught_up()
+            return self._numbers_of_few(appkey, tokens, removed_too)
         return await self._run(self._numbers, appkey, tokens, removed_too)
 
     async def devices(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
@@ -68,11 +75,11 @@ class RegistryQueries:
     def close(self) -> None:
         self._thread.shutdown()
         self._devices.close()
+        self._few_devices.close()
         self._aliases.close()
 
     async def _run(self, query: Callable[..., Answer], *arguments: object) -> Answer:
-        if not self._is_caught_up():
-            raise UnavailableError("the registry has not caught up with the log yet; try again")
+        self._check_caught_up()
         if self._waiting >= MAX_WAITING:
             raise BusyError("too many queries are waiting; try again")
         self._waiting += 1
@@ -80,6 +87,20 @@ class RegistryQueries:
             return await self._thread.call(partial(query, *arguments))
         finally:
             self._waiting -= 1
+
+    def _check_caught_up(self) -> None:
+        if not self._is_caught_up():
+            raise UnavailableError("the registry has not caught up with the log yet; try again")
+
+    def _numbers_of_few(self, appkey: str, tokens: Sequence[str], removed_too: bool) -> list[int | None]:
+        marks = ", ".join("?" * len(tokens))
+        rows = self._few_devices.execute(
+            f"SELECT token, number FROM devices WHERE appkey = ? AND token IN ({marks})"  # noqa: S608
+            " AND (removed_ms = 0 OR ?)",
+            (appkey, *tokens, removed_too),
+        )
+        found = dict(rows.fetchall())
+        return [found.get(token) for token in tokens]
 
     def _numbers(self, appkey: str, tokens: Sequence[str], removed_too: bool) -> list[int | None]:
         rows = self._devices.execute(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from services.domain.apps import AppDirectory
-from services.domain.meta import stamp
+from services.domain.meta import RecordStamp
 from services.domain.revocations import RevokedKeys
 from services.registry.decide_revocations import removed
 from services.registry.rules import device_fact, published_revocations
@@ -30,6 +30,7 @@ class RevocationWorker:
         self._devices = devices
         self._apps = apps
         self._clock = clock
+        self._stamp = RecordStamp("registry")
         self._next: dict[tuple[str, int], int] = {}
         self._is_idle = False
         self._wake_up = asyncio.Event()
@@ -77,5 +78,5 @@ class RevocationWorker:
 
     def _with_meta(self, facts: Sequence[Fact]) -> Sequence[Fact]:
         for fact in facts:
-            stamp(fact.message.meta, "registry", self._clock.now_ms())
+            self._stamp.complete(fact.message.meta, self._clock.now_ms())
         return facts

@@ -88,8 +88,8 @@ class Installation:
         """The names of all processes, in the order of starting."""
         return tuple(self._instances)
 
-    def start(self, *names: str) -> None:
-        """Start these processes, or all, and return once they are ready."""
+    def start(self, *names: str, seconds: float = _START_S) -> None:
+        """Start these processes, or all, and return once they are ready, each after at most so many seconds."""
         self.data.mkdir(parents=True, exist_ok=True)
         if not self.embedded:
             create_master(self.data / "master.key")
@@ -100,7 +100,7 @@ class Installation:
                     arguments, env=self.env_of(name), stdout=output, stderr=subprocess.STDOUT, cwd=self.data
                 )
         for name in names or self.names:
-            self._wait_ready(name)
+            self._wait_ready(name, seconds)
 
     def process_id(self, name: str = "up") -> int:
         """Return the id of a process that was started."""
@@ -213,7 +213,7 @@ class Installation:
         process = psutil.Process(self._processes[name].pid)
         return [process, *process.children(recursive=True)]
 
-    def _wait_ready(self, name: str) -> None:
+    def _wait_ready(self, name: str, seconds: float) -> None:
         url = f"{self.console_url(name)}/healthz"
 
         def is_ready() -> bool:
@@ -228,9 +228,9 @@ class Installation:
 
         try:
             with plain_http.client(timeout=2) as http:
-                blocking_until(is_ready, _START_S)
+                blocking_until(is_ready, seconds)
         except TimeoutError:
-            raise AssertionError(f"{name} is not ready after {_START_S} s: {self._recent(name)}") from None
+            raise AssertionError(f"{name} is not ready after {seconds} s: {self._recent(name)}") from None
 
     def _recent(self, name: str) -> str:
         return self.output(name).read_text(errors="replace")[-4000:]

@@ -11,3 +11,9 @@ def test_appkeys_fit_a_32_bit_int_and_secrets_are_letters_and_digits() -> None:
     assert (len(secret), secret.isalnum(), secret.isascii()) == (64, True, True)
     assert len(bytes.fromhex(token)) == 16
     assert (len(ids.event_id()), ids.event_id() != ids.event_id()) == (16, True)
+
+
+def test_event_ids_differ_within_and_between_writers() -> None:
+    one, other = ids.EventIds(), ids.EventIds()
+    taken = [each.take() for each in (one, other) for _ in range(300)]
+    assert ({len(event_id) for event_id in taken}, len(set(taken))) == ({16}, 600)
