@@ -9,7 +9,9 @@ the audience. If the outcomes of a push have outlived their retention, only its 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+from analytics.statistics.broadcast_counts import broadcast_counts, counts_query
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
@@ -47,11 +49,10 @@ async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[Bro
     return rows
 
 
-async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[object]]) -> list[BroadcastRow]:
+async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[Any]]) -> list[BroadcastRow]:
     if not sent:
         return []
-    found = await clickhouse.rows(_counts_query("broadcasts_whole"), _pushes(appkey, sent))
-    counts = {msgid: of_push for msgid, *of_push in found}
+    counts = await broadcast_counts(clickhouse, _pushes(appkey, sent))
     return [_row(push, counts.get(push[0], ())) for push in sent]
 
 
@@ -64,14 +65,9 @@ async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: Sequen
     }
     rows = [
         _row(push, counts, info)
-        for info, *counts in await clickhouse.rows(_counts_query("broadcast_by_value"), parameters)
+        for info, *counts in await clickhouse.rows(counts_query("broadcast_by_value"), parameters)
     ]
     return rows if query.info is None or rows else [_row(push, (), query.info)]
-
-
-def _counts_query(name: str) -> str:
-    parts = {part: sql(__package__, f"broadcast_{part}") for part in ("sets", "final_sets", "counts")}
-    return sql(__package__, name, **parts)
 
 
 def _pushes(appkey: str, sent: Sequence[Sequence[object]]) -> dict[str, object]:

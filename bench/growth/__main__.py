@@ -133,6 +133,7 @@ class Growth:
 
     async def _asked(self, app: AppCredentials) -> float:
         """Return the median of the times of a statistics page, in ms."""
+        await self._until_ingested(app)
         took_ms = []
         async with _app_server(self._installation) as server:
             for _ in range(_ROUNDS):

@@ -58,7 +58,9 @@ async def test_the_list_of_broadcasts(log: SqliteLog, clickhouse: ClickHouse, tm
 
 
 async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """Outcomes of devices outside the audience do not count, and a repeated one counts once."""
+    """Outcomes of devices outside the audience do not count, and a repeated one counts once; stored counts are made
+    anew when something has changed.
+    """
     async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
@@ -70,10 +72,15 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
                 outcomes(1, app_outcomes(1000, [1, 99], Outcome.OUTCOME_KIND_RECEIVED, T0 + 3)),
                 outcomes(1, app_outcomes(1000, [2, 99], Outcome.OUTCOME_KIND_CLICKED, T0 + 3)),
                 outcomes(1, app_outcomes(1000, [4], Outcome.OUTCOME_KIND_FAILED, T0 + 4, "why")),
-                finished(1000, 1),
-                cancelled(1000, 2),
             ]
         )
+        request = statistics_request(BROADCASTS)
+        before = (await analytics.Statistics(request)).broadcasts[0]
+        assert (before.target, before.received, before.expired) == (7, 2, 0)
+        assert await value(clickhouse, "SELECT count() FROM broadcast_counts FINAL") == 1
+        await log.append([finished(1000, 1), cancelled(1000, 2)])
+        (listed,) = (await analytics.Statistics(request)).broadcasts
+        stored = await value(clickhouse, "SELECT counts FROM broadcast_counts FINAL")
         row = (await analytics.Statistics(statistics_request(BROADCASTS, msgid=1000))).broadcasts[0]
     counts: dict[str, Any] = {
         "sent": 3,
@@ -84,7 +91,8 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
         "expired": 2,
         "cancelled": 2,
     }
-    assert row == BroadcastRow(msgid=1000, sent_ms=T0, target=7, **counts)
+    assert row == listed == BroadcastRow(msgid=1000, sent_ms=T0, target=7, **counts)
+    assert list(stored) == [7, *counts.values()]
     assert row.target == row.received + row.failed + row.expired + row.cancelled
 
 

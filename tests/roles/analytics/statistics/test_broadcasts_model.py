@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -121,15 +122,18 @@ def test_broadcasts(store: SyncStore, data: st.DataObject) -> None:
             value = OutcomeKind.Value(f"OUTCOME_KIND_{step}")
             apps = [app_outcomes(msgid, [number], value, at + 1000 + m, appkey=appkey)]
             new_records.append(store.record(DELIVERIES.name, partition, DeliveryFact(outcomes=Outcomes(apps=apps))))
-    store.ingest(new_records)
+    request = StatisticsRequest(appkey=appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)
+    now_ms = STARTED_MS + 30 * DAY_MS - 1
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(new_records)), max_size=2)))
+    for start, end in pairwise([0, *cuts, len(new_records)]):
+        store.ingest(new_records[start:end])
+        store.statistics(request, now_ms, "UTC")  # stores counts, which the next records may make invalid
     store.ingest(
         [store.device(appkey, *d, STARTED_MS + 500, attributes={"carrier": info}) for d, info in later.items()]
     )
 
     every = frozenset(DEVICES)
-    request = StatisticsRequest(appkey=appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)
     expected = [_row(first_id, n, recount(push, every)) for n, push in enumerate(sent)]
-    now_ms = STARTED_MS + 30 * DAY_MS - 1
     assert list(store.statistics(request, now_ms, "UTC").broadcasts) == expected[::-1]
     for n, push in enumerate(sent):
         request.msgid = first_id + n
