@@ -172,7 +172,7 @@ class ServerConnection(asyncio.Protocol):
             case Fault.HALF_OPEN:
                 self._is_mute = True
             case Fault.GOAWAY_BEFORE:
-                self._send_goaway(stream - 2)
+                self._send_goaway(max(0, stream - 2))
             case Fault.GOAWAY:
                 self._answer(stream, reply)
                 self._send_goaway(self._h2.highest_inbound_stream_id)

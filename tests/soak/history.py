@@ -143,7 +143,7 @@ class History:
                 self._push_fact(message, record)
             case DELIVERIES.name:
                 for outcomes in message.outcomes.apps:
-                    for kind, msgid, device_number in _rows(record.partition, outcomes):
+                    for kind, msgid, device_number in rows(record.partition, outcomes):
                         self.outcomes[kind][msgid].add(device_number)
 
     def _command(self, record: Record, command: PushCommand) -> None:
@@ -169,7 +169,8 @@ class History:
             self.errors.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")
 
 
-def _rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, DeviceNumber]]:
+def rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, DeviceNumber]]:
+    """Yield the kind, message id and device of each outcome."""
     msgids = numpy.frombuffer(outcomes.msgids, "<u8").tolist()
     numbers = numpy.frombuffer(outcomes.numbers, "<u4").tolist()
     for kind, msgid, number in zip(outcomes.kinds, msgids, numbers, strict=True):

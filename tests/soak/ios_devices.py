@@ -3,24 +3,31 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from services.apns_simulator.connection import Reply
 from services.apns_simulator.requests import Request
 from services.apns_simulator.server import ApnsSimulator
-from services.runtime.process.clock import SystemClock
-from testkit.installation.app_server import AppServer
+from services.runtime.process.clock import Clock, SystemClock
 from tests.soak.android_device import RETRY_S, SERVER_ERROR
 from tests.soak.ledger import Change, Ledger, Shown, State
+
+
+class DeviceServer(Protocol):
+    """The service's interface for devices without a connection."""
+
+    async def device_request(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a frame of the device protocol over HTTP; return the answer frame."""
+        ...
 
 
 class IosDevices(ApnsSimulator):
     """An APNs simulator that records the pushes to each token of one app."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(SystemClock())
+    def __init__(self, ledger: Ledger, clock: Clock | None = None) -> None:
+        super().__init__(clock or SystemClock())
         self.appkey = ""
         self.histories: dict[str, list[Change]] = {}
         self.shown: dict[str, dict[int, Shown]] = {}
@@ -39,7 +46,7 @@ class IosDevices(ApnsSimulator):
             self._ledger.write("sent to APNs", token=received.token, msgid=msgid)
         return answer
 
-    async def register(self, server: AppServer, token: str, stags: frozenset[str]) -> None:
+    async def register(self, server: DeviceServer, token: str, stags: frozenset[str]) -> None:
         """Register a token over HTTP, and repeat the request until it is answered."""
         self.shown[token] = {}
         asked_ms = self._ledger.now_ms()
@@ -50,7 +57,7 @@ class IosDevices(ApnsSimulator):
         self.histories[token] = [Change(asked_ms, self._ledger.now_ms(), State(token, stags=stags))]
 
 
-async def _request_until_answered(server: AppServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _request_until_answered(server: DeviceServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:
     while True:
         answer = await server.device_request(frame)
         if answer["type"] != "error":

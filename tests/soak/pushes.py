@@ -78,6 +78,12 @@ class PushGenerator:
         variant = PushVariant("v2 broadcast", {"userScope": 1}, _everyone)
         return self._v2_request(variant, {"period": LONG_S}, is_notif=1)
 
+    def ios_broadcast(self) -> Request:
+        """Return a broadcast to all iOS devices that lives for a day."""
+        self._serial += 1
+        variant = PushVariant("v2 broadcast to iOS", {"userScope": 2}, _everyone, "ios")
+        return self._v2_request(variant, {"period": LONG_S}, is_notif=1)
+
     def _v2(self, targets: Targets) -> Request:
         make = self._random.choice((_v2_many, _v2_named))
         variant = self._random.choice([each for each in make(self._random, targets) if each.apps in self._apps])

@@ -19,6 +19,9 @@ from tests.simulation.kernel.threads import InlineThreads
 
 Result = TypeVar("Result")
 
+Dial = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[asyncio.Transport, asyncio.Protocol]]]
+"""Connects the protocol that the function makes with the server at a host and port. OSError: there is none."""
+
 STEP_S = 20e-6
 """Simulated time that one callback takes."""
 
@@ -71,6 +74,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         on_error: Callable[[dict[str, Any]], None] = lambda context: None,
     ) -> None:
         self.steps = 0
+        self.dial: Dial | None = None
         self._now_s = 0.0
         self._random = random
         self._fifo = fifo
@@ -110,6 +114,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def resume(self, handles: Iterable[asyncio.Handle]) -> None:
         """Make callbacks ready that were held back."""
         self._ready += handles
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str = "", port: int = 0, **_: Any
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Connect by `dial`, if the world has a network of bytes."""
+        if self.dial is None:
+            raise NotImplementedError
+        return await self.dial(protocol_factory, host, port)
 
     def create_future(self) -> "asyncio.Future[Any]":
         return SimulatedFuture(next(self._numbers), self)

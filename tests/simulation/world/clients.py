@@ -60,6 +60,18 @@ class SimulatedInterface:
         decoded: Mapping[str, Any] = json.loads(answer.body)
         return decoded
 
+    async def device_request(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a frame of the device protocol over HTTP; return the answer frame, an error where there is none."""
+        content = json.dumps(frame).encode()
+        try:
+            answer = await self._exchange(
+                AsgiRequest("POST", "/device/v1", [(b"content-type", b"application/json")], content)
+            )
+        except httpx.TransportError as error:
+            return {"type": "error", "code": 503, "desc": str(error)}
+        decoded: Mapping[str, Any] = json.loads(answer.body)
+        return decoded
+
     async def close(self) -> None:
         """Do nothing: there is no connection."""
 

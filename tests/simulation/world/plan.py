@@ -6,6 +6,7 @@ from random import Random
 
 from tests.simulation.kernel.faults import Fault, Faults, random_faults, rare_faults, swarm_faults
 from tests.simulation.kernel.hosts import Installation, RoleHost, process_name
+from tests.simulation.world.apple import SimulatedApple, random_trouble
 from tests.simulation.world.clients import SimulatedGateways
 from tests.simulation.world.operator import Operator
 
@@ -32,6 +33,7 @@ class Plan:
     rate: float
     load_s: float
     snapshot_s: int
+    has_ios: bool
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -48,12 +50,14 @@ class WorldFaults(Faults):
         gateways: SimulatedGateways,
         operator: Operator,
         reshard: Callable[[str, int], None],
+        apple: SimulatedApple | None,
     ) -> None:
         """`reshard` stops the installation and starts it with another number of instances of a role."""
         super().__init__(installation, hosts)
         self._gateways = gateways
         self._operator = operator
         self._reshard = reshard
+        self._apple = apple
 
     def reset_connections(self, fault: Fault) -> None:
         """End all connections of devices; both ends are told."""
@@ -66,6 +70,34 @@ class WorldFaults(Faults):
     def reshard(self, fault: Fault) -> None:
         """Kill all processes, and start them with `amount` instances of the role `target`."""
         self._reshard(fault.target, int(fault.amount))
+
+    def heal(self) -> None:
+        super().heal()
+        if self._apple is not None:
+            self._apple.is_away, self._apple.failing_rate = False, 0.0
+
+    def apple_away(self, fault: Fault) -> None:
+        """Let Apple's service not be reached for `amount` seconds; neither side of its connections is told."""
+        if (apple := self._apple) is not None:
+            apple.is_away = True
+            apple.lose_connections()
+            self._later(fault.amount, lambda: setattr(apple, "is_away", False))
+
+    def apple_closes(self, fault: Fault) -> None:
+        """Let Apple's service end all connections."""
+        if self._apple is not None:
+            self._apple.close_connections()
+
+    def apple_loses(self, fault: Fault) -> None:
+        """Lose what is sent over the present connections to Apple's service."""
+        if self._apple is not None:
+            self._apple.lose_connections()
+
+    def apple_fails(self, fault: Fault) -> None:
+        """Let Apple's service answer a third of the pushes with errors of its own, for `amount` seconds."""
+        if (apple := self._apple) is not None:
+            apple.failing_rate = 0.3
+            self._later(fault.amount, lambda: setattr(apple, "failing_rate", 0.0))
 
     def pause_app(self, fault: Fault) -> None:
         """Pause the app for `amount` seconds."""
@@ -91,6 +123,7 @@ def plan_of(seed: int) -> Plan:
         rate=random.choice((0.5, 2.0, 5.0)),
         load_s=random.choice((10.0, 20.0, 40.0)),
         snapshot_s=random.choice((5, 20, 300)),
+        has_ios=seed % 2 == 1 and random.random() < 0.5,
     )
 
 
@@ -118,6 +151,8 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
     for _ in range(random.choice((0, 0, 1, 2))):
         at_s, kind = random.uniform(0, plan.load_s), random.choice(_OPERATOR_FAULTS)
         faults.append(Fault(at_s, kind, amount=random.uniform(1, 20) if kind == "pause_app" else 0.0))
+    for _ in range(random.choice((0, 1, 2)) if plan.has_ios else 0):
+        faults.append(Fault(random.uniform(0, plan.load_s), random_trouble(random), amount=random.uniform(1, 20)))
     if random.random() < 0.2:
         role, others = random.choice(STATEFUL), (1, 2)
         faults.append(Fault(random.uniform(0, plan.load_s), "reshard", role, float(random.choice(others))))

@@ -17,11 +17,9 @@ import services.targeting.main
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.runtime.v1.log_pb2 import Meta
 from services.domain.role import RoleDefinition
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
-from services.runtime.log.port import Log, Record
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault
@@ -32,16 +30,17 @@ from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import LoggedError, World
 from tests.simulation.model.lateness import late
+from tests.simulation.world.apple import URL, IosApp, SimulatedApple, is_alarm
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
 from tests.simulation.world.plan import Plan, WorldFaults, faults_of, latest_end_s, plan_of
 from tests.simulation.world.reader import Reader
+from tests.simulation.world.timed_history import TimedHistory
 from tests.soak.analytics_checks import received_violations
 from tests.soak.android_device import AndroidDevice
 from tests.soak.android_devices import AndroidDevices
 from tests.soak.checks import Observations, Violation, violations
-from tests.soak.history import History
 from tests.soak.ledger import Ledger
 from tests.soak.pushes import PushGenerator
 from tests.soak.senders import Senders
@@ -59,7 +58,7 @@ _DEFINITIONS: Mapping[str, RoleDefinition[Any]] = {
     "scheduling": services.scheduling.main.ROLE,
     "delivery": services.delivery.main.ROLE,
 }
-_SETTINGS = {"delivery": {"apns_url": "https://apns.invalid"}}
+_APP = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
 
 
 class InstallationWorld:
@@ -87,28 +86,34 @@ class Simulation:
         self._edges, self._gateways = edge_listeners(), gateway_listeners(world.random("gateways"))
         self._machines: dict[str, RoleHost] = {}
         self._running: list[asyncio.Task[None]] = []
-        self._hosts = self._wanted_hosts()
         self._ledger = Ledger(self._record, self._now_ms)
         self._log = SimulatedLog(self._broker)
         self._registry = RegistryServiceStub(self._network.channel("registry-0"))
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
+        self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
+        self._hosts = self._wanted_hosts()
 
     async def run(self) -> list[Violation]:
         """Run the world to its end; return the broken rules."""
         await self._ready()
-        app = await self._app()
-        devices, senders, pushes, gateways = self._clients(app)
+        app = await self._app(_APP)
+        ios = await self._ios_app()
+        devices, senders, pushes, gateways = self._clients(app, ios)
         await devices.begin(self._plan.devices)
         reader = await self._reader(app, gateways)
         operator = Operator(self._registry, app, [pushes, reader], gateways, self._ledger)
-        faults = WorldFaults(self._installation, self._hosts, gateways, operator, self._reshard)
-        await self._load(devices, senders, reader, faults)
+        faults = WorldFaults(self._installation, self._hosts, gateways, operator, self._reshard, self._apple)
+        await self._load(senders, reader, faults, devices, ios.tokens if ios else [])
         await operator.finish()
+        if ios:  # a token whose removal could not be written is refused again
+            await senders.send(pushes.ios_broadcast())
         history = TimedHistory(self._broker, self._log)
-        observed = Observations(self._ledger, history, devices.clients())
+        observed = Observations(self._ledger, history, {**devices.clients(), **(ios.clients() if ios else {})})
         found = await self._checked(observed, devices, senders, pushes)
         found += [*violations(observed), *received_violations(observed)]
         found += sent_while_paused(observed, operator.pauses)
+        if ios:
+            found += await ios.checked(observed, history.reasons, self._interface("v2"))
         if not self._faults:
             found += late(observed)
         await devices.close()
@@ -130,11 +135,19 @@ class Simulation:
                 "gateway": self._gateways.definition(services.gateway.main.ROLE),
                 "edge": self._edges.definition(edge.main.ROLE),
             }
-            settings = _SETTINGS.get(role, {})
+            settings = self._apns_settings() if role == "delivery" else {}
             host = RoleHost(self._installation, definitions[role], shard, snapshot_s=self._plan.snapshot_s, **settings)
             self._machines[name] = host
             self._running.append(asyncio.create_task(host.run()))
         return self._machines[name]
+
+    def _apns_settings(self) -> dict[str, str]:
+        settings = {"apns_url": URL, "apns_sandbox_url": URL}
+        if self._apple is not None:
+            authority = self._world.directory / "apple.pem"
+            authority.write_text(self._apple.authority)
+            settings["apns_authority"] = str(authority)
+        return settings
 
     def _reshard(self, role: str, count: int) -> None:
         """Stop the installation, and start it with another number of instances of a role."""
@@ -145,9 +158,11 @@ class Simulation:
         for host in self._hosts:
             host.release()
 
-    def _clients(self, app: AppCredentials) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
+    def _clients(
+        self, app: AppCredentials, ios: IosApp | None
+    ) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
         world = self._world
-        pushes = PushGenerator(app, None, world.random("pushes"))
+        pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"))
         interfaces = {name: self._interface(name) for name in ("v2", "android", "ios")}
         senders = Senders(interfaces, pushes, self._ledger, world.random("senders"))
         random = world.random("connections")
@@ -173,18 +188,33 @@ class Simulation:
         while not all(host.is_ready for host in self._hosts):
             await asyncio.sleep(_RETRY_S)
 
-    async def _app(self) -> AppCredentials:
+    async def _app(self, request: CreateAppRequest) -> AppCredentials:
         """Create an app, as an operator does who tries until it works."""
-        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
         while True:
             with suppress(CarillonError):
                 created: CreateAppResponse = await self._registry.CreateApp(request)
                 return AppCredentials(created.app.appkey, created.secret_key)
             await asyncio.sleep(_RETRY_S)
 
-    async def _load(self, devices: AndroidDevices, senders: Senders, reader: Reader, faults: WorldFaults) -> None:
+    async def _ios_app(self) -> IosApp | None:
+        """Create an iOS app with its key, and register its devices, in a world that has them."""
+        if self._apple is None:
+            return None
+        ios = IosApp(self._apple, await self._app(self._apple.app()))
+        await self._registry.UpdateApp(self._apple.key_for(ios.app.appkey))
+        await ios.register(self._interface("v2"))
+        return ios
+
+    async def _load(
+        self,
+        senders: Senders,
+        reader: Reader,
+        faults: WorldFaults,
+        devices: AndroidDevices,
+        ios_tokens: Sequence[str],
+    ) -> None:
         reading = asyncio.create_task(reader.run(end_of_load := asyncio.Event()))
-        sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, [])))
+        sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
         begun_s = self._world.loop.time()
         self._ledger.is_fault_free = not self._faults
@@ -224,7 +254,8 @@ class Simulation:
 
     def _errors(self) -> Sequence[LoggedError]:
         """Return what was logged as an error. Under faults requests and pushes may fail; other checks judge that."""
-        return [error for error in self._world.errors if not (self._faults and is_refusal(error))]
+        errors = [error for error in self._world.errors if not is_alarm(error)]
+        return [error for error in errors if not (self._faults and is_refusal(error))]
 
     def _now_ms(self) -> int:
         return START_MS + int(self._world.loop.time() * 1000)
@@ -232,17 +263,6 @@ class Simulation:
     def _record(self, event: Mapping[str, Any]) -> None:
         fields = {name: value for name, value in event.items() if name not in ("time_ms", "what")}
         self._world.trace.event(event["what"], fields=json.dumps(fields, default=_in_order))
-
-
-class TimedHistory(History):
-    """The event log, folded with the right times of its records: those that processes wrote are of their clocks."""
-
-    def __init__(self, broker: Broker, log: Log) -> None:
-        super().__init__(log, broker.partitions)
-        self._broker = broker
-
-    def time_ms(self, record: Record, meta: Meta) -> int:
-        return self._broker.stored_ms(record)
 
 
 def is_refusal(error: LoggedError) -> bool:

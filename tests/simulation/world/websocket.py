@@ -1,17 +1,14 @@
 """A WebSocket connection without a socket: two ends with the interface of picows' transport, and a network between."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import Context
 from typing import Any
 
 from picows import WSCloseCode, WSListener, WSMsgType
 
-_SIZE_FOLLOWS = 126
+from tests.simulation.kernel.network.ends import ConnectionEnd, ContextOf
 
-ContextOf = Callable[[], Context]
-"""Returns a context whose callbacks belong to a process of the service (`Process.context`) or to none (`Context`)."""
+_SIZE_FOLLOWS = 126
 
 
 class Frame:
@@ -50,12 +47,10 @@ class _Head:
         self.headers = _Headers()
 
 
-class TransportEnd:
-    """One end of a connection: sends frames to the other end, which gets them in order and after a delay.
+class TransportEnd(ConnectionEnd):
+    """One end of a WebSocket connection. `answers_pings`: as picows does for clients."""
 
-    `context` is that of the process which has this end. `delay_s` returns the time that the next frame takes.
-    `answers_pings`: as picows does for clients.
-    """
+    _other: "TransportEnd"
 
     def __init__(
         self,
@@ -66,28 +61,19 @@ class TransportEnd:
         *,
         answers_pings: bool = False,
     ) -> None:
+        super().__init__(loop, context, delay_s)
         self._answers_pings = answers_pings
         self.is_close_frame_sent = False
         self.request, self.response = _Head(), _Head()
         self.underlying_transport = self
-        self._loop = loop
-        self._context = context
         self._peer = peer
-        self._delay_s = delay_s
         self._listener: WSListener | None = None
-        self._other: TransportEnd
-        self._latest_s = 0.0
-        self._arriving: deque[Callable[[], None]] = deque()
-        self._is_disconnected = self._is_cut = False
+        self._is_disconnected = False
         self._disconnected: asyncio.Future[None] | None = None
 
     @property
     def is_open(self) -> bool:
         return not self._is_disconnected
-
-    def join(self, other: "TransportEnd") -> None:
-        """Connect two ends with each other."""
-        self._other, other._other = other, self
 
     def open(self, listener: WSListener) -> None:
         """Give the frames to this listener from now on."""
@@ -158,10 +144,6 @@ class TransportEnd:
             self._is_disconnected = True
             self.deliver(self._other.lose)
 
-    def cut(self) -> None:
-        """Lose all that this end sends from now on; the other end is not told."""
-        self._is_cut = True
-
     def _transmit(self, frame: Frame) -> None:
         other = self._other
         self.deliver(lambda: other.receive(frame))
@@ -173,18 +155,6 @@ class TransportEnd:
             self.send_pong(frame.get_payload_as_bytes())
         elif self._listener is not None:
             self._listener.on_ws_frame(self, frame)  # type: ignore[arg-type]
-
-    def deliver(self, callback: Callable[[], None]) -> None:
-        """Call the function at the other end, after what was sent before."""
-        if self._is_cut:
-            return
-        self._latest_s = max(self._latest_s, self._loop.time() + self._delay_s())
-        self._arriving.append(callback)
-        self._loop.call_at(self._latest_s, self._arrive, context=self._other._context())
-
-    def _arrive(self) -> None:
-        """Deliver the next of what was sent: of several that arrive at one time the event loop may run any first."""
-        self._arriving.popleft()()
 
 
 def text_frames(data: bytes) -> Iterator[bytes]:

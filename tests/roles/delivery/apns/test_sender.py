@@ -109,9 +109,11 @@ async def test_an_unwanted_push_is_skipped(simulator: ApnsSimulator, sender: Apn
 async def test_unprocessed_pushes_are_resent_exactly_once(
     simulator: ApnsSimulator, sender: ApnsSender, fault: Fault
 ) -> None:
-    tokens = [TOKEN] * 30 + [token_with(prefix_of(0, fault=fault, once=True))] + [TOKEN] * 30
+    prefix = prefix_of(0, fault=fault, once=True)
+    assert await send_for_statuses(sender, *make_pushes([token_with(prefix, 1)])) == [200]
+    tokens = [TOKEN] * 30 + [token_with(prefix)] + [TOKEN] * 30
     assert await send_for_statuses(sender, *make_pushes(tokens)) == [200] * 61
-    assert len(simulator.received) == 61
+    assert len(simulator.received) == 62
 
 
 @pytest.mark.parametrize(("fault", "reason"), [(Fault.RESET, "reset: INTERNAL_ERROR"), (Fault.CUT, "connection lost")])

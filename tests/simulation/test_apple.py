@@ -1,0 +1,63 @@
+"""Worlds with iOS devices: Apple's service has faults, and wrong handling of its answers is found."""
+
+from collections.abc import Callable
+
+import pytest
+
+from services.delivery.apns import reasons
+from services.delivery.apns.push import ApnsResult
+from services.delivery.apns.reasons import Action, Handling, handling_of
+from services.delivery.ios import next_step
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.running import run_world
+from tests.simulation.model.apple import invalid_tokens, is_accepted
+from tests.simulation.world.plan import plan_of
+from tests.simulation.world.run import InstallationWorld
+
+WITH_IOS = [seed for seed in range(100) if plan_of(seed).has_ios]
+FAULTS = [
+    Fault(2, "apple_fails", amount=5),
+    Fault(4, "apple_closes"),
+    Fault(6, "apple_away", amount=8),
+    Fault(8, "apple_loses"),
+]
+
+
+def test_what_is_expected_of_a_token_is_what_apple_documents() -> None:
+    assert is_accepted("00" * 32)
+    assert not is_accepted("dead" * 16)
+    refused = {"a": "Unregistered", "b": "DeviceTokenNotForTopic", "c": "BadDeviceToken", "d": "ExpiredToken"}
+    assert invalid_tokens(refused) == {"a", "c", "d"}
+
+
+def instead(action: Action, *, of: Action) -> Callable[[ApnsResult], Handling]:
+    """Return a handling of Apple's answers that takes one action for another."""
+
+    def handling(result: ApnsResult) -> Handling:
+        right = handling_of(result)
+        return right._replace(action=action) if right.action is of else right
+
+    return handling
+
+
+WRONG = {
+    "an invalid token is kept": instead(Action.FAIL, of=Action.REMOVE),
+    "a refused push counts as sent": instead(Action.ACCEPT, of=Action.FAIL),
+    "a token is removed because of its topic": instead(Action.REMOVE, of=Action.FAIL),
+    "a throttled push fails": instead(Action.FAIL, of=Action.DELAY_DEVICE),
+    "a push without an answer fails": instead(Action.FAIL, of=Action.REPEAT),
+    "a push that Apple could not take fails": instead(Action.FAIL, of=Action.BACK_OFF),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_service_that_handles_an_answer_wrongly_is_found(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    right = run_world(InstallationWorld(), WITH_IOS[0], FAULTS)
+    assert not right.findings
+    assert right.counts["APNs"] > right.counts["sent to APNs"] > 0
+    monkeypatch.setattr(reasons, "handling_of", WRONG[wrong])
+    monkeypatch.setattr(next_step, "handling_of", WRONG[wrong])
+    found = (run_world(InstallationWorld(), seed, FAULTS).findings for seed in WITH_IOS)
+    assert any(any(finding.startswith(("apple: ", "pending: ", "shown: ")) for finding in each) for each in found)
