@@ -143,6 +143,19 @@ async def test_a_second_hello_of_a_device_replaces_its_older_connection(gateway:
     assert answer["type"] == "ok"
 
 
+async def test_the_late_hello_of_an_earlier_connection_does_not_replace_a_later_one(gateway: RunningGateway) -> None:
+    """The device has given the earlier connection up, but what it sent over it was still on its way."""
+    first = await DeviceClient.connect(gateway.port)
+    welcome = await first.hello(ANDROID)
+    first.transport.disconnect(graceful=False)
+    identity = {"token": welcome["token"], "key": welcome["key"]}
+    earlier, later = [await DeviceClient.connect(gateway.port) for _ in range(2)]
+    assert (await later.hello(ANDROID, **identity))["type"] == "welcome"
+    earlier.send(type="hello", appkey=ANDROID, **identity)
+    assert await earlier.goodbye() == "replaced"
+    assert (await later.request(type="get_device", id=1))["type"] == "ok"
+
+
 async def test_delivery_can_close_a_connection(gateway: RunningGateway) -> None:
     client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
