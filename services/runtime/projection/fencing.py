@@ -49,6 +49,7 @@ class Fencing:
         self._own: dict[Partition, int] = {}
         self._next: dict[Partition, int] = {}
         self._announcements: set[bytes] = set()
+        self._lost: Partition | None = None
 
     def announce(self, partitions: Iterable[Partition]) -> list[NewRecord]:
         """Choose an epoch for each partition; return the records to append, one a partition."""
@@ -57,6 +58,7 @@ class Fencing:
     def begin(self, ends: Mapping[Partition, int]) -> None:
         """Own the partitions, which are read up to these ends. SupersededError: one has another owner by now."""
         self._next = dict(ends)
+        self._lost = None
         for partition, epoch in self._own.items():
             if self.epochs.of(partition) > epoch:
                 raise self._superseded(partition)
@@ -65,20 +67,28 @@ class Fencing:
         """Return the epoch of the facts that are written to the partition; 0 where it has none."""
         return self._own.get(partition, 0)
 
-    def unknown(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
-        """Note that these records were appended at the offsets; return where records of others may lie before them.
+    def gaps(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
+        """Return where records of others may lie before these records, which were appended at the offsets.
 
-        The values are the first unknown offsets.
+        The values are the first unknown offsets. SupersededError: it was raised before, and `begin` not called since.
         """
+        if self._lost is not None:
+            raise self._superseded(self._lost)
         gaps: dict[Partition, int] = {}
+        expected = dict(self._next)
         for new_record, offset in zip(new_records, offsets, strict=True):
             partition = Partition(new_record.topic, new_record.partition)
             if partition in self._own:
-                expected = self._next[partition]
-                if offset > expected:
-                    gaps.setdefault(partition, expected)
-                self._next[partition] = max(expected, offset + 1)
+                if offset > expected[partition]:
+                    gaps.setdefault(partition, expected[partition])
+                expected[partition] = max(expected[partition], offset + 1)
         return gaps
+
+    def advance(self, ends: Mapping[Partition, int]) -> None:
+        """Note that all records before these ends are known."""
+        for partition, end in ends.items():
+            if partition in self._own:
+                self._next[partition] = max(self._next[partition], end)
 
     def check_live(self, records: Sequence[Record]) -> list[Record]:
         """Return the records that are not of owned partitions. SupersededError: one of the others is a successor's."""
@@ -115,6 +125,7 @@ class Fencing:
         return NewRecord(*partition, f"epoch/{event_id.hex()}".encode(), message.SerializeToString())
 
     def _superseded(self, partition: Partition) -> SupersededError:
+        self._lost = partition
         return SupersededError(
             f"another process of the role {self._role} has taken over {partition.topic}/{partition.number}, and this"
             " one stops: give each its own CARILLON_SHARD, or stop one of them"

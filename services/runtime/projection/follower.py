@@ -240,7 +240,7 @@ class Follower:
             appended_at = await self._append(new_records)
             produced = ends_after(new_records, appended_at)
             if self._fencing:
-                await self._check_owned(self._fencing, self._fencing.unknown(new_records, appended_at), produced)
+                await self._check_owned(self._fencing, self._fencing.gaps(new_records, appended_at), produced)
         except BaseException:
             await self.query(self._store.rollback)
             raise
@@ -258,6 +258,7 @@ class Follower:
             async for records, _ in batches:
                 for record in records:
                     fencing.check(record)
+        fencing.advance(ends)
 
     async def _append(self, new_records: list[NewRecord]) -> list[int]:
         """Append until the log accepts the records; return the offset of each."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -51,9 +52,10 @@ class Process:
         new_record, *_ = self.appending
         self.appending = []
         if self.is_owner:
-            for start in self.fencing.unknown([new_record], [offset]).values():
+            for start in self.fencing.gaps([new_record], [offset]).values():
                 for record in log[start:offset]:
                     self.fencing.check(record)
+            self.fencing.advance({PARTITION: offset + 1})
             self.disk.decided[TaskFact.FromString(new_record.value).meta.cause.offset] = self.name
             self.disk.next = offset + 1
         else:
@@ -132,7 +134,7 @@ class OwnersMachine(RuleBasedStateMachine):
             try:
                 process.answered(self.log, offset)
             except SupersededError:
-                self.remove(process)
+                self.supersede(process)
 
     @precondition(lambda self: self.on_the_way)
     @rule(data=st.data())
@@ -149,7 +151,15 @@ class OwnersMachine(RuleBasedStateMachine):
         try:
             assert process.fencing.check_live(self.log) == []
         except SupersededError:
-            self.remove(process)
+            self.supersede(process)
+
+    def supersede(self, process: Process) -> None:
+        """A process that knows of its successor commits nothing more, whatever it still appends before it ends."""
+        process.decide(self.commands)
+        if process.appending:
+            with pytest.raises(SupersededError):
+                process.answered(self.log, self.store(process.appending[0]))
+        self.remove(process)
 
     @invariant()
     def readers_agree(self) -> None:
