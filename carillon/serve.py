@@ -1,6 +1,7 @@
 """`carillon serve ROLE`: one role in a process of its own."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -11,11 +12,12 @@ from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from services.domain.permissions import PERMISSIONS
-from services.domain.role import RoleDefinition
-from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
+from services.domain.role import RoleContext, RoleDefinition
+from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
+from services.runtime.ownership.membership import Membership, place_of
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure
@@ -51,6 +53,8 @@ def serve(role: str) -> None:
 async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mapping[str, str]) -> None:
     health = Health(SystemClock())
     async with role_context(settings, connected_peers(env, settings.tls()), definition.keys, health) as context:
+        if definition.name in ROLES_WITH_STANDBYS:
+            context = replace(context, membership=_membership(definition.name, settings, env, context))
         built = definition.build(settings, context)
         health.watch(built.followers)
         operations = Operations(settings.host, settings.console_port, health.problems)
@@ -62,6 +66,11 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
                 add_to(server)
             listeners = [RpcListener(f"{definition.name} calls", server)]
         await run([operations, *built.services, health], on_ready=lambda: set_ready(operations), listeners=listeners)
+
+
+def _membership(role: str, settings: Settings, env: Mapping[str, str], context: RoleContext) -> Membership:
+    place = place_of(settings.state_dir(role))
+    return Membership(context.log, context.clock, role, settings.shard, own_address(role, settings, env), place)
 
 
 def own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys
 from services.runtime.log.port import Log, Partition
+from services.runtime.ownership.membership import Membership
 from services.runtime.process.clock import Clock
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings
@@ -25,13 +26,17 @@ OnCount = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class RoleContext:
-    """Dependencies that a process shares among its roles. `apps` is caught up with the log before any role starts."""
+    """Dependencies that a process shares among its roles. `apps` is caught up with the log before any role starts.
+
+    `membership` is that of the process's role where several processes may stand by for each other; the role runs it.
+    """
 
     log: Log
     clock: Clock
     peers: Peers
     keys: Keys
     apps: AppDirectory
+    membership: Membership | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ DEFAULT_ADDRESSES = {
 }
 """Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
 
+ROLES_WITH_STANDBYS = frozenset({"scheduling"})
+"""Roles of which several processes may have the same shard: one owns it, the others stand by."""
+
 
 def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
     """Return the addresses of the role's instances, in order."""

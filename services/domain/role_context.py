@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import cast
 
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys, load_keys
 from services.domain.role import RoleContext
-from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
+from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.topics import TOPICS
 from services.runtime.log.port import Log
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
+from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.process import background, stages
 from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry
@@ -19,16 +21,26 @@ from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import PREFIX, Settings
 from services.runtime.projection.health import Health
-from services.runtime.rpc.channel import connect
+from services.runtime.rpc.channel import Channel, connect
+from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.tls import Tls
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
-    """Return channels over sockets to all roles."""
-    return Peers(
-        {role: [connect(address, tls) for address in role_addresses(role, env)] for role in DEFAULT_ADDRESSES}, TOPICS
-    )
+    """Return channels over sockets to all roles; for a role with standbys, to the owners that the log tells of."""
+    directory = InstanceDirectory()
+
+    def channel(role: str, shard: int, address: str) -> Channel:
+        if role not in ROLES_WITH_STANDBYS:
+            return connect(address, tls)
+        return cast(Channel, OwnerChannel(directory, role, shard, address, lambda owner: connect(owner, tls)))
+
+    channels = {
+        role: [channel(role, shard, address) for shard, address in enumerate(role_addresses(role, env))]
+        for role in DEFAULT_ADDRESSES
+    }
+    return Peers(channels, TOPICS, directory)
 
 
 async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
@@ -87,6 +99,7 @@ async def context_on(
     log = health.monitored(log)
     apps = AppDirectory(log)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
+    owners = background.start_endless("owners", peers.directory.run(log)) if peers.directory else None
     try:
         waiting = asyncio.create_task(caught_up.wait())
         await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
@@ -96,6 +109,8 @@ async def context_on(
         health.watch([apps.followed])
         yield RoleContext(log=log, clock=clock, peers=peers, keys=keys, apps=apps)
     finally:
+        if owners:
+            owners.cancel()
         following.cancel()
         await asyncio.wait([following])
         if not following.cancelled():

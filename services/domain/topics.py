@@ -8,10 +8,12 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.runtime.v1.claims_pb2 import MessageIdFact
+from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
 from services.runtime.log.decoding import decode as decode_with
 from services.runtime.log.port import Record
 from services.runtime.log.topics import Topic, Topics
+from services.runtime.ownership.directory import INSTANCES_TOPIC
 
 DEVICE_COMMANDS = Topic("device-commands", DeviceCommand, answered_by=("registry",))
 PUSH_COMMANDS = Topic("push-commands", PushCommand, single=True, answered_by=("delivery",))
@@ -23,6 +25,7 @@ TASKS = Topic("tasks", TaskFact)
 PUSHES = Topic("pushes", PushFact)
 DELIVERIES = Topic("deliveries", DeliveryFact)
 MESSAGE_IDS = Topic("message-ids", MessageIdFact, single=True)
+INSTANCES = Topic(INSTANCES_TOPIC, InstanceFact, single=True, compacted=True)
 
 TOPICS: Topics = {
     topic.name: topic
@@ -37,6 +40,7 @@ TOPICS: Topics = {
         PUSHES,
         DELIVERIES,
         MESSAGE_IDS,
+        INSTANCES,
     )
 }
 

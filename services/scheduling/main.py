@@ -27,7 +27,8 @@ def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> State
 
 def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
-    projection = SchedulingProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
+    membership, directory = context.membership, settings.state_dir(ROLE_NAME)
+    projection = SchedulingProjection(settings, directory, context.log, context.clock, membership)
     audiences = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     capacity = PushCapacity(context.peers, context.clock)
@@ -35,10 +36,12 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     due_tasks = DueTasks(projection.tasks, context.apps)
     timer = Timer(projection.follower, due_tasks, sender, context.apps, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed)
-    positions = PositionsServicer(projection.follower.applied, context.apps.applied)
+    positions = PositionsServicer(
+        projection.follower.applied, context.apps.applied, check=projection.follower.tenure.check
+    )
     return BuiltRole(
         ROLE_NAME,
-        services=[projection, sender, timer],
+        services=[*([membership] if membership else []), projection, sender, timer],
         servicers=[
             lambda server: add_SchedulingServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -15,6 +15,7 @@ from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.follower import Follower
 from services.runtime.projection.sqlite_store import SqliteStore
+from services.runtime.projection.tenure import Turns
 from services.scheduling.decide import decide
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
 from services.scheduling.state import apply
@@ -44,7 +45,9 @@ class SchedulingProjection:
 
     name = ROLE_NAME
 
-    def __init__(self, settings: SchedulingSettings, directory: Path, log: Log, clock: Clock) -> None:
+    def __init__(
+        self, settings: SchedulingSettings, directory: Path, log: Log, clock: Clock, turns: Turns | None = None
+    ) -> None:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self._store = SqliteStore(directory / "tasks.sqlite", DDL)
         self.tasks = TaskTable(self._store.rows)
@@ -59,6 +62,7 @@ class SchedulingProjection:
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
             fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
+            turns=turns,
         )
         self.followers = (self.follower,)
 

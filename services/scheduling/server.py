@@ -39,7 +39,7 @@ _STATUS = {
 class SchedulingServicer(SchedulingServiceServicer):
     """All queries run in the follower's thread. `committed` reads over a connection of its own.
 
-    Raises UnavailableError until the follower has caught up with the log: the store may know neither the newest tasks
+    Raises UnavailableError while the follower stands by, and until it has caught up with the log: the store may know neither the newest tasks
     nor, while it is rebuilt, any claim, and then a push would be sent again.
     """
 
@@ -73,8 +73,7 @@ class SchedulingServicer(SchedulingServiceServicer):
         return GetStoredBytesResponse(bytes=stored)
 
     async def _query(self, query: Callable[..., Answer], *arguments: object) -> Answer:
-        if not self._follower.is_caught_up:
-            raise UnavailableError("scheduling has not caught up with the log yet; try again")
+        self._follower.tenure.check()
         return await self._follower.query(query, *arguments)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:

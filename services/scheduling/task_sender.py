@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
@@ -20,7 +21,8 @@ _MAX_FACTS = 500
 
 
 class TaskSender:
-    """A service with a background task for each app that has tasks to send; facts of all apps share appends.
+    """A service with a background task for each app that has tasks to send; facts of all apps share appends. A standby
+    sends nothing.
 
     An error that no attempt mends, such as a state that cannot be written, ends the service.
     """
@@ -46,11 +48,28 @@ class TaskSender:
 
     async def run(self, ready: asyncio.Event) -> None:
         self._ended = asyncio.get_running_loop().create_future()
-        self._wake_up(await self._follower.query(self._tasks.apps_with, Status.FELL_DUE))
-        ready.set()
+        if self._follower.tenure.stands_by:
+            ready.set()
         try:
-            await self._ended
+            while True:
+                tenure_end = await self._follower.tenure.wait()
+                self._wake_up(await self._follower.query(self._tasks.apps_with, Status.FELL_DUE))
+                ready.set()
+                await self._send_until(tenure_end)
         finally:
+            if not self._ended.cancel():
+                self._ended.exception()
+
+    async def _send_until(self, tenure_end: asyncio.Event) -> None:
+        """Let the apps' tasks send until the tenure ends. An error of one of them is raised."""
+        waiting = asyncio.create_task(tenure_end.wait())
+        try:
+            waits: list[asyncio.Future[Any]] = [self._ended, waiting]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                self._ended.result()
+        finally:
+            waiting.cancel()
             for task in self._sending:
                 task.cancel()
             await asyncio.gather(*self._sending, return_exceptions=True)

@@ -31,16 +31,23 @@ class Timer:
         self._apps = apps
         self._clock = clock
         self._pauses_changed = asyncio.Event()
-        self._pauses_changed.set()
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
+        tenure_end: asyncio.Event | None = None
         while True:
+            if tenure_end is not (tenure_end := await self._follower.tenure.wait()):
+                self._look_through_paused_tasks()
             change = self._follower.applied.change
             while await self._write_next():
                 pass
             next_ms = await self._follower.query(self._due_tasks.next_ms)
             await wait_for_first(self._clock, next_ms, change, self._pauses_changed)
+
+    def _look_through_paused_tasks(self) -> None:
+        """Treat the pauses as changed: until now another process has done so, or none."""
+        self._pauses_changed = asyncio.Event()
+        self._pauses_changed.set()
 
     async def _write_next(self) -> bool:
         """Write the next facts; return whether there may be more. After TaskFellDue, cancels have no effect."""

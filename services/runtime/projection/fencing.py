@@ -7,6 +7,7 @@ and the former owner commits nothing of it: the offsets of what it appends show 
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -14,9 +15,10 @@ from google.protobuf.message import DecodeError
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.errors import CarillonError
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from services.runtime.process.clock import Clock
+from services.runtime.projection.catch_up import ends_after, read_until
 from services.runtime.projection.epochs import Epochs, next_epoch
 
 _ID_BYTES = 16
@@ -89,6 +91,19 @@ class Fencing:
         for partition, end in ends.items():
             if partition in self._own:
                 self._next[partition] = max(self._next[partition], end)
+
+    async def check_appended(self, log: Log, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> None:
+        """Look for a successor among records that lie before these, which were appended at the offsets, and note them.
+
+        SupersededError: there is one.
+        """
+        ends = ends_after(new_records, offsets)
+        starts = self.gaps(new_records, offsets)
+        async with aclosing(read_until(self._role, log, starts, {p: ends[p] for p in starts})) as batches:
+            async for records, _ in batches:
+                for record in records:
+                    self.check(record)
+        self.advance(ends)
 
     def check_live(self, records: Sequence[Record]) -> list[Record]:
         """Return the records that are not of owned partitions. SupersededError: one of the others is a successor's."""

@@ -14,25 +14,26 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
-from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.errors import UnavailableError
+from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
-from services.runtime.process.metrics import APPENDED, APPLIED
+from services.runtime.process.metrics import APPLIED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.catch_up import CatchUp, ends_after, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.fencing import Fencing
+from services.runtime.projection.fencing import Fencing, SupersededError
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.processor import RecordProcessor
 from services.runtime.projection.store import TransactionalStore, transaction
+from services.runtime.projection.tenure import Tenure, Turns, stand_by
 
 _LAST_WRITES_S = 5.0
-_RETRY_S = 0.5
 Result = TypeVar("Result")
 
 
@@ -51,13 +52,14 @@ class Follower:
         decides: Sequence[Partition] = (),
         own: Sequence[Partition] = (),
         fencing: Fencing | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """`applies`: partitions of facts to apply. `decides`: partitions to decide on; a record of a partition in both
         is applied first, and a fresh state only applies what the log already holds of it: that was decided before.
         `own`: partitions that this role alone writes its decided facts to. They are read at the start only, because
         later their facts are applied when they are made. Facts of other topics (commands to other roles) are appended
         and not applied. `fencing`: the own partitions have epochs; `run` raises SupersededError once another process
-        owns one of them.
+        owns one of them. With `turns` the follower stands by then, and until it is its turn: it only applies own facts.
         """
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
@@ -69,6 +71,7 @@ class Follower:
         self._own = list(own)
         self._own_topics = frozenset(partition.topic for partition in own)
         self._fencing = fencing
+        self.tenure = Tenure(turns)
         epochs = fencing.epochs if fencing else Epochs()
         self._catch_up = CatchUp(log.topics, decider, store, dead_letters, self._decides, self._own_topics, epochs)
         self._processor = RecordProcessor(
@@ -94,19 +97,37 @@ class Follower:
 
         `choose` runs between two batches, in the thread that owns the state, so no command is decided between what it
         reads and what it returns: facts for own partitions, each with an event_id and a time_ms. They are applied,
-        appended and committed when this returns, also when the caller was cancelled meanwhile.
+        appended and committed when this returns, also when the caller was cancelled meanwhile. A standby waits for its
+        tenure first; where the tenure ends before the facts are committed, `choose` is called again in the next one.
         """
-        task = asyncio.create_task(self._write(choose))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
-        await asyncio.shield(task)
+        while True:
+            ended = await self.tenure.wait()
+            task = asyncio.create_task(self._write(choose))
+            self._writes.add(task)
+            task.add_done_callback(self._writes.discard)
+            try:
+                return await asyncio.shield(task)
+            except SupersededError:
+                if self.tenure.turns is None:
+                    raise
+                await ended.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
         """Catch up with the log, set `ready`, and follow the log until cancelled."""
         self._ready = ready
         try:
-            await self._follow(ready)
+            while True:
+                try:
+                    await self._follow(ready)
+                except SupersededError as error:
+                    if self.tenure.turns is None:
+                        raise
+                    logger.warning("another process has taken over; standing by", role=self.role, error=str(error))
+                    self.tenure.end()
+                    self.applied.interrupt(UnavailableError("another process has taken over"))
         finally:
+            if self.tenure.turns:
+                self.tenure.end()
             if self._writes:
                 await asyncio.wait(self._writes, timeout=_LAST_WRITES_S)
             self._thread.shutdown()
@@ -119,7 +140,8 @@ class Follower:
     @property
     def followed(self) -> Followed:
         """What the process's health checks of this follower."""
-        return Followed(self.role, self.applied, sorted(self._applies | self._decides))
+        partitions = sorted(self._applies | self._decides)
+        return Followed(self.role, self.applied, partitions, lambda: self.tenure.stands_by)
 
     async def offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition that the state has applied."""
@@ -142,6 +164,9 @@ class Follower:
     async def _follow(self, ready: asyncio.Event) -> None:
         await self._check_offsets()
         own_ends = await self._catch_up_with_own_facts()
+        if self.tenure.turns:
+            ready.set()
+            await stand_by(self.role, self._log, own_ends, self.tenure.turns, self._apply_facts)
         if self._fencing:
             own_ends = await self._take_over(self._fencing)
         await self._catch_up_where_fresh()
@@ -153,13 +178,12 @@ class Follower:
             reading |= own_ends
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(reading), role=self.role)
         try:
-            if self._has_reached(goal):
-                ready.set()
             while True:
+                if not self.tenure.is_held and self._has_reached(goal):
+                    ready.set()
+                    self.tenure.begin(self._fencing.epoch(self._own[0]) if self._fencing else 0)
                 records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.role)
                 await self._handle(records)
-                if not ready.is_set() and self._has_reached(goal):
-                    ready.set()
         finally:
             await reader.close()
 
@@ -181,9 +205,12 @@ class Follower:
         await self._apply_until(await self.offsets(), ends)
         return ends
 
+    async def _apply_facts(self, records: Sequence[Record]) -> None:
+        await self.query(self._catch_up.apply_batch, records, next_offsets(records))
+
     async def _take_over(self, fencing: Fencing) -> dict[Partition, int]:
         """Announce new epochs, and apply what former owners wrote before; return the ends."""
-        await self._append(fencing.announce(self._own))
+        await append_until_accepted(self._log, fencing.announce(self._own), self.role)
         ends = await self._catch_up_with_own_facts()
         fencing.begin(ends)
         return ends
@@ -237,42 +264,18 @@ class Follower:
         """End the transaction that was begun when the facts were applied: roll it back where the append fails."""
         reached(Point.FOLLOWER_APPLIED, self.role)
         try:
-            appended_at = await self._append(new_records)
-            produced = ends_after(new_records, appended_at)
+            appended_at = await append_until_accepted(self._log, new_records, self.role)
             if self._fencing:
-                await self._check_owned(self._fencing, self._fencing.gaps(new_records, appended_at), produced)
+                await self._fencing.check_appended(self._log, new_records, appended_at)
         except BaseException:
             await self.query(self._store.rollback)
             raise
         reached(Point.FOLLOWER_APPENDED, self.role)
+        produced = ends_after(new_records, appended_at)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
         await self.query(self._store.commit, {**offsets, **own})
         reached(Point.FOLLOWER_COMMITTED, self.role)
         self.applied.advance({**offsets, **own}, produced)
-
-    async def _check_owned(
-        self, fencing: Fencing, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
-    ) -> None:
-        """Look for a successor among records that were appended before own ones. SupersededError: there is one."""
-        async with aclosing(read_until(self.role, self._log, starts, {p: ends[p] for p in starts})) as batches:
-            async for records, _ in batches:
-                for record in records:
-                    fencing.check(record)
-        fencing.advance(ends)
-
-    async def _append(self, new_records: list[NewRecord]) -> list[int]:
-        """Append until the log accepts the records; return the offset of each."""
-        while new_records:
-            try:
-                offsets = await self._log.append(new_records)
-            except (BusyError, UnavailableError) as error:
-                logger.warning("the log does not accept facts; trying again", role=self.role, error=str(error))
-                await asyncio.sleep(_RETRY_S)
-            else:
-                for new_record in new_records:
-                    APPENDED.labels(new_record.topic).inc()
-                return offsets
-        return []
 
     def _apply_batch(self, records: list[Record], offsets: Mapping[Partition, int]) -> list[NewRecord]:
         """Apply the records; return the records to append, or commit at once where there are none."""

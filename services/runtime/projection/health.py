@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from services.runtime.errors import CarillonError, UnavailableError
@@ -23,11 +23,15 @@ STALLED_CHECKS = 6
 
 
 class Followed(NamedTuple):
-    """What is known of a follower: the positions that it has applied, and the partitions that it reads."""
+    """What is known of a follower: the positions that it has applied, and the partitions that it reads.
+
+    One that `stands_by` does not read them at present.
+    """
 
     name: str
     applied: AppliedPositions
     partitions: Sequence[Partition]
+    stands_by: Callable[[], bool] = lambda: False
 
 
 class Health:
@@ -107,6 +111,7 @@ class _Watched:
         self.name = followed.name
         self._applied = followed.applied
         self.partitions = tuple(followed.partitions)
+        self._stands_by = followed.stands_by
         self._found: Mapping[Partition, int] = {}
         self._checks = 0
         self.problem: str | None = None
@@ -119,7 +124,7 @@ class _Watched:
         for topic, lag in lags.items():
             LAG.labels(self.name, topic).set(lag)
         behind = sum(lags.values())
-        self._checks = self._checks + 1 if behind and found == self._found else 0
+        self._checks = self._checks + 1 if behind and found == self._found and not self._stands_by() else 0
         self._found = found if behind else {}
         stalled = self._checks >= STALLED_CHECKS
         self.problem = f"stands still with {behind} records waiting" if stalled else None

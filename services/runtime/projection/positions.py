@@ -1,7 +1,7 @@
 """Read your own writes: the log positions that a role has applied, and waiting for them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceServicer
@@ -29,6 +29,13 @@ class AppliedPositions:
             for waiting, offset in self._waiting.get(partition, {}).items():
                 if offset < next_offset and not waiting.done():
                     waiting.set_result(None)
+
+    def interrupt(self, error: Exception) -> None:
+        """Let all who wait for positions fail with this error."""
+        for of_partition in self._waiting.values():
+            for waiting in of_partition:
+                if not waiting.done():
+                    waiting.set_exception(error)
 
     def has(self, partition: Partition, offset: int) -> bool:
         """Return whether the record was applied; True also for partitions that the role does not read."""
@@ -77,10 +84,13 @@ class PositionsServicer(PositionsServiceServicer):
     """Waits for positions on behalf of other roles. A role's followers are waited for in order, each also for the facts
     that the earlier ones produced."""
 
-    def __init__(self, *followers: AppliedPositions) -> None:
+    def __init__(self, *followers: AppliedPositions, check: Callable[[], None] = lambda: None) -> None:
+        """`check` raises UnavailableError where another process has to be asked."""
         self._followers = followers
+        self._check = check
 
     async def Await(self, request: AwaitRequest, context: Context) -> AwaitResponse:
+        self._check()
         positions = list(request.positions)
         for applied in self._followers:
             await applied.wait((Partition(p.topic, p.partition), p.offset) for p in positions)

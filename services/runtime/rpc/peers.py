@@ -7,6 +7,7 @@ from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from services.runtime.errors import DeadlineError, UnavailableError
 from services.runtime.log.topics import Topics
+from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc.channel import Channel
 
 WAIT_APPLIED_S = 5.0
@@ -16,7 +17,14 @@ WAIT_APPLIED_S = 5.0
 class Peers:
     """Channels by role. The n-th leads to the role's instance n, which owns the partitions p with p mod count = n."""
 
-    def __init__(self, channels: Mapping[str, Sequence[Channel]], topics: Topics) -> None:
+    def __init__(
+        self,
+        channels: Mapping[str, Sequence[Channel]],
+        topics: Topics,
+        directory: InstanceDirectory | None = None,
+    ) -> None:
+        """`directory`: where channels find the owners of shards, if the log tells of them."""
+        self.directory = directory
         self._channels = channels
         self._topics = topics
         self._positions = {

@@ -1,0 +1,69 @@
+"""Calls to the owner of a shard, wherever it is: found in the log, and asked again at its successor."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from services.runtime.errors import UnavailableError
+from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.limits import DEADLINE_S
+
+RETRY_S = 0.1
+"""Upper bound of the wait for news of the owner, before the next attempt of a call."""
+
+
+class OwnerChannel:
+    """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
+    until the deadline of the call. So its calls may be carried out twice: they must be queries. It has no streams.
+
+    Until the log tells of an owner the calls go to `default`, the address in the settings.
+    """
+
+    def __init__(
+        self,
+        directory: InstanceDirectory,
+        role: str,
+        shard: int,
+        default: str,
+        connect: Callable[[str], Channel],
+    ) -> None:
+        self._directory = directory
+        self._role = role
+        self._shard = shard
+        self._default = default
+        self._connect = connect
+        self._channels: dict[str, Channel] = {}
+
+    def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
+        calls: dict[Channel, Callable[..., Awaitable[Any]]] = {}
+
+        async def call(request: Any, timeout: float | None = None, **call_options: Any) -> Any:
+            loop = asyncio.get_running_loop()
+            deadline_s = loop.time() + (timeout or DEADLINE_S)
+            while True:
+                change = self._directory.change
+                channel = self._current()
+                attempt = calls.get(channel)
+                if attempt is None:
+                    attempt = calls[channel] = channel.unary_unary(method, *arguments, **options)
+                try:
+                    return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
+                except UnavailableError:
+                    if loop.time() + RETRY_S >= deadline_s:
+                        raise
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(change.wait(), RETRY_S)
+
+        return call
+
+    async def close(self, grace: float | None = None) -> None:
+        await asyncio.gather(*(channel.close(grace) for channel in self._channels.values()))
+
+    def _current(self) -> Channel:
+        address = self._directory.address(self._role, self._shard) or self._default
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._connect(address)
+        return channel

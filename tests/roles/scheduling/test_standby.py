@@ -1,0 +1,144 @@
+"""Two scheduling processes with the same shard on one log: one owns it, the other one stands by and takes over."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from protos.scheduling.v1.scheduling_pb2 import GetTaskRequest
+from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
+from services.domain.apps import AppDirectory
+from services.domain.master_key import Keys
+from services.domain.role import RoleContext
+from services.domain.topics import TOPICS
+from services.runtime.errors import UnavailableError
+from services.runtime.log.delegating import DelegatingLog
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.ownership.membership import Membership
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.owner_channel import OwnerChannel
+from services.runtime.rpc.peers import Peers
+from services.scheduling.main import build
+from testkit.services import add_servicers
+from tests.roles.scheduling.conftest import Installation, started
+
+BOUND_S = 60
+INTERVAL_S = 0.02
+
+
+class ProcessLog(DelegatingLog):
+    """One process's connection to the log, which can be cut."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.is_cut = False
+        self.restored = asyncio.Event()
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        if self.is_cut:
+            await self.restored.wait()
+        return await super().append(new_records)
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+    def restore(self) -> None:
+        self.is_cut = False
+        self.restored.set()
+
+
+class Processes:
+    """Scheduling processes, reached over an OwnerChannel; `a` is the address of the first, `b` that of the second."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.servers: dict[str, LocalServer] = {}
+        self.logs: dict[str, ProcessLog] = {}
+        self.directory = InstanceDirectory()
+        channel: Any = OwnerChannel(self.directory, "scheduling", 0, "a", self.connect)
+        self.peers = Peers({"scheduling": [channel], "registry": [], "targeting": [], "delivery": []}, TOPICS)
+        installation.peers = self.peers
+
+    def connect(self, address: str) -> Channel:
+        return self.servers[address].channel()
+
+    @asynccontextmanager
+    async def running(self, address: str) -> AsyncIterator[None]:
+        installation, server = self.installation, LocalServer()
+        log = self.logs[address] = ProcessLog(installation.log)
+        directory = str(installation.directory / address)
+        settings = msgspec.structs.replace(installation.settings, data_dir=directory)
+        membership = Membership(log, installation.clock, "scheduling", 0, address, directory, INTERVAL_S)
+        apps = AppDirectory(log)
+        role = build(settings, RoleContext(log, installation.clock, self.peers, Keys({}), apps, membership))
+        add_servicers(role, server)
+        self.servers[address] = server
+        async with started([apps, *role.services]):
+            yield
+
+    async def until_owner(self, address: str) -> None:
+        async with asyncio.timeout(BOUND_S):
+            while self.directory.address("scheduling", 0) != address:
+                await self.directory.change.wait()
+
+
+@pytest.fixture
+async def processes(installation: Installation) -> AsyncIterator[Processes]:
+    processes = Processes(installation)
+    following = asyncio.create_task(processes.directory.run(installation.log))
+    yield processes
+    following.cancel()
+    await asyncio.wait([following])
+
+
+async def test_a_standby_takes_over_when_the_owner_stops(processes: Processes) -> None:
+    """A planned restart: calls go on, and tasks that the former owner was given are sent once."""
+    installation = processes.installation
+    async with AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(AsyncExitStack())
+        await owner.enter_async_context(processes.running("a"))
+        await processes.until_owner("a")
+        await stack.enter_async_context(processes.running("b"))
+        await installation.create("t", in_s=5)
+        with pytest.raises(UnavailableError, match="stands by"):
+            await _get(processes.servers["b"].channel())
+        stopping = asyncio.create_task(owner.aclose())
+        assert await installation.status("t") == "UNSENT"
+        await stopping
+        await processes.until_owner("b")
+        await installation.create("u", in_s=5)
+        installation.clock.move(5)
+        await installation.until_sent(2)
+        assert len(await installation.sent_pushes()) == 2
+        assert await installation.status("t") == "SENT"
+
+
+async def test_a_standby_takes_over_from_an_owner_that_is_cut_off(processes: Processes) -> None:
+    """The former owner stands by once it reaches the log again, and takes over in its turn."""
+    installation = processes.installation
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(processes.running("a"))
+        await processes.until_owner("a")
+        second = await stack.enter_async_context(AsyncExitStack())
+        await second.enter_async_context(processes.running("b"))
+        await installation.create("t", in_s=5)
+        processes.logs["a"].cut()
+        await processes.until_owner("b")
+        await installation.create("u", in_s=5)
+        processes.logs["a"].restore()
+        installation.clock.move(5)
+        await installation.until_sent(2)
+        assert len(await installation.sent_pushes()) == 2
+        await second.aclose()
+        await processes.until_owner("a")
+        assert await installation.status("t") == "SENT"
+        assert await installation.status("u") == "SENT"
+
+
+async def _get(channel: Channel) -> Any:
+    return await SchedulingServiceStub(channel).GetTask(GetTaskRequest(task_key="t"))

@@ -1,0 +1,128 @@
+"""Which instance owns a shard: decided from the records of topic `instances` alone, in any interleaving."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
+from services.runtime.ownership.instances import ABSENT_AFTER, Instances
+
+
+def alive(instance: str, *, epoch: int = 0, caught_up: bool = True, place: str = "", shard: int = 0) -> InstanceFact:
+    said = InstanceAlive(role="r", shard=shard, address=f"{instance}:1", place=place, caught_up=caught_up, epoch=epoch)
+    return InstanceFact(instance=instance, alive=said)
+
+
+def left(instance: str) -> InstanceFact:
+    return InstanceFact(instance=instance, left=InstanceLeft())
+
+
+def seen_by(own: str, *facts: InstanceFact) -> Instances:
+    instances = Instances(own)
+    for fact in facts:
+        instances.apply(fact)
+    return instances
+
+
+def owner(instances: Instances) -> str:
+    found = instances.owner("r", 0)
+    return found.id if found else ""
+
+
+def test_the_owner_is_the_one_with_the_highest_epoch() -> None:
+    assert owner(seen_by("", alive("a", epoch=5), alive("b", epoch=9), alive("a", epoch=5))) == "b"
+    assert owner(seen_by("", alive("b", epoch=9), left("b"), alive("b", epoch=9), alive("a"))) == ""
+    assert owner(seen_by("", alive("a", epoch=5, shard=1))) == ""
+
+
+def test_a_standby_waits_while_the_owner_is_present() -> None:
+    owners, own = [alive("z", epoch=5)], [alive("a")]
+    assert not seen_by("a", *owners, *own * ABSENT_AFTER, *owners, *own * (ABSENT_AFTER - 1)).is_own_turn()
+    assert seen_by("a", *owners, *own * ABSENT_AFTER).is_own_turn()
+    assert seen_by("a", *owners, *own, left("z")).is_own_turn()
+
+
+def test_the_first_of_the_standbys_that_have_caught_up_takes_over() -> None:
+    a, b = alive("a"), alive("b")
+    assert [seen_by(own, a, b).is_own_turn() for own in "abc"] == [True, False, False]
+    assert seen_by("b", alive("a", caught_up=False), b).is_own_turn()
+    assert not seen_by("b", alive("a"), alive("b", caught_up=False)).is_own_turn()
+    assert seen_by("b", a, *[b] * ABSENT_AFTER).is_own_turn()
+
+
+def test_a_start_in_the_place_of_an_owner_does_not_wait_for_it() -> None:
+    """Only one process runs in a place, so the former one has ended, whatever of it is still on its way."""
+    killed, again = alive("z", epoch=5, place="disk 1"), alive("b", place="disk 1")
+    assert seen_by("b", killed, again).is_own_turn()
+    assert seen_by("b", killed, again, killed).is_own_turn()
+    assert not seen_by("b", killed, alive("b", place="disk 2")).is_own_turn()
+
+
+class InstancesMachine(RuleBasedStateMachine):
+    """Instances say that they are alive, each with what it has read of the log; some are killed, and read late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[InstanceFact] = []
+        self.views: dict[str, Instances] = {}
+        self.read: dict[str, int] = {}
+        self.epochs: dict[str, int] = {}
+        self.last_epoch = 0
+        self.started = 0
+
+    def say(self, instance: str) -> None:
+        self.log.append(alive(instance, epoch=self.epochs[instance]))
+
+    def catch_up(self, instance: str) -> None:
+        for fact in self.log[self.read[instance] :]:
+            self.views[instance].apply(fact)
+        self.read[instance] = len(self.log)
+
+    def take_turn(self, instance: str) -> None:
+        """Own the shard under a higher epoch, as a follower does whose turn it is."""
+        if self.views[instance].is_own_turn() and not self.epochs[instance]:
+            self.last_epoch += 1
+            self.epochs = dict.fromkeys(self.epochs, 0) | {instance: self.last_epoch}
+            self.say(instance)
+
+    @precondition(lambda self: len(self.views) < 4)
+    @rule(number=st.integers(0, 99))
+    def start(self, number: int) -> None:
+        self.started += 1
+        instance = f"{number} {self.started}"
+        self.views[instance], self.read[instance], self.epochs[instance] = Instances(instance), 0, 0
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data(), stops=st.booleans())
+    def end(self, data: st.DataObject, stops: bool) -> None:
+        instance = data.draw(st.sampled_from(sorted(self.views)))
+        del self.views[instance], self.epochs[instance]
+        if stops:
+            self.log.append(left(instance))
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data(), speaks=st.booleans())
+    def live_on(self, data: st.DataObject, speaks: bool) -> None:
+        instance = data.draw(st.sampled_from(sorted(self.views)))
+        if speaks:
+            self.say(instance)
+        self.catch_up(instance)
+        self.take_turn(instance)
+
+    def teardown(self) -> None:
+        """Once all say that they are alive and read what the others say, one of them owns the shard, and keeps it."""
+        owners = []
+        for _ in range(3 * ABSENT_AFTER):
+            for instance in self.views:
+                self.say(instance)
+            for instance in self.views:
+                self.catch_up(instance)
+                self.take_turn(instance)
+            owners.append([instance for instance, epoch in self.epochs.items() if epoch])
+        if self.views:
+            assert len(owners[-1]) == 1
+            assert owners[-1] == owners[-ABSENT_AFTER]
+
+
+TestInstances = InstancesMachine.TestCase
+TestInstances.settings = settings(stateful_step_count=40, deadline=None)
