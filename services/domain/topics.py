@@ -1,4 +1,4 @@
-"""The ten topics of Carillon's event log, and the key of a device's records."""
+"""The eleven topics of Carillon's event log, and the key of a device's records."""
 
 from typing import Any
 

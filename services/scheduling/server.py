@@ -39,8 +39,8 @@ _STATUS = {
 class SchedulingServicer(SchedulingServiceServicer):
     """All queries run in the follower's thread. `committed` reads over a connection of its own.
 
-    Raises UnavailableError while the follower stands by, and until it has caught up with the log: the store may know neither the newest tasks
-    nor, while it is rebuilt, any claim, and then a push would be sent again.
+    Raises UnavailableError while the follower stands by, and until it has caught up with the log: the store may know
+    neither the newest tasks nor, while it is rebuilt, any claim, and then a push would be sent again.
     """
 
     def __init__(self, follower: Follower, committed: TaskTable) -> None:

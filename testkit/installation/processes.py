@@ -28,6 +28,7 @@ from testkit.waiting import blocking_until
 CARILLON = str(Path(sys.executable).parent / "carillon")
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
+STANDBY = "scheduling-standby"
 _START_S = 240
 
 
@@ -46,14 +47,15 @@ class Installation:
     The processes of roles call each other with mutual TLS, each with a certificate of its role. Only those of analytics
     can import the packages of the extra `embedded`.
 
-    With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`...
+    With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`... With
+    `standby` the process `scheduling-standby` has the first shard of scheduling too, and a data directory of its own.
     """
 
-    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1) -> None:
+    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1, standby: bool = False) -> None:
         self.data = data
         self._certificates = Path(tempfile.mkdtemp(prefix="carillon-certificates-"))
         self.embedded = kafka_bootstrap is None
-        v2, android, ios, gateway, *rest = free_ports(4 + 2 * shards * len(BACKENDS) + len(FRONTENDS))
+        v2, android, ios, gateway, *rest = free_ports(6 + 2 * shards * len(BACKENDS) + len(FRONTENDS))
         ports = iter(rest)
         self.v2_url = f"http://127.0.0.1:{v2}"
         self.android_url = f"http://127.0.0.1:{android}"
@@ -79,9 +81,19 @@ class Installation:
             authority = Authority(self._certificates / "authority")
             self.env |= _tls(authority, OPERATOR)
             self._instances = _served(shards, ports, authority, without_embedded(self._certificates / "slim"))
+            if standby:
+                self._instances[STANDBY] = self._standby_of("scheduling-0", ports)
         else:
             self._instances = {"up": _Instance(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _standby_of(self, name: str, ports: Iterator[int]) -> _Instance:
+        addresses = self.env["CARILLON_SCHEDULING_ADDR"].split(",")
+        own = {
+            "CARILLON_SCHEDULING_ADDR": ",".join([f"127.0.0.1:{next(ports)}", *addresses[1:]]),
+            "CARILLON_DATA_DIR": str(self.data / STANDBY),
+        }
+        return _Instance(("serve", "scheduling"), next(ports), {**self._instances[name].env, **own})
 
     @property
     def names(self) -> tuple[str, ...]:

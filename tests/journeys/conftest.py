@@ -9,7 +9,7 @@ import pytest
 
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import Installation
+from testkit.installation.processes import STANDBY, Installation
 from testkit.kafka.broker import kafka
 from tests.journeys.kinds import KINDS
 
@@ -25,16 +25,19 @@ def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             installation = stack.enter_context(contextlib.closing(Installation(data, None)))
         else:
             bootstrap = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"))).bootstrap
-            installation = stack.enter_context(contextlib.closing(Installation(data, bootstrap, shards=2)))
+            installation = stack.enter_context(
+                contextlib.closing(Installation(data, bootstrap, shards=2, standby=True))
+            )
             clickhouse = ClickHouseServer(data / "clickhouse")
             clickhouse.start()
             stack.callback(clickhouse.kill)
             installation.env["CARILLON_CLICKHOUSE_URL"] = clickhouse.url
         installation.env["CARILLON_STAGES_DIR"] = str(data / "stages")
-        installation.start()
+        names = [name for name in installation.names if name != STANDBY]
+        installation.start(*names)
         yield installation
         installation.stop()
-        for name in installation.names:
+        for name in names:
             check_log(installation.output(name).read_text())
 
 

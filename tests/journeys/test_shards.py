@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import Installation
-from testkit.waiting import until
+from testkit.installation.processes import STANDBY, Installation
+from testkit.waiting import until, until_holds
 from tests.journeys.test_push import audited, message, shown
 
 pytestmark = [
@@ -20,12 +21,13 @@ pytestmark = [
     pytest.mark.parametrize("carillon", ["shards"], indirect=True),
 ]
 DEVICES = 8
+SHARDS = 2
 REPLAYABLE = replayable_roles()
 
 
-async def devices_of(carillon: Installation, app: AppCredentials) -> list[VirtualDevice]:
+async def devices_of(carillon: Installation, app: AppCredentials, count: int = DEVICES) -> list[VirtualDevice]:
     """Return connected devices, owned by different processes, all with one tag and one alias."""
-    devices = [VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(DEVICES)]
+    devices = [VirtualDevice(carillon.gateway_url, app.appkey) for _ in range(count)]
     for device in devices:
         await device.connect()
         assert (await device.request({"type": "set_alias", "alias": "all"}))["type"] == "ok"
@@ -109,6 +111,47 @@ async def test_a_killed_process_of_each_role_resumes(
     await audited(carillon, after["id"], "command", "audience", "sent", "received")
     for device in devices:
         await device.close()
+
+
+@pytest.mark.long
+async def test_nobody_notices_that_scheduling_is_restarted_or_killed(
+    carillon: Installation, app: AppCredentials, server: AppServer
+) -> None:
+    """A standby takes over, and each request is answered with 0 meanwhile; the messages are sent once."""
+    await asyncio.to_thread(carillon.start, STANDBY)
+    (device,) = await devices_of(carillon, app, 1)
+    apps = {"appkey": {"android": app.appkey}}
+    sent: list[str] = []
+    is_over = asyncio.Event()
+
+    async def use_scheduling() -> None:
+        page = {**apps, "page_num": 1, "page_size": 5}
+        while not is_over.is_set():
+            option = {"timed": 2, "send_time_interval": 1}
+            sent.append(f"timed {len(sent)}")
+            assert (await server.push(message(app, 1, sent[-1], option), app.secret_key))["result"] == 0
+            assert (await server.call("POST", "/v2/timedtasklist", page, app.secret_key))["result"] == 0
+
+    async def owner_changes(end: Callable[..., None], name: str) -> None:
+        """End a process; wait until requests have been answered since, and start it again."""
+        await asyncio.to_thread(end, name)
+        answered = len(sent)
+        await until_holds(lambda: len(sent) > answered + 3 * SHARDS)
+        await asyncio.to_thread(carillon.start, name)
+
+    using = asyncio.create_task(use_scheduling())
+    changes: list[tuple[Callable[..., None], str]]
+    changes = [(carillon.stop, "scheduling-0"), (carillon.kill, STANDBY), (carillon.kill, "scheduling-0")]
+    for end, name in changes:
+        await asyncio.wait([using, asyncio.create_task(owner_changes(end, name))], return_when=asyncio.FIRST_COMPLETED)
+        if using.done():
+            break
+    is_over.set()
+    await using
+    seen = sorted([(await shown(device))["content"] for _ in sent])
+    assert seen == sorted(sent)
+    await device.close()
+    await asyncio.to_thread(carillon.stop, STANDBY)
 
 
 @pytest.mark.long

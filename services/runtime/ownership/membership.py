@@ -49,11 +49,13 @@ class Membership:
                 self._news.clear()
                 await self._append(alive=self._alive)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self._interval_s)
+                    async with asyncio.timeout(self._interval_s):
+                        await self._news.wait()
         finally:
             following.cancel()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._append(left=InstanceLeft()), _LAST_RECORD_S)
+                async with asyncio.timeout(_LAST_RECORD_S):
+                    await self._append(left=InstanceLeft())
 
     def note_caught_up(self) -> None:
         self._tell(caught_up=True, epoch=0)

@@ -142,8 +142,8 @@ class Fencing:
     def _superseded(self, partition: Partition) -> SupersededError:
         self._lost = partition
         return SupersededError(
-            f"another process of the role {self._role} has taken over {partition.topic}/{partition.number}, and this"
-            " one stops: give each its own CARILLON_SHARD, or stop one of them"
+            f"another process of the role {self._role} has taken over {partition.topic}/{partition.number}; only one of"
+            " those with the same CARILLON_SHARD decides"
         )
 
 

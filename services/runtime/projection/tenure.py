@@ -97,7 +97,8 @@ async def stand_by(
                 await apply(reading.result())
         turn.result()
     finally:
-        for future in (turn, reading):
-            if future is not None:
-                future.cancel()
+        turn.cancel()
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait([reading])
         await reader.close()

@@ -13,10 +13,14 @@ from services.runtime.rpc.limits import DEADLINE_S
 RETRY_S = 0.1
 """Upper bound of the wait for news of the owner, before the next attempt of a call."""
 
+SUCCESSION_S = 5.0
+"""How long at most a call is repeated: a standby takes over from an owner that was killed in less."""
+
 
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
-    until the deadline of the call. So its calls may be carried out twice: they must be queries. It has no streams.
+    for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query. There are
+    no streams.
 
     Until the log tells of an owner the calls go to `default`, the address in the settings.
     """
@@ -42,6 +46,7 @@ class OwnerChannel:
         async def call(request: Any, timeout: float | None = None, **call_options: Any) -> Any:
             loop = asyncio.get_running_loop()
             deadline_s = loop.time() + (timeout or DEADLINE_S)
+            last_attempt_s = min(deadline_s, loop.time() + SUCCESSION_S) - RETRY_S
             while True:
                 change = self._directory.change
                 channel = self._current()
@@ -51,10 +56,11 @@ class OwnerChannel:
                 try:
                     return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
                 except UnavailableError:
-                    if loop.time() + RETRY_S >= deadline_s:
+                    if loop.time() >= last_attempt_s:
                         raise
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(change.wait(), RETRY_S)
+                    async with asyncio.timeout(RETRY_S):
+                        await change.wait()
 
         return call
 

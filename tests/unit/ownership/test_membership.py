@@ -1,0 +1,55 @@
+"""Membership: what an instance says of itself in the log."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protos.runtime.v1.instances_pb2 import InstanceFact
+from services.domain.topics import INSTANCES, TOPICS
+from services.runtime.log.port import Partition
+from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.ownership.membership import Membership, place_of
+from services.runtime.process.clock import ManualClock
+
+BOUND_S = 60
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
+    yield log
+    await log.close()
+
+
+async def last_said(log: SqliteLog) -> InstanceFact:
+    record = await log.last(Partition(INSTANCES.name, 0))
+    assert record is not None
+    return InstanceFact.FromString(record.value)
+
+
+async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: SqliteLog) -> None:
+    """A follower that stops ends its tenure just before the membership is stopped."""
+    membership = Membership(log, ManualClock(0), "r", 0, "a:1", "place", interval_s=BOUND_S)
+    ready = asyncio.Event()
+    running = asyncio.create_task(membership.run(ready))
+    async with asyncio.timeout(BOUND_S):
+        await ready.wait()
+        membership.note_caught_up()
+        await membership.wait()
+        membership.begin(7)
+        while (await last_said(log)).alive.epoch != 7:
+            await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    membership.end()
+    running.cancel()
+    await asyncio.wait([running], timeout=BOUND_S)
+    assert running.cancelled()
+    assert (await last_said(log)).HasField("left")
+
+
+def test_a_directory_keeps_its_place(tmp_path: Path) -> None:
+    place = place_of(tmp_path / "one")
+    assert place_of(tmp_path / "one") == place != place_of(tmp_path / "two")
