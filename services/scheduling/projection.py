@@ -8,6 +8,7 @@ from typing import Any
 from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import owned
+from services.runtime.ownership.tenure import Turns
 from services.runtime.process.clock import Clock
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
@@ -15,7 +16,6 @@ from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.follower import Follower
 from services.runtime.projection.sqlite_store import SqliteStore
-from services.runtime.projection.tenure import Turns
 from services.scheduling.decide import decide
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
 from services.scheduling.state import apply

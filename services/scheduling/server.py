@@ -16,7 +16,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskStatus,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
-from services.runtime.errors import CarillonError, NotFoundError, UnavailableError
+from services.runtime.errors import CarillonError, NotFoundError
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 from services.scheduling.state import Status, StoredTask

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from services.runtime.errors import UnavailableError
 from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets
+from services.runtime.ownership.tenure import Tenure, Turns, stand_by
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED
@@ -31,7 +32,6 @@ from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.processor import RecordProcessor
 from services.runtime.projection.store import TransactionalStore, transaction
-from services.runtime.projection.tenure import Tenure, Turns, stand_by
 
 _LAST_WRITES_S = 5.0
 Result = TypeVar("Result")

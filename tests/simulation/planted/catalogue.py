@@ -29,9 +29,9 @@ BUGS: Sequence[PlantedBug] = (
         "backends",
         (
             "services.runtime.projection.follower:Follower._append_and_commit",
-            "        appended_at = await self._append(new_records)",
+            "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
             "        await self.query(self._store.commit, offsets)\n"
-            "        appended_at = await self._append(new_records)",
+            "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
         ),
         (
             "services.runtime.projection.follower:Follower._append_and_commit",

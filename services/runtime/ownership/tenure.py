@@ -59,9 +59,9 @@ class Tenure:
         return self._ended
 
     def check(self) -> None:
-        """UnavailableError: another process owns the partitions, or is about to; callers shall ask again."""
+        """UnavailableError: another process answers for the partitions, or this one does not do so yet."""
         if not self.is_held:
-            raise UnavailableError("this process stands by; the owner of the partitions answers")
+            raise UnavailableError("this process stands by, or has not caught up with the log yet; try again")
 
     def begin(self, epoch: int) -> None:
         if not self.is_held:
