@@ -83,7 +83,7 @@ BUGS: Sequence[PlantedBug] = (
         "not-found-while-rebuilding",
         'the registry answers "not found" while it reads the log',
         "installation",
-        ("services.registry.queries:RegistryQueries._run", "if not self._is_caught_up():", "if False:"),
+        ("services.registry.queries:RegistryQueries._check_caught_up", "if not self._is_caught_up():", "if False:"),
     ),
     _bug(
         "app-directory-dies",
