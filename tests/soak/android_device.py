@@ -9,7 +9,7 @@ from typing import Any
 from carillon_device import Device, DeviceEndedError, DeviceError, MemoryStorage, Push, RefusedError, UnavailableError
 from carillon_device import Frame as Wire
 from carillon_device.connection import GatewayConnection, open_connection
-from tests.soak.ledger import Change, Frame, Ledger, Reachability, Shown, State
+from tests.soak.ledger import Acknowledged, Change, Frame, Ledger, Reachability, Shown, State
 
 TAGS = range(1, 6)
 STAGS = ("news", "sport", "weather")
@@ -45,12 +45,20 @@ class _Wire(Device):
 
     async def _run_connection(self, connection: GatewayConnection) -> Wire:
         self.device.connecting()
-        return await super()._run_connection(connection)
+        try:
+            return await super()._run_connection(connection)
+        finally:
+            self.device.disconnected()
 
     def _dispatch(self, connection: GatewayConnection, frame: Wire) -> None:
         if frame["type"] == "push":
             self.device.received(frame["msgid"])
         super()._dispatch(connection, frame)
+
+    def _acknowledge(self, msgids: list[int]) -> None:
+        if self._connection is not None:
+            self.device.note_acknowledged(msgids)
+        super()._acknowledge(msgids)
 
 
 class AndroidDevice:
@@ -63,6 +71,8 @@ class AndroidDevice:
         self.shown: dict[int, Shown] = {}
         self.frames: list[Frame] = []
         self.reachable: list[Reachability] = []
+        self.acknowledged: list[Acknowledged] = []
+        self.ended_ms: dict[int, int] = {}
         self.is_leaving = False
         self._appkey = appkey
         self._ledger = ledger
@@ -142,6 +152,13 @@ class AndroidDevice:
     def connecting(self) -> None:
         self._connections += 1
         self._connected_ms = self._ledger.now_ms()
+
+    def disconnected(self) -> None:
+        self.ended_ms[self._connections] = self._ledger.now_ms()
+
+    def note_acknowledged(self, msgids: list[int]) -> None:
+        now_ms = self._ledger.now_ms()
+        self.acknowledged += [Acknowledged(msgid, self._connections, now_ms) for msgid in msgids]
 
     def received(self, msgid: int) -> None:
         now_ms, is_fault_free = self._ledger.now_ms(), self._ledger.is_fault_free

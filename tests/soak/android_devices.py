@@ -67,7 +67,13 @@ class AndroidDevices:
     def clients(self) -> dict[tuple[str, str], Client]:
         return {
             (self.appkey, device.state.token): Client(
-                f"device {device.index}", device.history, device.shown, device.frames, device.reachable
+                f"device {device.index}",
+                device.history,
+                device.shown,
+                device.frames,
+                device.reachable,
+                device.acknowledged,
+                device.ended_ms,
             )
             for device in self.devices
         }

@@ -1,6 +1,6 @@
 """The event log, folded: pushes, their audiences and outcomes, and the states of devices."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -46,7 +46,10 @@ class Sent(NamedTuple):
 
 
 class History:
-    """A fold of the log that `read` brings up to the current end of the log."""
+    """A fold of the log that `read` brings up to the current end of the log.
+
+    `concluded` counts the final outcomes of each message on each device.
+    """
 
     def __init__(self, log: Log, partitions: int) -> None:
         self.sent: dict[int, Sent] = {}
@@ -57,6 +60,8 @@ class History:
         self.started_ms: dict[int, int] = {}
         self.ended: dict[int, set[int]] = defaultdict(set)
         self.outcomes: dict[str, dict[int, set[DeviceNumber]]] = defaultdict(lambda: defaultdict(set))
+        self.concluded: Counter[tuple[int, DeviceNumber]] = Counter()
+        self._folded_outcomes: set[bytes] = set()
         self.devices: dict[tuple[str, DeviceNumber], Device] = {}
         self.partitions = partitions
         self.errors: list[str] = []
@@ -141,10 +146,12 @@ class History:
                 self.devices[device.appkey, DeviceNumber(device.partition, device.number)] = device
             case PUSHES.name:
                 self._push_fact(message, record)
-            case DELIVERIES.name:
+            case DELIVERIES.name if message.meta.event_id not in self._folded_outcomes:
+                self._folded_outcomes.add(message.meta.event_id)
                 for outcomes in message.outcomes.apps:
                     for kind, msgid, device_number in rows(record.partition, outcomes):
                         self.outcomes[kind][msgid].add(device_number)
+                        self.concluded[msgid, device_number] += kind in SETTLED
 
     def _command(self, record: Record, command: PushCommand) -> None:
         if command.HasField("cancel"):

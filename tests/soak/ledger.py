@@ -56,6 +56,14 @@ class Frame(NamedTuple):
     is_fault_free: bool
 
 
+class Acknowledged(NamedTuple):
+    """A message that a device acknowledged over a connection, and when."""
+
+    msgid: int
+    connection: int
+    time_ms: int
+
+
 class Reachability(NamedTuple):
     """From this time on a device was connected and awake, or it was not."""
 
@@ -120,6 +128,8 @@ class Ledger:
         self.now_ms = now_ms
         self.pushes: list[Push] = []
         self.errors: list[str] = []
+        self.apart: set[str] = set()
+        """Apps whose pushes are not in the ledger."""
         self.is_fault_free = True
         """No fault has been injected since nothing was pending any more."""
         self.has_paused = False

@@ -38,6 +38,9 @@ Result = TypeVar("Result")
 STAGS = ["red", "green", "blue"]
 ALIASES = ["anna", "ben"]
 _CLIENTS = 3
+_DUE_TOGETHER_MS, _DUE_WITHIN_MS = 2000, 60
+"""Tasks fall due in groups, a few ms one after the other."""
+
 _READ_BACK = 0.5
 
 
@@ -148,7 +151,8 @@ class Driver:
         push = self._new_push()
         key = f"task-{push.msgid}"
         push.task_key = key
-        due_ms = self._clock.now_ms() + self._random.randrange(1000, 30_000)
+        soon_ms = self._clock.now_ms() + self._random.randrange(1000, 12_000)
+        due_ms = soon_ms // _DUE_TOGETHER_MS * _DUE_TOGETHER_MS + self._random.randrange(_DUE_WITHIN_MS)
         create = CreateTask(pushes=[push], due_ms=due_ms)
         await self._append(task_command(TaskCommand(task_key=key, create=create)))
         self.ledger.tasks[key] = create

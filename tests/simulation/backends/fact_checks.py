@@ -13,7 +13,7 @@ from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.model.outages import Outages
 
 BOUND_MS = 5_000
-"""Time within which a push starts, and a task that is due is sent, while nothing is broken.
+"""Time within which a push starts, and a task that is due is sent, while nothing is broken and nothing slow.
 
 A push waits up to 1 s for its own audience and as long for that of an earlier one.
 """
@@ -24,15 +24,17 @@ _KEEP_THE_LOG = frozenset(
 """Kinds of faults under which each append is stored once, and the process that asked for it learns that."""
 
 
-def fact_findings(installation: Installation, ledger: Ledger, faults: Sequence[Fault], outages: Outages) -> list[str]:
+def fact_findings(
+    installation: Installation, ledger: Ledger, faults: Sequence[Fault], outages: Outages, bound_ms: int
+) -> list[str]:
     """Return what is wrong with the facts in the log; each finding begins with the name of the rule."""
     broker = installation.broker
     return [
         *_started_twice(broker),
         *(_decided_twice(broker) if {fault.kind for fault in faults} <= _KEEP_THE_LOG else ()),
         *_cancelled_and_sent(broker, ledger),
-        *(_tasks_late(broker, outages) if outages.tells_time else ()),
-        *(_pushes_late(installation, outages) if outages.tells_time else ()),
+        *(_tasks_late(broker, outages, bound_ms) if outages.tells_time else ()),
+        *(_pushes_late(installation, outages, bound_ms) if outages.tells_time else ()),
     ]
 
 
@@ -63,7 +65,7 @@ def _cancelled_and_sent(broker: Broker, ledger: Ledger) -> Iterator[str]:
         yield f"cancelled: task {key} was sent after its cancel"
 
 
-def _tasks_late(broker: Broker, outages: Outages) -> Iterator[str]:
+def _tasks_late(broker: Broker, outages: Outages, bound_ms: int) -> Iterator[str]:
     due_ms: dict[str, int] = {}
     for fact in messages(broker, TASKS.name):
         if fact.WhichOneof("fact") == "scheduled":
@@ -74,11 +76,11 @@ def _tasks_late(broker: Broker, outages: Outages) -> Iterator[str]:
             continue
         if sent_ms < due:
             yield f"early: task {command.send.task_key} was sent {due - sent_ms} ms before it was due"
-        if outages.calm_ms(due, sent_ms) > BOUND_MS:
+        if outages.calm_ms(due, sent_ms) > bound_ms:
             yield f"late: task {command.send.task_key} was sent {sent_ms - due} ms after it was due"
 
 
-def _pushes_late(installation: Installation, outages: Outages) -> Iterator[str]:
+def _pushes_late(installation: Installation, outages: Outages, bound_ms: int) -> Iterator[str]:
     """Yield the pushes that started late in a partition; outages of the targeting of other partitions do not count."""
     broker, instances = installation.broker, installation.shards["targeting"]
     begun_ms: dict[tuple[int, int], int] = {}
@@ -90,6 +92,6 @@ def _pushes_late(installation: Installation, outages: Outages) -> Iterator[str]:
         for partition in partitions_of(command.send, broker.partitions):
             others = [process_name("targeting", shard) for shard in range(instances) if partition % instances != shard]
             begun = begun_ms.get((command.send.msgid, partition), command.meta.time_ms)
-            if outages.calm_ms(command.meta.time_ms, begun, without=others) > BOUND_MS:
+            if outages.calm_ms(command.meta.time_ms, begun, without=others) > bound_ms:
                 late_ms = begun - command.meta.time_ms
                 yield f"late: push {command.send.msgid} started {late_ms} ms late in partition {partition}"

@@ -7,7 +7,9 @@ from random import Random
 from tests.simulation.kernel.faults import Fault, swarm_faults
 from tests.simulation.kernel.hosts import process_name
 
-_SHORT_S = (6.0, 12.0, 12.0, 20.0)
+_SHORT = ((12.0, 0.5), (12.0, 2.0), (8.0, 4.0), (4.0, 12.0))
+"""How long the load lasts, and commands a second of each client, in short worlds."""
+
 _LONG_S = 60.0
 _LONG = 0.1
 """Share of the worlds that are long."""
@@ -18,25 +20,31 @@ _ROLES = ("registry", "targeting", "scheduling", "delivery")
 
 @dataclass(frozen=True)
 class Plan:
-    """One world. `shards`: the number of instances by role. `rate`: commands a second of each client."""
+    """One world. `shards`: the number of instances by role. `rate`: commands a second of each client.
+
+    `slowness`: how many times longer than usual the log, the network and threads take.
+    """
 
     shards: Mapping[str, int]
     partitions: int
     load_s: float
     rate: float
     snapshot_s: int
+    slowness: int
 
 
 def plan_of(seed: int) -> Plan:
     """Return the plan of a seed: nine in ten are short, which finds more in the same time."""
     random = Random(f"{seed}/plan")
     is_long = random.random() < _LONG
+    load_s, rate = (_LONG_S, 2.0) if is_long else random.choice(_SHORT)
     return Plan(
         shards={role: random.choice([1, 2]) for role in _ROLES},
         partitions=4 if is_long else random.choice((2, 4)),
-        load_s=_LONG_S if is_long else random.choice(_SHORT_S),
-        rate=2.0 if is_long else random.choice((1.0, 2.0, 4.0)),
-        snapshot_s=20 if is_long else random.choice((2, 5, 20)),
+        load_s=load_s,
+        rate=rate,
+        snapshot_s=20 if is_long else random.choice((1, 2, 5, 20)),
+        slowness=random.choice((1, 1, 1, 8)),
     )
 
 

@@ -11,7 +11,7 @@ from services.scheduling.main import ROLE as SCHEDULING
 from services.targeting.main import ROLE as TARGETING
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
-from tests.simulation.backends.fact_checks import fact_findings
+from tests.simulation.backends.fact_checks import BOUND_MS, fact_findings
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import faults_of, plan_of
 from tests.simulation.kernel.faults import Fault, Faults
@@ -19,12 +19,15 @@ from tests.simulation.kernel.hosts import Installation, RoleHost
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.network.channels import Network
-from tests.simulation.kernel.world import LoggedError, World
+from tests.simulation.kernel.world import THREAD_S, LoggedError, World
 from tests.simulation.model.outages import Outages
 
 ROLES = (REGISTRY, TARGETING, SCHEDULING, DELIVERY)
 SETTLE_S = 180.0
 """How long the roles may take, once all faults are over, until nothing is left to do."""
+
+_LOG_S, _NETWORK_S = 0.001, 0.0005
+"""What a step of a request to the log and a message between roles usually take."""
 
 _TAIL_S = 12.0
 """How long after an outage things may still take longer: attempts are repeated after up to 10 s."""
@@ -44,8 +47,10 @@ class Backends:
 
     async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
         plan = plan_of(world.seed)
-        broker = Broker(TOPICS, plan.partitions, Behaviour(world.random("log")), world.note_stored)
-        network = Network(world, Latency(world.random("network delays"), 0.0005))
+        behaviour = Behaviour(world.random("log"), plan.slowness * _LOG_S)
+        broker = Broker(TOPICS, plan.partitions, behaviour, world.note_stored)
+        network = Network(world, Latency(world.random("network delays"), plan.slowness * _NETWORK_S))
+        world.loop.threads.delay_s = Latency(world.random("slow threads"), plan.slowness * THREAD_S)
         installation = Installation(world, broker, network, dict(plan.shards))
         hosts = [
             RoleHost(installation, role, shard, snapshot_s=plan.snapshot_s, **_NO_APNS.get(role.name, {}))
@@ -66,7 +71,9 @@ class Backends:
         await asyncio.gather(*(host.stop() for host in reversed(hosts)))
         await asyncio.gather(*running)
         findings += answered_and_lost(installation, driver.ledger)
-        findings += fact_findings(installation, driver.ledger, faults, Outages(hosts, dated, _TAIL_S))
+        findings += fact_findings(
+            installation, driver.ledger, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
+        )
         findings += await replays_unequal(installation, hosts)
         return findings + [
             f"error: {each.process}: {each.text} {each.details}" for each in world.errors if not _expected(each)

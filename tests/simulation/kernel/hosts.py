@@ -16,7 +16,7 @@ from services.runtime.log.port import Log, Partition
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings
 from services.runtime.projection.health import Health
-from services.runtime.projection.replay import ReplayComparison
+from services.runtime.projection.replay import ReplayComparison, copy_state
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import FULL, Disk
@@ -26,6 +26,7 @@ from tests.simulation.kernel.network.channels import Network, Server
 from tests.simulation.kernel.process import Process
 from tests.simulation.kernel.world import LoggedError, World
 
+_MOST_COPIES, _COPIED = 3, 0.3
 RESTART_S = 2.0
 """How long after its end a process is started again, as a service manager does."""
 
@@ -74,6 +75,8 @@ class RoleHost:
         self._settings = settings
         self._random = world.random(f"host {self.name}")
         self._disk = Disk(world.directory / self.name, self._random)
+        self._copying = world.random(f"copies of {self.name}")
+        world.at_snapshot[self.name] = self._keep_copy
         self._is_wanted = True
         self._may_run = asyncio.Event()
         self._may_run.set()
@@ -184,8 +187,15 @@ class RoleHost:
             self._report(f"did not stop within {seconds:g} s")
             self.process.kill()
 
+    def _keep_copy(self) -> None:
+        """Keep a copy of the files for `verify` now and then, after a snapshot has been written."""
+        if len(self._left) < _MOST_COPIES and self._copying.random() < _COPIED:
+            copy = self._world.directory / f"{self.name}-copy-{len(self._left)}"
+            copy_state(self._disk.path, copy)
+            self._left.append((copy, self._installation.shards[self.role.name]))
+
     async def verify(self, log: Log) -> Sequence[ReplayComparison]:
-        """Compare the state on the disk with one rebuilt from the log, and so those that killed processes have left.
+        """Compare the state on the disk with one rebuilt from the log; so too copies, and what killed processes left.
 
         Each is brought up to the end of the log first; those of another number of instances are left out. The process
         must have been stopped.

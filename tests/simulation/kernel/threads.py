@@ -69,8 +69,8 @@ class InlineThreads:
     """All threads of a world: `run_in_executor` of its loop, and the replacement of WorkerThread."""
 
     def __init__(self, loop: "SimulatedLoop", delay_s: Callable[[], float]) -> None:
+        self.delay_s = delay_s
         self._loop = loop
-        self._delay_s = delay_s
         self._of: dict[int, InlineThread] = {}
         self._kept: list[object] = []
 
@@ -81,13 +81,13 @@ class InlineThreads:
         call = partial(function, *arguments)
         if isinstance(executor, ThreadPoolExecutor) and executor._max_workers == 1:
             return self.of(executor).call(call)
-        return InlineThread(self._loop, self._delay_s).call(call)
+        return InlineThread(self._loop, self.delay_s).call(call)
 
     def of(self, owner: object) -> InlineThread:
         """Return the thread of an executor or a WorkerThread."""
         thread = self._of.get(id(owner))
         if thread is None:
-            thread = self._of[id(owner)] = InlineThread(self._loop, self._delay_s)
+            thread = self._of[id(owner)] = InlineThread(self._loop, self.delay_s)
             self._kept.append(owner)  # so that no other object gets its id
         return thread
 

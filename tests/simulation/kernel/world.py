@@ -59,6 +59,8 @@ class World:
             on_error=self._unhandled,
         )
         self.trace = Trace(self.loop.time, _current_name)
+        self.at_snapshot: dict[str, Callable[[], object]] = {}
+        """What is called when the process of a name has written a snapshot."""
         self._crashes: dict[tuple[str, str], int] = {}
         self._processes: list[Process] = []  # also the killed ones, which keep what they hold
 
@@ -121,6 +123,8 @@ class World:
         if process is None:
             return
         point = name.partition("@")[0]
+        if point == crashpoint.Point.SNAPSHOT_REPLACED and process.name in self.at_snapshot:
+            self.at_snapshot[process.name]()
         left = self._crashes.get((point, process.name), 0)
         if left:
             self._crashes[point, process.name] = left - 1

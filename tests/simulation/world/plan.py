@@ -1,7 +1,7 @@
 """What a seed makes of a world: its processes, its clients, and its faults."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.kernel.faults import Fault, Faults, random_faults, rare_faults, swarm_faults
@@ -113,10 +113,11 @@ class WorldFaults(Faults):
 
 
 def plan_of(seed: int) -> Plan:
+    """Return the plan of a seed. Odd seeds have small worlds, more of which run in the same time."""
     random = Random(f"{seed}/plan")
     processes = {role: random.choice((1, 1, 2)) for role in STATEFUL}
     processes |= {"gateway": random.choice((1, 2)), "edge": random.choice((1, 2))}
-    return Plan(
+    plan = Plan(
         partitions=random.choice((2, 4)),
         processes=processes,
         devices=random.randint(2, 8),
@@ -124,6 +125,16 @@ def plan_of(seed: int) -> Plan:
         load_s=random.choice((10.0, 20.0, 40.0)),
         snapshot_s=random.choice((5, 20, 300)),
         has_ios=seed % 2 == 1 and random.random() < 0.5,
+    )
+    if seed % 2 == 0:
+        return plan
+    size = Random(f"{seed}/size")
+    return replace(
+        plan,
+        devices=size.randint(2, 5),
+        rate=size.choice((1.0, 4.0, 10.0)),
+        load_s=size.choice((4.0, 8.0, 15.0)),
+        snapshot_s=size.choice((1, 3, 300)),
     )
 
 

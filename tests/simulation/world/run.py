@@ -29,12 +29,14 @@ from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import LoggedError, World
+from tests.simulation.model.deliveries import acknowledged_and_sent, concluded_twice, expired_and_sent
 from tests.simulation.model.lateness import late
 from tests.simulation.world.apple import URL, IosApp, SimulatedApple, is_alarm
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
 from tests.simulation.world.plan import Plan, WorldFaults, faults_of, latest_end_s, plan_of
+from tests.simulation.world.quota import QuotaUser
 from tests.simulation.world.reader import Reader
 from tests.simulation.world.timed_history import TimedHistory
 from tests.soak.analytics_checks import received_violations
@@ -49,6 +51,7 @@ from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
 _NETWORK_S = 0.001
 _INTERNET_S = 0.02
 _RETRY_S = 0.5
+_NEVER_MS = 2**62
 _READERS_DEVICE = 1_000_000
 _REFUSALS = ("a request failed", "a device could not be registered", "a push failed")
 
@@ -87,6 +90,7 @@ class Simulation:
         self._machines: dict[str, RoleHost] = {}
         self._running: list[asyncio.Task[None]] = []
         self._ledger = Ledger(self._record, self._now_ms)
+        self._calm_ms: list[tuple[int, int]] = [] if faults else [(0, _NEVER_MS)]
         self._log = SimulatedLog(self._broker)
         self._registry = RegistryServiceStub(self._network.channel("registry-0"))
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
@@ -114,8 +118,10 @@ class Simulation:
         found += sent_while_paused(observed, operator.pauses)
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
-        if not self._faults:
-            found += late(observed)
+        found += [*concluded_twice(observed), *expired_and_sent(observed)]
+        if not any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self._faults):
+            found += acknowledged_and_sent(observed) if not self._faults or self._plan.processes["gateway"] == 1 else ()
+        found += late(observed, self._calm_ms)
         await devices.close()
         found += await self._stopped()
         await asyncio.gather(*self._running)
@@ -214,10 +220,13 @@ class Simulation:
         ios_tokens: Sequence[str],
     ) -> None:
         reading = asyncio.create_task(reader.run(end_of_load := asyncio.Event()))
+        using = asyncio.create_task(self._quota_user().run(end_of_load))
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
-        begun_s = self._world.loop.time()
+        begun_s, begun_ms = self._world.loop.time(), self._now_ms()
         self._ledger.is_fault_free = not self._faults
+        if self._faults:
+            self._calm_ms = [(begun_ms, begun_ms + int(min(fault.at_s for fault in self._faults) * 1000))]
         faults.inject([replace(fault, at_s=begun_s + fault.at_s) for fault in self._faults])
         await asyncio.sleep(self._plan.load_s)
         for task in (sending, anew):
@@ -231,12 +240,17 @@ class Simulation:
             await devices.leave()
             await senders.finish()
             await reading
+            await using
+
+    def _quota_user(self) -> QuotaUser:
+        return QuotaUser(self._registry, self._interface("v2"), self._ledger, self._world.random("quota"))
 
     async def _checked(
         self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
     ) -> list[Violation]:
         checks = SettledChecks(observed, devices, senders, pushes)
         found = await checks.settle()
+        self._calm_ms.append((self._now_ms(), _NEVER_MS))
         found += await checks.reconnect()
         return found + await checks.compare()
 
