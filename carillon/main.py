@@ -20,8 +20,11 @@ COMMANDS = {
     "send": "carillon.commands.send",
     "serve": "carillon.serve",
     "sign": "carillon.commands.sign",
+    "team": "carillon.commands.accounts.teams",
+    "token": "carillon.commands.accounts.tokens",
     "up": "carillon.up",
     "up-analytics": "carillon.up_analytics",
+    "user": "carillon.commands.accounts.users",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 

@@ -14,6 +14,7 @@ ROLES = {
     "delivery": "services.delivery.main",
     "scheduling": "services.scheduling.main",
     "analytics": "analytics.main",
+    "accounts": "services.accounts.main",
     "gateway": "services.gateway.main",
     "edge": "edge.main",
 }

@@ -9,19 +9,16 @@ from google.protobuf.message import DecodeError
 from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, Pause
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
-from services.runtime.process import background
+from services.runtime.log.port import Log, Partition, Record
 from services.runtime.process.logs import logger
-from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.health import Followed
+from services.runtime.projection.partition_reader import PartitionReader
 from services.runtime.projection.positions import AppliedPositions
 
 INSTALLATION_PAUSE_KEY = b"installation/pause"
 """The key of the record that pauses all apps at once."""
 
 _PARTITION = Partition(APPS.name, 0)
-_REFRESH_S = 2.0
 
 
 class AppDirectory:
@@ -33,21 +30,23 @@ class AppDirectory:
     name = "apps"
 
     def __init__(self, log: Log) -> None:
-        self._log = log
+        self._reader = PartitionReader(self.name, log, _PARTITION, self._apply)
         self._apps: dict[str, App] = {}
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._pauses_changed = asyncio.Event()
-        self.applied = AppliedPositions()
-        self._refreshing: asyncio.Task[None] | None = None
-        self._next_refresh: asyncio.Task[None] | None = None
+
+    @property
+    def applied(self) -> AppliedPositions:
+        """The positions of the topic that the directory has applied."""
+        return self._reader.applied
 
     @property
     def followed(self) -> Followed:
         """What the process's health checks of the directory."""
-        return Followed(self.name, self.applied, [_PARTITION])
+        return self._reader.followed
 
     def get(self, appkey: str) -> App | None:
         return self._apps.get(appkey)
@@ -98,48 +97,11 @@ class AppDirectory:
             await self._pauses_changed.wait()
 
     async def refresh(self) -> None:
-        """Return once all records now in the log are applied, or after two seconds.
-
-        Callers share the next refresh: the one in progress may have read the end of the log too early for them.
-        """
-        if self._next_refresh is None:
-            self._next_refresh = background.start("refresh of the apps", self._refresh(self._refreshing))
-        await asyncio.wait([self._next_refresh], timeout=_REFRESH_S)
-
-    async def _refresh(self, earlier: "asyncio.Task[None] | None") -> None:
-        if earlier is not None:
-            await asyncio.wait([earlier])
-        self._refreshing, self._next_refresh = self._next_refresh, None
-        try:
-            async with asyncio.timeout(_REFRESH_S):
-                end = (await self._log.ends([_PARTITION]))[_PARTITION]
-                if end:
-                    await self.applied.wait([(_PARTITION, end - 1)])
-        except (TimeoutError, UnavailableError) as error:
-            logger.warning("the apps may not be up to date", error=str(error))
+        """Return once all records now in the log are applied, or after two seconds."""
+        await self._reader.refresh()
 
     async def run(self, ready: asyncio.Event) -> None:
-        end = (await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([_PARTITION]), role=self.name))[
-            _PARTITION
-        ]
-        self.applied.advance({_PARTITION: 0})
-        reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open({_PARTITION: 0}), role=self.name)
-        try:
-            while not ready.is_set():
-                if end == 0 or self.applied.has(_PARTITION, end - 1):
-                    ready.set()
-                else:
-                    await self._apply_next(reader)
-            while True:
-                await self._apply_next(reader)
-        finally:
-            await reader.close()
-
-    async def _apply_next(self, reader: Reader) -> None:
-        records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)
-        for record in records:
-            self._apply(record)
-        self.applied.advance({_PARTITION: records[-1].offset + 1})
+        await self._reader.run(ready)
 
     def _apply(self, record: Record) -> None:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from services.runtime.rpc.caller import OPERATOR
 
-_EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics")
+_EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", "accounts", "console")
 
 _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.runtime.v1.PositionsService": {"Await": _EVERY_ROLE},
@@ -37,6 +37,40 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway")},
     "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling")},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
+    "protos.accounts.v1.AccountsService": dict.fromkeys(
+        (
+            "CreateUser",
+            "UpdateUser",
+            "ResetPassword",
+            "GetUsers",
+            "ListUsers",
+            "CreateTeam",
+            "UpdateTeam",
+            "SetMember",
+            "GiveApp",
+            "ListTeams",
+            "CreateToken",
+            "RevokeToken",
+            "ListTokens",
+        ),
+        (OPERATOR, "console"),
+    ),
+    "protos.accounts.v1.LogInService": dict.fromkeys(
+        (
+            "LogIn",
+            "LogInWithSubject",
+            "CheckLink",
+            "UseLink",
+            "ChangePassword",
+            "StartTotp",
+            "SetTotp",
+            "NoteTokenUses",
+        ),
+        ("console",),
+    ),
+    "protos.accounts.v1.DraftsService": dict.fromkeys(
+        ("SubmitDraft", "DecideDraft", "GetDrafts", "ListDrafts"), ("console",)
+    ),
     "protos.analytics.v1.AnalyticsService": {
         "AuditPush": (OPERATOR,),
         "AuditDevice": (OPERATOR,),

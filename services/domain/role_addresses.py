@@ -10,6 +10,7 @@ DEFAULT_ADDRESSES = {
     "scheduling": "127.0.0.1:7403",
     "delivery": "127.0.0.1:7404",
     "analytics": "127.0.0.1:7405",
+    "accounts": "127.0.0.1:7406",
 }
 """Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
 

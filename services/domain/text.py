@@ -1,4 +1,4 @@
-"""NUL characters, which no text that enters the service may contain: stores and other programs end a text at them."""
+"""Checks of texts that enter the service: names are printable, and no text has NUL, at which other programs end it."""
 
 from typing import Any
 
@@ -6,6 +6,17 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from services.runtime.errors import InputError
+
+_TEXT_LENGTH = 64
+
+
+def checked_text(field: str, text: str, *, required: bool = True, most: int = _TEXT_LENGTH) -> str:
+    """Return the text if it has 1 to `most` printable characters; InputError names the field."""
+    if not text and not required:
+        return text
+    if not text.strip() or len(text) > most or not text.isprintable():
+        raise InputError(f"{field} must have 1 to {most} printable characters")
+    return text
 
 
 def refuse_nul(value: Any, path: str = "") -> None:

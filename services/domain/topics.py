@@ -1,7 +1,9 @@
-"""The eleven topics of Carillon's event log, and the key of a device's records."""
+"""The fourteen topics of Carillon's event log, and the key of a device's records."""
 
 from typing import Any
 
+from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
+from protos.accounts.v1.drafts_pb2 import DraftFact
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.push.v1.push_pb2 import PushCommand
@@ -26,6 +28,9 @@ PUSHES = Topic("pushes", PushFact)
 DELIVERIES = Topic("deliveries", DeliveryFact)
 MESSAGE_IDS = Topic("message-ids", MessageIdFact, single=True)
 INSTANCES = Topic(INSTANCES_TOPIC, InstanceFact, single=True, compacted=True)
+ACCOUNTS = Topic("accounts", AccountFact, single=True)
+LOG_INS = Topic("log-ins", LogInFact, single=True)
+DRAFTS = Topic("drafts", DraftFact, single=True)
 
 TOPICS: Topics = {
     topic.name: topic
@@ -41,6 +46,9 @@ TOPICS: Topics = {
         DELIVERIES,
         MESSAGE_IDS,
         INSTANCES,
+        ACCOUNTS,
+        LOG_INS,
+        DRAFTS,
     )
 }
 

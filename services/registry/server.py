@@ -45,14 +45,13 @@ from services.domain import ids
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.ios_tokens import spellings
 from services.domain.role import RoleContext
-from services.domain.text import check_texts
+from services.domain.text import check_texts, checked_text
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apps.app_changes import secret_kept, settings_changed
 from services.registry.apps.app_settings import (
     DEFAULT_PERIOD_S,
     change_settings,
     checked_package,
-    checked_text,
     rotate_secret,
 )
 from services.registry.apps.broadcast_quota import BroadcastQuota

@@ -8,7 +8,7 @@
     ├── BusyError              code RESOURCE_EXHAUSTED  result 500   a bounded queue is full; try again
     ├── UnavailableError       code UNAVAILABLE         result 500   a role or store does not answer; try again
     ├── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
-    ├── PermissionDeniedError  code PERMISSION_DENIED   result 500   the role of a certificate may not call this method
+    ├── PermissionDeniedError  code PERMISSION_DENIED   result 500   the role or the account may not do this
     ├── ForbiddenError         at the edge alone        result 403   the operator does not allow it at present
     └── RetryLaterError                                              says when to try again
         ├── TooManyRequestsError   at the edge alone    result 429   over a limit

@@ -5,6 +5,7 @@ import re
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
 from services.domain.master_key import Keys
+from services.domain.text import checked_text
 from services.registry.apps.apns_keys import change_apns
 from services.runtime.errors import InputError
 from services.runtime.http.client_address import Networks
@@ -15,7 +16,6 @@ MAX_KEEP_OLD_S = 90 * 86_400
 _MAX_QUOTA = 2**31 - 1
 _MAX_QUOTA_BYTES = 2**50
 _PERIODS_S = range(60, 604_801)
-_TEXT_LENGTH = 64
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -51,14 +51,6 @@ def rotate_secret(app: App, sealed_secret: bytes, keep_old_s: int, now_ms: int) 
 def drop_old_secret(app: App) -> None:
     app.ClearField("old_sealed_secret")
     app.ClearField("old_secret_until_ms")
-
-
-def checked_text(field: str, text: str, *, required: bool = True) -> str:
-    if not text and not required:
-        return text
-    if not text.strip() or len(text) > _TEXT_LENGTH or not text.isprintable():
-        raise InputError(f"{field} must have 1 to {_TEXT_LENGTH} printable characters")
-    return text
 
 
 def checked_package(package: str) -> str:

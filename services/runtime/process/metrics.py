@@ -102,4 +102,8 @@ APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push s
 APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
 TASKS_FAILED = Counter("carillon_scheduling_tasks_failed_total", "Timed tasks that could not be sent, ended as failed")
+LOG_INS = Counter(
+    "carillon_accounts_log_ins_total", "Attempts to log in, by result: ok, code_needed, refused or limited", ["result"]
+)
+DRAFTS_SENT = Counter("carillon_accounts_drafts_sent_total", "Approved drafts that were handed to scheduling")
 INSERTED = Counter("carillon_analytics_rows_inserted_total", "Rows inserted into ClickHouse", ["table"])

@@ -12,6 +12,9 @@ ROLE_URI = "carillon://role/"
 OPERATOR = "operator"
 """The role of certificates for people who run the operators' commands."""
 
+FRONT_END = "console"
+"""The door of origins whose actor is an account that the front end has authenticated."""
+
 Permissions = Mapping[str, frozenset[str]]
 """The roles that may call a method, by the method's full name."""
 
@@ -51,13 +54,18 @@ class CallerCheck:
     def attest(self, request: Any, context: Context) -> None:
         """Set the address in the request's origin to the proved actor, and keep the given one as what the caller says.
 
-        Service roles pass on the origins of their own callers, so those with a certificate are believed.
+        Service roles pass on the origins of their own callers, so those with a certificate are believed. Without TLS so
+        is the origin of a front end with accounts: only the roles reach each other then.
         """
         if "origin" not in request.DESCRIPTOR.fields_by_name:
             return
         if self.permissions is not None and _roles(context) != [OPERATOR]:
             return
         origin = request.origin
+        is_proved = self.permissions is not None or context.peer().startswith("unix:")
+        if origin.door == FRONT_END and not is_proved:
+            return
+        origin.actor = ""
         actor = self._actor(context)
         origin.says = "" if origin.address == actor else origin.address
         origin.address, origin.door = actor, "cli"

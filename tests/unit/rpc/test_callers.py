@@ -36,7 +36,19 @@ from services.runtime.rpc.user_socket import UserSocket
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 
-ROLES = {"edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", OPERATOR}
+ROLES = {
+    "edge",
+    "gateway",
+    "registry",
+    "targeting",
+    "scheduling",
+    "delivery",
+    "analytics",
+    "accounts",
+    "console",
+    OPERATOR,
+}
+ACCOUNT = Origin(door="console", address="192.0.2.7", actor="user/1")
 FORGED = Origin(door="v2", address="root@moon", request_id="r1")
 
 
@@ -172,14 +184,29 @@ async def test_without_tls_the_actor_is_the_peers_address() -> None:
     assert registry.origins == [Origin(door="cli", address="127.0.0.1", request_id="r1", says="root@moon")]
 
 
+async def test_the_account_that_acts_is_believed_from_front_ends_alone(authority: Authority) -> None:
+    """Not from an operator's certificate or a client on the commands' socket; without TLS from every role."""
+    registry, address = new_registry(), free_address()
+    async with running(registry, serve([address])):
+        await create_app(address, None, ACCOUNT)
+        await create_app(address, None, Origin(door="v2", actor="user/1"))
+    async with secured(authority, registry) as secured_address:
+        await create_app(secured_address, authority.issue("alice", OPERATOR), ACCOUNT)
+    assert registry.origins == [
+        ACCOUNT,
+        Origin(door="cli", address="127.0.0.1"),
+        Origin(door="cli", address="CN=alice", says="192.0.2.7"),
+    ]
+
+
 def test_over_the_commands_socket_the_actor_is_the_user_at_the_other_end(tmp_path: Path) -> None:
     me = f"{getpass.getuser()}@{os.uname().nodename}"
-    origins, mode = uvloop.run(over_the_socket(tmp_path / "carillon.sock", [FORGED, Origin(address=me), Origin()]))
+    origins, mode = uvloop.run(over_the_socket(tmp_path / "carillon.sock", [FORGED, Origin(address=me), ACCOUNT]))
     assert mode == 0o600
     assert origins == [
         Origin(door="cli", address=me, request_id="r1", says="root@moon"),
         Origin(door="cli", address=me),
-        Origin(door="cli", address=me),
+        Origin(door="cli", address=me, says="192.0.2.7"),
     ]
     assert not (tmp_path / "carillon.sock").exists()
 

@@ -1,0 +1,80 @@
+"""Calls of the account commands, which name users and teams as people do: by login name and by team name."""
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.text import Text
+
+from carillon.commands.role_calls import call_role
+from carillon.commands.tables import show, table
+from carillon.environment import environment
+from protos.accounts.v1.accounts_pb2 import MemberRole
+from protos.accounts.v1.service_pb2 import ListTeamsRequest, ListUsersRequest, TeamSummary, UserSummary
+from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
+from services.runtime.errors import NotFoundError
+from services.runtime.process.settings import Settings, load
+from services.runtime.rpc.channel import Channel
+
+if TYPE_CHECKING:
+    from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
+
+Answer = TypeVar("Answer")
+ROLES = {name.removeprefix("MEMBER_ROLE_").lower(): number for name, number in MemberRole.items() if number}
+"""The roles in a team, by the names that commands use."""
+
+ROLE_NAMES = {number: name for name, number in ROLES.items()}
+as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")
+role_option = click.option("--role", type=click.Choice(list(ROLES)), required=True, help="What it may do in the team.")
+
+
+def call_accounts(call: "Callable[[AccountsServiceAsyncStub], Awaitable[Answer]]") -> Answer:
+    """Call the role accounts. click.ClickException explains what to do if the call fails."""
+
+    async def with_stub(channel: Channel) -> Answer:
+        return await call(AccountsServiceStub(channel))
+
+    return call_role("accounts", with_stub)
+
+
+async def find_user(accounts: "AccountsServiceAsyncStub", login: str) -> UserSummary:
+    """Return the user with this login name. NotFoundError: there is none."""
+    for user in (await accounts.ListUsers(ListUsersRequest())).users:
+        if user.login.casefold() == login.strip().casefold():
+            return user
+    raise NotFoundError(f"there is no user {login!r}; `carillon user list` shows all")
+
+
+async def find_team(accounts: "AccountsServiceAsyncStub", name: str) -> TeamSummary:
+    """Return the team with this name or id. NotFoundError: there is none."""
+    for team in (await accounts.ListTeams(ListTeamsRequest())).teams:
+        if name == team.team.team_id or team.team.name.casefold() == name.strip().casefold():
+            return team
+    raise NotFoundError(f"there is no team {name!r}; `carillon team list` shows all")
+
+
+def time_text(time_ms: int) -> str:
+    """Return a time in the installation's time zone, or a dash for none."""
+    if not time_ms:
+        return "-"
+    moment = datetime.fromtimestamp(time_ms / 1000, load(Settings, environment()).zone())
+    return moment.isoformat(sep=" ", timespec="minutes")
+
+
+def print_json(record: dict[str, Any]) -> None:
+    click.echo(json.dumps(record, ensure_ascii=False))
+
+
+def print_rows(rows: list[dict[str, str]], if_none: str) -> None:
+    """Print a table with a row for each, or the sentence if there is none."""
+    if not rows:
+        click.echo(if_none)
+        return
+    listed = table()
+    for name in rows[0]:
+        listed.add_column(name, overflow="fold")
+    for row in rows:
+        listed.add_row(*(Text(value) for value in row.values()))
+    show(listed)

@@ -1,0 +1,193 @@
+"""`carillon team`: create teams, and set their members, apps and approval rules."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from carillon.commands.accounts.calls import (
+    ROLE_NAMES,
+    ROLES,
+    as_json,
+    call_accounts,
+    find_team,
+    find_user,
+    print_json,
+    print_rows,
+    role_option,
+)
+from carillon.commands.origin import command_origin
+from protos.accounts.v1.accounts_pb2 import ApprovalRules
+from protos.accounts.v1.service_pb2 import (
+    CreateTeamRequest,
+    GiveAppRequest,
+    ListTeamsRequest,
+    ListUsersRequest,
+    SetMemberRequest,
+    TeamSummary,
+    UpdateTeamRequest,
+)
+
+if TYPE_CHECKING:
+    from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
+
+Logins = dict[str, str]
+
+
+@click.group()
+def team() -> None:
+    """Create, list and change teams; apps belong to teams, and users have a role in each."""
+
+
+@team.command()
+@click.argument("name")
+@as_json
+def add(name: str, json_output: bool) -> None:
+    """Create a team."""
+
+    async def create(accounts: "AccountsServiceAsyncStub") -> TeamSummary:
+        return (await accounts.CreateTeam(CreateTeamRequest(name=name, origin=command_origin()))).team
+
+    _change(create, f"Team {name} is created.", json_output)
+
+
+@team.command(name="list")
+@as_json
+def list_teams(json_output: bool) -> None:
+    """List all teams with their members, apps and approval rules."""
+
+    async def both(accounts: "AccountsServiceAsyncStub") -> tuple[list[TeamSummary], Logins]:
+        return list((await accounts.ListTeams(ListTeamsRequest())).teams), await _logins(accounts)
+
+    teams, logins = call_accounts(both)
+    if json_output:
+        for known in teams:
+            print_json(_record(known, logins))
+    else:
+        rows = [_row(known, logins) for known in teams]
+        print_rows(rows, "There is no team yet; see `carillon team add --help`.")
+
+
+@team.command()
+@click.argument("team_name", metavar="TEAM")
+@click.argument("login")
+@role_option
+@as_json
+def add_member(team_name: str, login: str, role: str, json_output: bool) -> None:
+    """Give a user a role in a team, in place of the present one if there is one."""
+    _change(_member_setter(team_name, login, ROLES[role]), f"User {login} is {role} of team {team_name}.", json_output)
+
+
+@team.command()
+@click.argument("team_name", metavar="TEAM")
+@click.argument("login")
+@as_json
+def remove_member(team_name: str, login: str, json_output: bool) -> None:
+    """Remove a user from a team."""
+    _change(_member_setter(team_name, login, None), f"User {login} is no member of team {team_name}.", json_output)
+
+
+@team.command()
+@click.argument("team_name", metavar="TEAM")
+@click.argument("appkey")
+@as_json
+def give_app(team_name: str, appkey: str, json_output: bool) -> None:
+    """Let an app belong to a team, and to no other."""
+
+    async def give(accounts: "AccountsServiceAsyncStub") -> TeamSummary:
+        team_id = (await find_team(accounts, team_name)).team.team_id
+        await accounts.GiveApp(GiveAppRequest(appkey=appkey, team_id=team_id, origin=command_origin()))
+        return await find_team(accounts, team_id)
+
+    _change(give, f"App {appkey} belongs to team {team_name}.", json_output)
+
+
+@team.command(name="set")
+@click.argument("team_name", metavar="TEAM")
+@click.option("--name", help="A new name.")
+@click.option("--approve-broadcasts", type=click.Choice(["on", "off"]), help="Whether broadcasts need an approval.")
+@click.option(
+    "--approve-above", metavar="N", help="Pushes to more than N devices need an approval; off: however many there are."
+)
+@as_json
+def set_team(
+    team_name: str, name: str | None, approve_broadcasts: str | None, approve_above: str | None, json_output: bool
+) -> None:
+    """Change a team's name, or which of its pushes need the approval of a second person."""
+    if name is None and approve_broadcasts is None and approve_above is None:
+        raise click.UsageError("name a change: --name, --approve-broadcasts or --approve-above")
+    if approve_above not in (None, "off") and not str(approve_above).isdecimal():
+        raise click.BadParameter("must be a number of devices, or off", param_hint="--approve-above")
+
+    async def update(accounts: "AccountsServiceAsyncStub") -> TeamSummary:
+        known = (await find_team(accounts, team_name)).team
+        rules = ApprovalRules()
+        rules.CopyFrom(known.rules)
+        if approve_broadcasts is not None:
+            rules.broadcasts = approve_broadcasts == "on"
+        if approve_above == "off":
+            rules.ClearField("above_devices")
+        elif approve_above is not None:
+            rules.above_devices = int(approve_above)
+        request = UpdateTeamRequest(team_id=known.team_id, name=name, rules=rules, origin=command_origin())
+        return (await accounts.UpdateTeam(request)).team
+
+    _change(update, f"Team {name or team_name} is changed.", json_output)
+
+
+def _member_setter(
+    team_name: str, login: str, role: int | None
+) -> "Callable[[AccountsServiceAsyncStub], Awaitable[TeamSummary]]":
+    async def set_member(accounts: "AccountsServiceAsyncStub") -> TeamSummary:
+        request = SetMemberRequest(
+            team_id=(await find_team(accounts, team_name)).team.team_id,
+            user_id=(await find_user(accounts, login)).user_id,
+            role=role,  # type: ignore[arg-type]
+            origin=command_origin(),
+        )
+        return (await accounts.SetMember(request)).team
+
+    return set_member
+
+
+def _change(
+    change: "Callable[[AccountsServiceAsyncStub], Awaitable[TeamSummary]]", done: str, json_output: bool
+) -> None:
+    async def change_and_name(accounts: "AccountsServiceAsyncStub") -> tuple[TeamSummary, Logins]:
+        return await change(accounts), await _logins(accounts)
+
+    changed, logins = call_accounts(change_and_name)
+    if json_output:
+        print_json(_record(changed, logins))
+    else:
+        click.echo(done)
+
+
+async def _logins(accounts: "AccountsServiceAsyncStub") -> Logins:
+    return {user.user_id: user.login for user in (await accounts.ListUsers(ListUsersRequest())).users}
+
+
+def _record(known: TeamSummary, logins: Logins) -> dict[str, Any]:
+    rules = known.team.rules
+    return {
+        "team_id": known.team.team_id,
+        "name": known.team.name,
+        "members": {logins[member.user_id]: ROLE_NAMES[member.role] for member in known.team.members},
+        "apps": list(known.appkeys),
+        "approve_broadcasts": rules.broadcasts,
+        "approve_above": rules.above_devices if rules.HasField("above_devices") else None,
+        "created_ms": known.team.created_ms,
+    }
+
+
+def _row(known: TeamSummary, logins: Logins) -> dict[str, str]:
+    record = _record(known, logins)
+    rules = ["broadcasts"] if record["approve_broadcasts"] else []
+    if record["approve_above"] is not None:
+        rules.append(f"above {record['approve_above']} devices")
+    return {
+        "team": known.team.name,
+        "members": ", ".join(f"{login} ({role})" for login, role in record["members"].items()) or "-",
+        "apps": ", ".join(known.appkeys) or "-",
+        "approval": ", ".join(rules) or "-",
+    }

@@ -1,0 +1,124 @@
+"""`carillon token`: create, list and revoke the API tokens of teams."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from carillon.commands.accounts.calls import (
+    ROLE_NAMES,
+    ROLES,
+    as_json,
+    call_accounts,
+    find_team,
+    print_json,
+    print_rows,
+    role_option,
+    time_text,
+)
+from carillon.commands.app.limits import Duration
+from carillon.commands.origin import command_origin
+from protos.accounts.v1.service_pb2 import (
+    CreateTokenRequest,
+    ListTeamsRequest,
+    ListTokensRequest,
+    RevokeTokenRequest,
+    TokenSummary,
+)
+
+if TYPE_CHECKING:
+    from protos.accounts.v1.service_pb2 import CreateTokenResponse
+    from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
+
+TeamNames = dict[str, str]
+
+
+@click.group()
+def token() -> None:
+    """Create, list and revoke API tokens, with which programs act for a team."""
+
+
+@token.command()
+@click.argument("team_name", metavar="TEAM")
+@click.argument("name")
+@role_option
+@click.option(
+    "--expires", type=Duration(), default="90d", help="How long it is valid: 24h, 30m, 7d. Default: 90d; 0: for ever."
+)
+@as_json
+def create(team_name: str, name: str, role: str, expires: int, json_output: bool) -> None:
+    """Create an API token of a team and print its text."""
+
+    async def made(accounts: "AccountsServiceAsyncStub") -> "CreateTokenResponse":
+        request = CreateTokenRequest(
+            team_id=(await find_team(accounts, team_name)).team.team_id,
+            name=name,
+            role=ROLES[role],
+            expires_in_s=expires,
+            origin=command_origin(),
+        )
+        return await accounts.CreateToken(request)
+
+    answer = call_accounts(made)
+    if json_output:
+        print_json({**_record(answer.token, team_name), "token": answer.text})
+    else:
+        until = f"valid until {time_text(answer.token.expires_ms)}" if expires else "which does not expire"
+        click.echo(f"API token {name} of team {team_name}, {until}:")
+        click.echo(f"{answer.text}\nStore it: it is not shown again.")
+
+
+@token.command(name="list")
+@click.option("--team", "team_name", metavar="TEAM", help="Only those of this team.")
+@as_json
+def list_tokens(team_name: str | None, json_output: bool) -> None:
+    """List API tokens without their texts."""
+
+    async def both(accounts: "AccountsServiceAsyncStub") -> tuple[list[TokenSummary], TeamNames]:
+        team_ids = [(await find_team(accounts, team_name)).team.team_id] if team_name else []
+        teams = (await accounts.ListTeams(ListTeamsRequest())).teams
+        names = {known.team.team_id: known.team.name for known in teams}
+        return list((await accounts.ListTokens(ListTokensRequest(team_ids=team_ids))).tokens), names
+
+    tokens, names = call_accounts(both)
+    if json_output:
+        for known in tokens:
+            print_json(_record(known, names[known.team_id]))
+    else:
+        rows = [_row(known, names[known.team_id]) for known in tokens]
+        print_rows(rows, "There is no API token; see `carillon token create --help`.")
+
+
+@token.command()
+@click.argument("token_id")
+@as_json
+def revoke(token_id: str, json_output: bool) -> None:
+    """Revoke an API token, named by its id as `carillon token list` shows it: it is refused from now on."""
+    request = RevokeTokenRequest(token_id=token_id, origin=command_origin())
+    call_accounts(lambda accounts: accounts.RevokeToken(request))
+    if json_output:
+        print_json({"token_id": token_id, "revoked": True})
+    else:
+        click.echo("The API token is refused from now on.")
+
+
+def _record(known: TokenSummary, team: str) -> dict[str, Any]:
+    return {
+        "token_id": known.token_id,
+        "team": team,
+        "name": known.name,
+        "role": ROLE_NAMES[known.role],
+        "created_ms": known.created_ms,
+        "expires_ms": known.expires_ms or None,
+        "last_used_ms": known.last_used_ms or None,
+    }
+
+
+def _row(known: TokenSummary, team: str) -> dict[str, str]:
+    return {
+        "token id": known.token_id,
+        "team": team,
+        "name": known.name,
+        "role": ROLE_NAMES[known.role],
+        "expires": time_text(known.expires_ms),
+        "last used": time_text(known.last_used_ms),
+    }

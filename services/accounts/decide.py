@@ -1,0 +1,243 @@
+"""Decisions about users and their one-time links: the facts that follow from what an actor asks for. Pure.
+
+Each function reads the state and returns facts without their meta. InputError, NotFoundError, ConflictError and
+PermissionDeniedError say why nothing follows.
+"""
+
+import re
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from protos.accounts.v1.accounts_pb2 import AccountFact, LinkCreated, LinkPurpose, User, UserChanged
+from protos.accounts.v1.service_pb2 import CreateUserRequest, UpdateUserRequest
+from protos.runtime.v1.log_pb2 import Origin
+from services.accounts.store import AccountTable, OpenLink
+from services.domain.accounts.actors import token_actor, user_actor
+from services.domain.accounts.permissions import OPERATOR, Action, Actor, may
+from services.domain.accounts.secret_texts import LINK_PREFIX, SecretText, id_of, matches
+from services.domain.text import checked_text
+from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+
+LINK_MS = 24 * 3_600_000
+"""How long a one-time link is valid."""
+
+MAX_SUBJECT = 255
+"""Characters of an issuer or a subject; OpenID Connect allows no longer subjects."""
+
+_LOGIN = re.compile(r"[^\s/]{1,64}")
+_LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+
+
+def actor_of(accounts: AccountTable, origin: Origin, now_ms: int) -> Actor:
+    """Return who asks. PermissionDeniedError: neither an operator nor an account."""
+    if origin.door == "cli":
+        return OPERATOR
+    kind, _, account_id = origin.actor.partition("/")
+    if kind == "user" and (user := accounts.user(account_id)):
+        return user_actor(user, accounts.teams())
+    if kind == "token" and (token := accounts.token(account_id)):
+        return token_actor(token, now_ms)
+    raise PermissionDeniedError("the request names no account that may act")
+
+
+def check_may(actor: Actor, action: Action, team_id: str = "") -> None:
+    """PermissionDeniedError: the actor may not do this."""
+    if not may(actor, action, team_id):
+        raise PermissionDeniedError(f"this account may not {action.value}")
+
+
+def create_user(
+    accounts: AccountTable, actor: Actor, request: CreateUserRequest, user_id: str, link: SecretText, now_ms: int
+) -> list[AccountFact]:
+    """Return the new user, and the one-time link with which the first password is set."""
+    check_may(actor, Action.MANAGE_USERS)
+    user = User(
+        user_id=user_id,
+        login=_checked_login(request.login),
+        display_name=checked_text("display_name", request.display_name or request.login),
+        administrator=request.administrator,
+        locale=_checked_locale(request.locale),
+        zone=_checked_zone(request.zone),
+        created_ms=now_ms,
+    )
+    if accounts.user_of_login(user.login):
+        raise ConflictError(f"there is a user {user.login!r} already")
+    if request.HasField("subject"):
+        user.subject.issuer = checked_text("issuer", request.subject.issuer, most=MAX_SUBJECT)
+        user.subject.subject = checked_text("subject", request.subject.subject, most=MAX_SUBJECT)
+        if accounts.user_of_subject(user.subject):
+            raise ConflictError("there is a user with this subject already")
+    facts = [_changed(user, "created", ["administrator on"] if user.administrator else [])]
+    return facts if user.HasField("subject") else [*facts, _link(user, link, now_ms)]
+
+
+def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest) -> list[AccountFact]:
+    """Return the changed user; nothing if everything is as asked for."""
+    known = user_by_id(accounts, request.user_id)
+    is_own = actor.name == f"user/{known.user_id}" and may(actor, Action.CHANGE_OWN_ACCOUNT)
+    manages = any(request.HasField(name) for name in ("administrator", "disabled")) or request.remove_totp
+    if manages or not is_own:
+        check_may(actor, Action.MANAGE_USERS)
+    user = User()
+    user.CopyFrom(known)
+    _set_fields(user, request)
+    if request.end_sessions or (user.disabled and not known.disabled):
+        user.session_epoch += 1
+    if request.remove_totp and known.sealed_totp_secret:
+        user.ClearField("sealed_totp_secret")
+        del user.recovery_code_hashes[:]
+        user.session_epoch += 1
+    if user == known:
+        return []
+    if not actor.is_operator and not _has_administrator(accounts, user):
+        raise ConflictError("no administrator would be left; make somebody else one first")
+    return [_changed(user, "set", _settings_changed(known, user))]
+
+
+def reset_password(
+    accounts: AccountTable, actor: Actor, user_id: str, link: SecretText, now_ms: int
+) -> list[AccountFact]:
+    """Return a one-time link with which the user sets a new password. The present one stays valid until then."""
+    check_may(actor, Action.MANAGE_USERS)
+    user = user_by_id(accounts, user_id)
+    if user.HasField("subject"):
+        raise ConflictError(f"{user.login!r} logs in by OpenID Connect and has no password")
+    if user.disabled:
+        raise ConflictError(f"{user.login!r} is disabled; enable the user first")
+    return [_link(user, link, now_ms)]
+
+
+def valid_link(accounts: AccountTable, text: str, now_ms: int) -> OpenLink:
+    """Return the one-time link with this token. NotFoundError: it is unknown, used, replaced or expired."""
+    found = accounts.open_link(id_of(text, LINK_PREFIX) or "")
+    is_valid = found and matches(text, found.link.token_hash) and now_ms < found.link.expires_ms
+    if found is None or not is_valid or found.user.disabled:
+        raise NotFoundError("this link is used, replaced or expired; ask an administrator for a new one")
+    return found
+
+
+def use_link(accounts: AccountTable, text: str, password_hash: str, now_ms: int) -> list[AccountFact]:
+    """Return the user with the new password. All sessions and the link end."""
+    found = valid_link(accounts, text, now_ms)
+    return [_with_password(found.user, password_hash, found.link.link_id)]
+
+
+def change_password(accounts: AccountTable, actor: Actor, verified_hash: str, new_hash: str) -> list[AccountFact]:
+    """Return the acting user with the new password; `verified_hash` is what the present one was compared with."""
+    user = acting_user(accounts, actor)
+    if user.password_hash != verified_hash:
+        raise ConflictError("the password was changed meanwhile; log in again")
+    return [_with_password(user, new_hash)]
+
+
+def set_totp(
+    accounts: AccountTable, actor: Actor, sealed_secret: bytes, recovery_code_hashes: Sequence[bytes]
+) -> list[AccountFact]:
+    """Return the acting user with a second factor."""
+    known = acting_user(accounts, actor)
+    if not known.password_hash:
+        raise ConflictError("only a user with a password has one-time codes; the provider asks for those of its own")
+    if known.sealed_totp_secret:
+        raise ConflictError("there is a second factor already; an administrator can remove it")
+    user = User()
+    user.CopyFrom(known)
+    user.sealed_totp_secret = sealed_secret
+    user.recovery_code_hashes[:] = recovery_code_hashes
+    return [_changed(user, "one-time code set", [])]
+
+
+def acting_user(accounts: AccountTable, actor: Actor) -> User:
+    """Return the user who acts. PermissionDeniedError: an operator or an API token acts."""
+    check_may(actor, Action.CHANGE_OWN_ACCOUNT)
+    return user_by_id(accounts, actor.name.removeprefix("user/"))
+
+
+def user_by_id(accounts: AccountTable, user_id: str) -> User:
+    """Return a user. NotFoundError: there is none with this id."""
+    user = accounts.user(user_id)
+    if user is None:
+        raise NotFoundError(f"there is no user with id {user_id!r}")
+    return user
+
+
+def _with_password(known: User, password_hash: str, used_link_id: str = "") -> AccountFact:
+    user = User()
+    user.CopyFrom(known)
+    user.password_hash = password_hash
+    user.session_epoch += 1
+    fact = _changed(user, "password set", [])
+    fact.user.used_link_id = used_link_id
+    return fact
+
+
+def _changed(user: User, action: str, settings: Sequence[str]) -> AccountFact:
+    user.version += 1
+    return AccountFact(user=UserChanged(user=user, action=action, settings=settings))
+
+
+def _link(user: User, link: SecretText, now_ms: int) -> AccountFact:
+    purpose = LinkPurpose.LINK_PURPOSE_PASSWORD_RESET if user.password_hash else LinkPurpose.LINK_PURPOSE_INVITATION
+    return AccountFact(
+        link=LinkCreated(
+            link_id=link.id,
+            user_id=user.user_id,
+            purpose=purpose,
+            token_hash=link.hash,
+            expires_ms=now_ms + LINK_MS,
+        )
+    )
+
+
+def _set_fields(user: User, request: UpdateUserRequest) -> None:
+    if request.HasField("display_name"):
+        user.display_name = checked_text("display_name", request.display_name)
+    if request.HasField("locale"):
+        user.locale = _checked_locale(request.locale)
+    if request.HasField("zone"):
+        user.zone = _checked_zone(request.zone)
+    if request.HasField("administrator"):
+        user.administrator = request.administrator
+    if request.HasField("disabled"):
+        user.disabled = request.disabled
+
+
+def _has_administrator(accounts: AccountTable, changed: User) -> bool:
+    """Return whether an administrator who can log in is left after the change, or there was none before it."""
+    others = [user for user in accounts.users() if user.administrator and not user.disabled]
+    left = [user for user in others if user.user_id != changed.user_id]
+    return not others or bool(left) or (changed.administrator and not changed.disabled)
+
+
+def _settings_changed(before: User, after: User) -> list[str]:
+    texts = [
+        f"{name} {getattr(after, name)}"
+        for name in ("display_name", "locale", "zone")
+        if getattr(after, name) != getattr(before, name)
+    ]
+    switches = [
+        f"{name} {'on' if getattr(after, name) else 'off'}"
+        for name in ("administrator", "disabled")
+        if getattr(after, name) != getattr(before, name)
+    ]
+    codes = ["second factor removed"] if before.sealed_totp_secret and not after.sealed_totp_secret else []
+    sessions = ["sessions ended"] if after.session_epoch != before.session_epoch else []
+    return [*texts, *switches, *codes, *sessions]
+
+
+def _checked_login(login: str) -> str:
+    if not _LOGIN.fullmatch(login) or not login.isprintable():
+        raise InputError("login must have 1 to 64 printable characters without spaces and slashes")
+    return login
+
+
+def _checked_locale(locale: str) -> str:
+    if locale and not _LOCALE.fullmatch(locale):
+        raise InputError("locale must be a language tag such as en or zh-CN")
+    return locale
+
+
+def _checked_zone(zone: str) -> str:
+    try:
+        return ZoneInfo(zone).key if zone else zone
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InputError("zone must be the name of a time zone such as Asia/Shanghai") from None

@@ -1,0 +1,168 @@
+"""Decisions about drafts: the facts that follow from what an account asks for, and the task that sends one. Pure.
+
+Errors as in `decide`.
+"""
+
+import hashlib
+
+from protos.accounts.v1.accounts_pb2 import Token
+from protos.accounts.v1.drafts_pb2 import (
+    DecideDraftRequest,
+    Draft,
+    DraftFact,
+    DraftSent,
+    DraftStatus,
+    DraftSubmitted,
+    SubmitDraftRequest,
+)
+from protos.runtime.v1.log_pb2 import Meta
+from protos.scheduling.v1.scheduling_pb2 import TaskCommand
+from services.accounts.decide import check_may
+from services.accounts.decide_teams import team_by_id
+from services.accounts.state import KeptDraft
+from services.accounts.store import AccountTable
+from services.domain.accounts.approval import draft_digest
+from services.domain.accounts.permissions import Action, Actor
+from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+
+DEFAULT_EXPIRY_S = 3 * 86_400
+MAX_EXPIRY_S = 30 * 86_400
+MAX_DRAFT_BYTES = 700_000
+"""Largest draft; the task that sends it is smaller, so that the log accepts it too."""
+
+_MAX_REASON = 500
+
+
+def submit_draft(
+    accounts: AccountTable, actor: Actor, request: SubmitDraftRequest, new_id: str, now_ms: int
+) -> list[DraftFact]:
+    """Return the draft that waits. Whoever changes one joins its authors, of whom none may approve it."""
+    given = request.draft
+    check_may(actor, Action.SEND, team_by_id(accounts, given.team_id).team_id)
+    _check_content(accounts, given)
+    known = _changeable(accounts, given, now_ms) if given.draft_id else None
+    authors = {*(known.draft.authors if known else ()), *_author_names(accounts, actor)}
+    draft = Draft(
+        draft_id=given.draft_id or new_id,
+        team_id=given.team_id,
+        body_json=given.body_json,
+        task=given.task,
+        is_broadcast=given.is_broadcast,
+        estimated_devices=given.estimated_devices,
+        authors=sorted(authors),
+        created_ms=known.draft.created_ms if known else now_ms,
+        expires_ms=_expires_ms(request, now_ms),
+    )
+    draft.digest = draft_digest(draft)
+    if draft.ByteSize() > MAX_DRAFT_BYTES:
+        raise InputError(f"the draft has {draft.ByteSize()} bytes, more than {MAX_DRAFT_BYTES}; send to fewer tokens")
+    return [DraftFact(draft_id=draft.draft_id, submitted=DraftSubmitted(draft=draft))]
+
+
+def decide_draft(accounts: AccountTable, actor: Actor, request: DecideDraftRequest, now_ms: int) -> list[DraftFact]:
+    """Return the approval, rejection or withdrawal of a draft that waits."""
+    kept = draft_by_id(accounts, request.draft_id)
+    draft = kept.draft
+    match request.WhichOneof("decision"):
+        case "approved":
+            _check_may_approve(actor, draft)
+            _check_waits(kept, now_ms)
+            if request.approved.digest != draft.digest:
+                raise ConflictError("the draft was changed; look at it again before you approve it")
+            _check_apps(accounts, draft)
+            return [DraftFact(draft_id=draft.draft_id, approved=request.approved)]
+        case "rejected":
+            check_may(actor, Action.APPROVE, draft.team_id)
+            _check_waits(kept, now_ms)
+            if len(request.rejected.reason) > _MAX_REASON:
+                raise InputError(f"reason must have at most {_MAX_REASON} characters")
+            return [DraftFact(draft_id=draft.draft_id, rejected=request.rejected)]
+        case "withdrawn":
+            check_may(actor, Action.SEND, draft.team_id)
+            _check_waits(kept, now_ms)
+            return [DraftFact(draft_id=draft.draft_id, withdrawn=request.withdrawn)]
+        case _:
+            raise InputError("decision must be an approval, a rejection or a withdrawal")
+
+
+def sent(draft_id: str) -> DraftFact:
+    return DraftFact(draft_id=draft_id, sent=DraftSent())
+
+
+def task_command(kept: KeptDraft) -> TaskCommand:
+    """Return the command that sends an approved draft; repeats have the same event id, task key and message ids.
+
+    Its time is that of the approval, and its origin that of the author.
+    """
+    draft = kept.draft
+    event_id = hashlib.blake2b(f"accounts/{draft.draft_id}".encode(), digest_size=16).digest()
+    command = TaskCommand(
+        meta=Meta(event_id=event_id, time_ms=kept.decided_ms, origin=kept.origin),
+        task_key=draft.draft_id,
+        create=draft.task,
+    )
+    command.create.due_ms = max(draft.task.due_ms, kept.decided_ms)
+    return command
+
+
+def draft_by_id(accounts: AccountTable, draft_id: str) -> KeptDraft:
+    """Return a draft. NotFoundError: there is none with this id."""
+    kept = accounts.draft(draft_id)
+    if kept is None:
+        raise NotFoundError(f"there is no draft with id {draft_id!r}")
+    return kept
+
+
+def _changeable(accounts: AccountTable, given: Draft, now_ms: int) -> KeptDraft:
+    kept = draft_by_id(accounts, given.draft_id)
+    _check_waits(kept, now_ms)
+    if kept.draft.team_id != given.team_id:
+        raise ConflictError("the draft belongs to another team")
+    return kept
+
+
+def _check_may_approve(actor: Actor, draft: Draft) -> None:
+    if not actor.is_person:
+        raise PermissionDeniedError("only a person who has logged in may approve a draft")
+    check_may(actor, Action.APPROVE, draft.team_id)
+    if actor.name in draft.authors:
+        raise PermissionDeniedError("whoever wrote or changed a draft may not approve it; ask another approver")
+
+
+def _check_waits(kept: KeptDraft, now_ms: int) -> None:
+    status = kept.status_at(now_ms)
+    if status != DraftStatus.DRAFT_STATUS_WAITING:
+        name = DraftStatus.Name(status).removeprefix("DRAFT_STATUS_").lower()
+        raise ConflictError(f"the draft does not wait any more: it is {name}")
+
+
+def _check_content(accounts: AccountTable, draft: Draft) -> None:
+    task = draft.task
+    if not task.pushes or any(push.audience.WhichOneof("audience") is None for push in task.pushes):
+        raise InputError("a draft needs at least one push, and each push an audience")
+    if task.HasField("claim") or task.at_once:
+        raise InputError("a draft is sent under its own key: its task can have no idempotency key")
+    _check_apps(accounts, draft)
+
+
+def _check_apps(accounts: AccountTable, draft: Draft) -> None:
+    for push in draft.task.pushes:
+        if accounts.given_app(push.appkey).team_id != draft.team_id:
+            raise ConflictError(f"app {push.appkey} does not belong to the team")
+
+
+def _expires_ms(request: SubmitDraftRequest, now_ms: int) -> int:
+    """Return when the draft has waited too long. A timed push that nobody approves in time is not sent late."""
+    if request.expires_in_s > MAX_EXPIRY_S:
+        raise InputError(f"a draft can wait for {MAX_EXPIRY_S // 86_400} days at most")
+    expires_ms = now_ms + 1000 * (request.expires_in_s or DEFAULT_EXPIRY_S)
+    due_ms = request.draft.task.due_ms
+    return min(expires_ms, due_ms) if due_ms > now_ms else expires_ms
+
+
+def _author_names(accounts: AccountTable, actor: Actor) -> set[str]:
+    """Return the actor's name, and for an API token that of the user who made it."""
+    token: Token | None = None
+    if actor.name.startswith("token/"):
+        token = accounts.token(actor.name.removeprefix("token/"))
+    return {actor.name, *([f"user/{token.created_by}"] if token and token.created_by else [])}

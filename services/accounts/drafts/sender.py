@@ -1,0 +1,64 @@
+"""Sends approved drafts: hands each to scheduling as a timed task, and then notes that it was sent."""
+
+import asyncio
+
+from protos.accounts.v1.drafts_pb2 import DraftFact
+from protos.runtime.v1.log_pb2 import Origin
+from services.accounts.drafts import decide
+from services.accounts.fact_writer import FactWriter
+from services.accounts.store import AccountTable
+from services.domain.command_writer import CommandWriter, task_command
+from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import DRAFTS_SENT
+from services.runtime.projection.follower import Follower
+
+_AT_ONCE = 20
+_RETRY_S = 1.0
+
+
+class DraftSender:
+    """Service that sends each approved draft, also after a restart in between.
+
+    The task's key is the draft's, and scheduling creates a task once, so repeating the command sends nothing twice.
+    """
+
+    name = "draft sender"
+
+    def __init__(
+        self, follower: Follower, committed: AccountTable, writer: FactWriter, commands: CommandWriter
+    ) -> None:
+        self._follower = follower
+        self._committed = committed
+        self._writer = writer
+        self._commands = commands
+        self._approved = asyncio.Event()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self._approved.set()
+        ready.set()
+        while True:
+            await self._approved.wait()
+            self._approved.clear()
+            while await self._send_some():
+                pass
+
+    def wake_up(self) -> None:
+        """Look for approved drafts."""
+        self._approved.set()
+
+    async def _send_some(self) -> bool:
+        """Send some approved drafts; return whether there may be more."""
+        kept_drafts = await self._follower.query(self._committed.approved, _AT_ONCE)
+        if not kept_drafts:
+            return False
+        try:
+            await self._commands.append([task_command(decide.task_command(kept)) for kept in kept_drafts])
+        except (BusyError, UnavailableError) as error:
+            logger.warning("approved drafts cannot be sent yet; trying again", error=str(error))
+            await asyncio.sleep(_RETRY_S)
+            return True
+        facts: list[DraftFact] = [decide.sent(kept.draft.draft_id) for kept in kept_drafts]
+        await self._writer.write(lambda accounts, now_ms: (None, facts), Origin())
+        DRAFTS_SENT.inc(len(facts))
+        return True

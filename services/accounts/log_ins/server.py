@@ -1,0 +1,174 @@
+"""LogInService: passwords, one-time codes and one-time links, checked for front ends."""
+
+from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInFact, User
+from protos.accounts.v1.service_pb2 import (
+    ChangePasswordRequest,
+    ChangePasswordResponse,
+    CheckLinkRequest,
+    CheckLinkResponse,
+    LogInRequest,
+    LogInResponse,
+    LogInResult,
+    LogInWithSubjectRequest,
+    LogInWithSubjectResponse,
+    NoteTokenUsesRequest,
+    NoteTokenUsesResponse,
+    SetTotpRequest,
+    SetTotpResponse,
+    StartTotpRequest,
+    StartTotpResponse,
+    UseLinkRequest,
+    UseLinkResponse,
+    UserSummary,
+)
+from protos.accounts.v1.service_pb2_grpc import LogInServiceServicer
+from protos.runtime.v1.log_pb2 import Origin
+from services.accounts import decide
+from services.accounts.fact_writer import FactWriter
+from services.accounts.log_ins import one_time_codes
+from services.accounts.log_ins.decide import Attempt, decide_log_in, decide_log_in_with_subject, decide_token_use
+from services.accounts.log_ins.limits import LogInLimits
+from services.accounts.log_ins.passwords import Passwords
+from services.accounts.store import AccountTable
+from services.accounts.summaries import summary_of_user, user_summary
+from services.domain.accounts.secret_texts import new_recovery_code, recovery_hash
+from services.domain.master_key import Keys
+from services.domain.text import check_texts
+from services.runtime.errors import InputError
+from services.runtime.process.clock import Clock
+from services.runtime.process.metrics import LOG_INS
+from services.runtime.projection.follower import Follower
+from services.runtime.rpc.server import Context
+
+_RECOVERY_CODES = 10
+
+
+class LogInServicer(LogInServiceServicer):
+    """Passwords are compared before the decision, which counts only if the user's secrets are still the same then."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        committed: AccountTable,
+        writer: FactWriter,
+        passwords: Passwords,
+        keys: Keys,
+        clock: Clock,
+    ) -> None:
+        self._follower = follower
+        self._committed = committed
+        self._writer = writer
+        self._passwords = passwords
+        self._keys = keys
+        self._clock = clock
+        self._limits = LogInLimits()
+
+    async def LogIn(self, request: LogInRequest, context: Context) -> LogInResponse:
+        retry_after_s = self._limits.take(request.login, request.origin.address, self._clock.now_ms())
+        if retry_after_s:
+            return _counted(LogInResponse(result=LogInResult.LOG_IN_RESULT_LIMITED, retry_after_s=retry_after_s))
+        user = await self._follower.query(self._committed.user_of_login, request.login)
+        is_right = await self._passwords.is_right(request.password, user.password_hash if user else "")
+        attempt = self._attempt(user, is_right, request.code)
+        result = await self._writer.write(lambda accounts, now_ms: decide_log_in(accounts, attempt), request.origin)
+        if user is None or result != LogInResult.LOG_IN_RESULT_OK:
+            return _counted(LogInResponse(result=result))
+        self._limits.forget(request.login)
+        return _counted(LogInResponse(result=result, user=await self._summary(user.user_id)))
+
+    async def LogInWithSubject(self, request: LogInWithSubjectRequest, context: Context) -> LogInWithSubjectResponse:
+        check_texts(request)
+        result = await self._writer.write(
+            lambda accounts, now_ms: decide_log_in_with_subject(accounts, request.subject), request.origin
+        )
+        user = await self._follower.query(self._committed.user_of_subject, request.subject)
+        if user is None or result != LogInResult.LOG_IN_RESULT_OK:
+            return LogInWithSubjectResponse(result=result)
+        return LogInWithSubjectResponse(result=result, user=await self._summary(user.user_id))
+
+    async def CheckLink(self, request: CheckLinkRequest, context: Context) -> CheckLinkResponse:
+        def check(accounts: AccountTable) -> CheckLinkResponse:
+            found = decide.valid_link(accounts, request.link_token, self._clock.now_ms())
+            purpose = LinkPurpose.ValueType(found.link.purpose)
+            return CheckLinkResponse(user=user_summary(accounts, found.user), purpose=purpose)
+
+        return await self._follower.query(check, self._committed)
+
+    async def UseLink(self, request: UseLinkRequest, context: Context) -> UseLinkResponse:
+        now_ms = self._clock.now_ms()
+        found = await self._follower.query(decide.valid_link, self._committed, request.link_token, now_ms)
+        new_hash = await self._passwords.hash(request.new_password)
+        user_id = found.user.user_id
+        origin = Origin()
+        origin.CopyFrom(request.origin)
+        origin.actor = f"user/{user_id}"
+        await self._writer.write(
+            lambda accounts, now_ms: (None, decide.use_link(accounts, request.link_token, new_hash, now_ms)), origin
+        )
+        return UseLinkResponse(user=await self._summary(user_id))
+
+    async def ChangePassword(self, request: ChangePasswordRequest, context: Context) -> ChangePasswordResponse:
+        user = await self._acting_user(request.origin)
+        retry_after_s = self._limits.take(user.login, request.origin.address, self._clock.now_ms())
+        if retry_after_s:
+            return ChangePasswordResponse(retry_after_s=retry_after_s)
+        if not await self._passwords.is_right(request.password, user.password_hash):
+            return ChangePasswordResponse()
+        new_hash = await self._passwords.hash(request.new_password)
+        await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide.change_password(accounts, actor, user.password_hash, new_hash),
+        )
+        return ChangePasswordResponse(changed=True, user=await self._summary(user.user_id))
+
+    async def StartTotp(self, request: StartTotpRequest, context: Context) -> StartTotpResponse:
+        user = await self._acting_user(request.origin)
+        secret = one_time_codes.new_secret()
+        return StartTotpResponse(secret=secret, otpauth_uri=one_time_codes.otpauth_uri(secret, user.login))
+
+    async def SetTotp(self, request: SetTotpRequest, context: Context) -> SetTotpResponse:
+        user = await self._acting_user(request.origin)
+        one_time_codes.check_secret(request.secret)
+        if not one_time_codes.matching_step(request.secret, request.code, self._clock.now_ms()):
+            raise InputError("code is not that of this secret at this time; check the clock of the phone")
+        sealed = self._keys.seal(request.secret, _totp_context(user))
+        codes = [new_recovery_code() for _ in range(_RECOVERY_CODES)]
+        hashes = [recovery_hash(code) for code in codes]
+        await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide.set_totp(accounts, actor, sealed, hashes)
+        )
+        return SetTotpResponse(recovery_codes=codes, user=await self._summary(user.user_id))
+
+    async def NoteTokenUses(self, request: NoteTokenUsesRequest, context: Context) -> NoteTokenUsesResponse:
+        def noted(accounts: AccountTable, now_ms: int) -> tuple[None, list[LogInFact]]:
+            uses = (decide_token_use(accounts, token_id, now_ms) for token_id in dict.fromkeys(request.token_ids))
+            return None, [fact for facts in uses for fact in facts]
+
+        await self._writer.write(noted, request.origin)
+        return NoteTokenUsesResponse()
+
+    def _attempt(self, user: User | None, is_right: bool, code: str) -> Attempt:
+        """Compare the code, also for an unknown name and a wrong password, where the result is not looked at."""
+        step = 0
+        if user and user.sealed_totp_secret and code:
+            secret = self._keys.open(user.sealed_totp_secret, _totp_context(user))
+            step = one_time_codes.matching_step(secret, code, self._clock.now_ms())
+        return Attempt(user, is_right, bool(code), step, recovery_hash(code))
+
+    async def _acting_user(self, origin: Origin) -> User:
+        def find(accounts: AccountTable) -> User:
+            return decide.acting_user(accounts, decide.actor_of(accounts, origin, self._clock.now_ms()))
+
+        return await self._follower.query(find, self._committed)
+
+    async def _summary(self, user_id: str) -> UserSummary:
+        return await self._follower.query(summary_of_user, self._committed, user_id)
+
+
+def _counted(answer: LogInResponse) -> LogInResponse:
+    LOG_INS.labels(LogInResult.Name(answer.result).removeprefix("LOG_IN_RESULT_").lower()).inc()
+    return answer
+
+
+def _totp_context(user: User) -> str:
+    return f"user/{user.user_id}/totp"

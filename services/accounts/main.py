@@ -1,0 +1,66 @@
+"""Wiring of the accounts role, which owns users, teams, API tokens and the pushes that wait for approval."""
+
+from pathlib import Path
+
+import argon2
+
+from protos.accounts.v1.drafts_pb2_grpc import add_DraftsServiceServicer_to_server
+from protos.accounts.v1.service_pb2_grpc import (
+    add_AccountsServiceServicer_to_server,
+    add_LogInServiceServicer_to_server,
+)
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.accounts.drafts.sender import DraftSender
+from services.accounts.drafts.server import DraftsServicer
+from services.accounts.fact_writer import FactWriter
+from services.accounts.log_ins.passwords import Passwords
+from services.accounts.log_ins.server import LogInServicer
+from services.accounts.projection import AccountsProjection
+from services.accounts.server import AccountsServicer
+from services.accounts.settings import ROLE_NAME, AccountsSettings
+from services.domain.command_writer import CommandWriter
+from services.domain.master_key import KeyPurpose
+from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
+from services.runtime.log.port import Log
+from services.runtime.process.clock import SystemClock
+from services.runtime.projection.positions import PositionsServicer
+from services.runtime.projection.replay import State
+
+
+def open_state(settings: AccountsSettings, directory: Path, log: Log) -> State:
+    """Open the state in a directory so that a replay can fold it forward."""
+    return AccountsProjection(settings, directory, log, SystemClock())
+
+
+def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.PasswordHasher | None = None) -> BuiltRole:
+    """Wire the role: read its own facts, then answer calls and send approved drafts."""
+    projection = AccountsProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
+    follower, committed = projection.follower, projection.committed
+    writer = FactWriter(follower, projection.accounts, context.clock)
+    commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
+    sender = DraftSender(follower, committed, writer, commands)
+    accounts = AccountsServicer(follower, committed, writer, context.apps)
+    passwords = Passwords(hasher or argon2.PasswordHasher())
+    log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.clock)
+    drafts = DraftsServicer(follower, committed, writer, sender, context.clock)
+    positions = PositionsServicer(follower.applied, context.apps.applied)
+    return BuiltRole(
+        ROLE_NAME,
+        services=[projection, sender],
+        servicers=[
+            lambda server: add_AccountsServiceServicer_to_server(accounts, server),
+            lambda server: add_LogInServiceServicer_to_server(log_ins, server),
+            lambda server: add_DraftsServiceServicer_to_server(drafts, server),
+            lambda server: add_PositionsServiceServicer_to_server(positions, server),
+        ],
+        followers=[follower.followed],
+    )
+
+
+ROLE = RoleDefinition(
+    ROLE_NAME,
+    AccountsSettings,
+    build,
+    keys=frozenset({KeyPurpose.SECRETS}),
+    replay=state_replay(ROLE_NAME, open_state),
+)

@@ -1,0 +1,72 @@
+"""The projection of accounts: users, teams, tokens and drafts in SQLite, folded from facts that the role wrote."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from services.accounts.settings import ROLE_NAME, AccountsSettings
+from services.accounts.state import apply
+from services.accounts.store import DDL, AccountTable
+from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS
+from services.runtime.log.port import Log, Partition, Record
+from services.runtime.process.clock import Clock
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.decider import Fact
+from services.runtime.projection.epochs import Epochs
+from services.runtime.projection.fencing import Fencing
+from services.runtime.projection.follower import Follower
+from services.runtime.projection.sqlite_store import SqliteStore
+
+OWN = tuple(Partition(topic.name, 0) for topic in (ACCOUNTS, LOG_INS, DRAFTS))
+
+
+class AccountRules:
+    """The follower's rules for accounts. There are no commands: calls are decided at once, by `FactWriter`."""
+
+    def __init__(self, accounts: AccountTable) -> None:
+        self._accounts = accounts
+
+    def apply(self, record: Record, message: Any) -> None:
+        apply(self._accounts, message)
+
+    def decide(self, record: Record, message: Any) -> Sequence[Fact]:
+        return ()
+
+
+class AccountsProjection:
+    """The account store and its follower. A service that runs the follower and closes the store when it stops.
+
+    `accounts` reads and writes in the follower's transaction, `committed` reads over a connection of its own.
+    """
+
+    name = ROLE_NAME
+
+    def __init__(self, settings: AccountsSettings, directory: Path, log: Log, clock: Clock) -> None:
+        self._store = SqliteStore(directory / "accounts.sqlite", DDL)
+        self.accounts = AccountTable(self._store.rows)
+        self.committed = AccountTable(self._store.reading())
+        self.follower = Follower(
+            ROLE_NAME,
+            log,
+            AccountRules(self.accounts),
+            self._store,
+            DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
+            applies=(),
+            own=OWN,
+            fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
+        )
+        self.followers = (self.follower,)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        try:
+            await self.follower.run(ready)
+        finally:
+            self.close()
+
+    def digest(self) -> str:
+        return self._store.digest()
+
+    def close(self) -> None:
+        self.committed.close()
+        self._store.close()

@@ -1,0 +1,167 @@
+"""AccountsService: users, teams and API tokens, changed by operators and administrators."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from protos.accounts.v1.service_pb2 import (
+    CreateTeamRequest,
+    CreateTeamResponse,
+    CreateTokenRequest,
+    CreateTokenResponse,
+    CreateUserRequest,
+    CreateUserResponse,
+    GetUsersRequest,
+    GetUsersResponse,
+    GiveAppRequest,
+    GiveAppResponse,
+    ListTeamsRequest,
+    ListTeamsResponse,
+    ListTokensRequest,
+    ListTokensResponse,
+    ListUsersRequest,
+    ListUsersResponse,
+    ResetPasswordRequest,
+    ResetPasswordResponse,
+    RevokeTokenRequest,
+    RevokeTokenResponse,
+    SetMemberRequest,
+    SetMemberResponse,
+    UpdateTeamRequest,
+    UpdateTeamResponse,
+    UpdateUserRequest,
+    UpdateUserResponse,
+)
+from protos.accounts.v1.service_pb2_grpc import AccountsServiceServicer
+from services.accounts import decide, decide_teams
+from services.accounts.fact_writer import FactWriter
+from services.accounts.store import AccountTable
+from services.accounts.summaries import summary_of_team, summary_of_user, token_summary, user_summary
+from services.domain.accounts.secret_texts import LINK_PREFIX, TOKEN_PREFIX, new_id, new_secret_text
+from services.domain.apps import AppDirectory
+from services.domain.text import check_texts
+from services.runtime.projection.follower import Follower
+from services.runtime.rpc.server import Context
+
+Result = TypeVar("Result")
+
+
+class AccountsServicer(AccountsServiceServicer):
+    """Changes are decided one at a time. All queries run in the follower's thread, with `committed`."""
+
+    def __init__(self, follower: Follower, committed: AccountTable, writer: FactWriter, apps: AppDirectory) -> None:
+        self._follower = follower
+        self._committed = committed
+        self._writer = writer
+        self._apps = apps
+
+    async def CreateUser(self, request: CreateUserRequest, context: Context) -> CreateUserResponse:
+        check_texts(request)
+        user_id, link = new_id(), new_secret_text(LINK_PREFIX)
+        facts = await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide.create_user(accounts, actor, request, user_id, link, now_ms),
+        )
+        user = await self._query(lambda accounts: summary_of_user(accounts, user_id))
+        if len(facts) == 1:
+            return CreateUserResponse(user=user)
+        return CreateUserResponse(
+            user=user, link_token=link.text, link_expires_ms=facts[-1].meta.time_ms + decide.LINK_MS
+        )
+
+    async def UpdateUser(self, request: UpdateUserRequest, context: Context) -> UpdateUserResponse:
+        check_texts(request)
+        await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide.update_user(accounts, actor, request)
+        )
+        return UpdateUserResponse(user=await self._query(lambda accounts: summary_of_user(accounts, request.user_id)))
+
+    async def ResetPassword(self, request: ResetPasswordRequest, context: Context) -> ResetPasswordResponse:
+        check_texts(request)
+        link = new_secret_text(LINK_PREFIX)
+        (fact,) = await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide.reset_password(accounts, actor, request.user_id, link, now_ms),
+        )
+        return ResetPasswordResponse(link_token=link.text, link_expires_ms=fact.meta.time_ms + decide.LINK_MS)
+
+    async def GetUsers(self, request: GetUsersRequest, context: Context) -> GetUsersResponse:
+        def find(accounts: AccountTable) -> GetUsersResponse:
+            found = (accounts.user(user_id) for user_id in request.user_ids)
+            return GetUsersResponse(users=[user_summary(accounts, user) for user in found if user])
+
+        return await self._query(find)
+
+    async def ListUsers(self, request: ListUsersRequest, context: Context) -> ListUsersResponse:
+        return await self._query(
+            lambda accounts: ListUsersResponse(users=[user_summary(accounts, user) for user in accounts.users()])
+        )
+
+    async def CreateTeam(self, request: CreateTeamRequest, context: Context) -> CreateTeamResponse:
+        check_texts(request)
+        team_id = new_id()
+        await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide_teams.create_team(accounts, actor, request.name, team_id, now_ms),
+        )
+        return CreateTeamResponse(team=await self._query(lambda accounts: summary_of_team(accounts, team_id)))
+
+    async def UpdateTeam(self, request: UpdateTeamRequest, context: Context) -> UpdateTeamResponse:
+        check_texts(request)
+        await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide_teams.update_team(accounts, actor, request)
+        )
+        return UpdateTeamResponse(team=await self._query(lambda accounts: summary_of_team(accounts, request.team_id)))
+
+    async def SetMember(self, request: SetMemberRequest, context: Context) -> SetMemberResponse:
+        check_texts(request)
+        await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide_teams.set_member(accounts, actor, request)
+        )
+        return SetMemberResponse(team=await self._query(lambda accounts: summary_of_team(accounts, request.team_id)))
+
+    async def GiveApp(self, request: GiveAppRequest, context: Context) -> GiveAppResponse:
+        check_texts(request)
+        await self._apps.refresh()
+        app_exists = self._apps.get(request.appkey) is not None
+        await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide_teams.give_app(accounts, actor, request, app_exists=app_exists),
+        )
+        return GiveAppResponse()
+
+    async def ListTeams(self, request: ListTeamsRequest, context: Context) -> ListTeamsResponse:
+        def all_teams(accounts: AccountTable) -> ListTeamsResponse:
+            return ListTeamsResponse(teams=[summary_of_team(accounts, team.team_id) for team in accounts.teams()])
+
+        return await self._query(all_teams)
+
+    async def CreateToken(self, request: CreateTokenRequest, context: Context) -> CreateTokenResponse:
+        check_texts(request)
+        text = new_secret_text(TOKEN_PREFIX)
+        (fact,) = await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide_teams.create_token(accounts, actor, request, text, now_ms),
+        )
+        token = fact.token.token
+        summary = await self._query(lambda accounts: token_summary(accounts, token))
+        return CreateTokenResponse(token=summary, text=text.text)
+
+    async def RevokeToken(self, request: RevokeTokenRequest, context: Context) -> RevokeTokenResponse:
+        check_texts(request)
+        await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide_teams.revoke_token(accounts, actor, request.token_id),
+        )
+        return RevokeTokenResponse()
+
+    async def ListTokens(self, request: ListTokensRequest, context: Context) -> ListTokensResponse:
+        def find(accounts: AccountTable) -> ListTokensResponse:
+            team_ids = request.team_ids or [team.team_id for team in accounts.teams()]
+            tokens = [token_summary(accounts, token) for token in accounts.tokens(team_ids)]
+            order = {team_id: index for index, team_id in enumerate(team_ids)}
+            return ListTokensResponse(tokens=sorted(tokens, key=lambda token: (order[token.team_id], token.name)))
+
+        return await self._query(find)
+
+    async def _query(self, question: Callable[[AccountTable], Result]) -> Result:
+        return await self._follower.query(question, self._committed)

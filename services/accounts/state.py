@@ -1,0 +1,166 @@
+"""The state of accounts, and how facts change it. Each of the three topics changes rows of its own.
+
+    topic `accounts`   users, teams, the apps of teams, one-time links, API tokens
+    topic `log-ins`    the last log-in and the last one-time code of each user, used recovery codes, uses of tokens
+    topic `drafts`     pushes that wait for approval:
+
+    WAITING ── DraftSubmitted ──> WAITING (new content)
+       ├────── DraftRejected ───> REJECTED
+       ├────── DraftWithdrawn ──> WITHDRAWN
+       └────── DraftApproved ───> APPROVED ── DraftSent ──> SENT
+
+A draft whose time is over is expired without a fact of its own: it can neither be approved nor changed. An approved
+draft will be sent: each start hands over those whose DraftSent is missing, under the same task key.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, LinkCreated, LogInFact, Team, Token, User
+from protos.accounts.v1.drafts_pb2 import Draft, DraftFact, DraftStatus
+from protos.runtime.v1.log_pb2 import Meta, Origin
+
+Envelope = AccountFact | LogInFact | DraftFact
+
+
+@dataclass(frozen=True, slots=True)
+class LogInState:
+    """The last log-in of a user (0: none), and the interval of the last one-time code, which is used up."""
+
+    last_ms: int = 0
+    totp_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDraft:
+    """A draft with what has become of it; `decided_by` is an account, `origin` that of its latest content."""
+
+    draft: Draft
+    status: "DraftStatus.ValueType"
+    origin: Origin
+    decided_by: str = ""
+    decided_ms: int = 0
+    reason: str = ""
+
+    def status_at(self, now_ms: int) -> "DraftStatus.ValueType":
+        """Return the status, which is EXPIRED for a draft that has waited too long."""
+        is_over = self.status == DraftStatus.DRAFT_STATUS_WAITING and now_ms >= self.draft.expires_ms
+        return DraftStatus.DRAFT_STATUS_EXPIRED if is_over else self.status
+
+
+class Accounts(Protocol):
+    """A store of accounts. Repeated facts change nothing."""
+
+    def put_user(self, user: User) -> None:
+        """Store a user unless this version or a later one is stored."""
+        ...
+
+    def put_team(self, team: Team) -> None:
+        """Store a team as `put_user` does."""
+        ...
+
+    def give_app(self, given: AppGiven) -> None:
+        """Store the team of an app as `put_user` does."""
+        ...
+
+    def add_link(self, link: LinkCreated) -> None:
+        """Add a one-time link unless it is known; the earlier ones of its user end."""
+        ...
+
+    def end_link(self, link_id: str) -> None: ...
+
+    def add_token(self, token: Token) -> None:
+        """Add an API token unless it is known."""
+        ...
+
+    def end_token(self, token_id: str) -> None: ...
+
+    def note_log_in(self, user_id: str, time_ms: int, totp_step: int) -> None: ...
+
+    def use_recovery_code(self, code_hash: bytes) -> None: ...
+
+    def note_token_use(self, token_id: str, time_ms: int) -> None: ...
+
+    def put_draft(self, draft: Draft, origin: Origin) -> None:
+        """Add a draft that waits, or replace the content of one that waits."""
+        ...
+
+    def end_draft(
+        self,
+        draft_id: str,
+        before: "DraftStatus.ValueType",
+        after: "DraftStatus.ValueType",
+        meta: Meta,
+        reason: str = "",
+    ) -> None:
+        """Change the status of a draft that is in `before`; the meta says who decided that, and when."""
+        ...
+
+    def note_sent(self, draft_id: str) -> None: ...
+
+
+def apply(accounts: Accounts, message: Envelope) -> None:
+    """Apply one fact of the three topics."""
+    match message:
+        case AccountFact():
+            _apply_account(accounts, message)
+        case LogInFact():
+            _apply_log_in(accounts, message)
+        case DraftFact():
+            _apply_draft(accounts, message)
+
+
+def _apply_account(accounts: Accounts, fact: AccountFact) -> None:
+    match fact.WhichOneof("fact"):
+        case "user":
+            accounts.put_user(fact.user.user)
+            if fact.user.used_link_id:
+                accounts.end_link(fact.user.used_link_id)
+        case "team":
+            accounts.put_team(fact.team.team)
+        case "app":
+            accounts.give_app(fact.app)
+        case "link":
+            accounts.add_link(fact.link)
+        case "token":
+            accounts.add_token(fact.token.token)
+        case "token_revoked":
+            accounts.end_token(fact.token_revoked.token_id)
+        case None:
+            pass
+        case unexpected:
+            assert_never(unexpected)
+
+
+def _apply_log_in(accounts: Accounts, fact: LogInFact) -> None:
+    match fact.WhichOneof("fact"):
+        case "logged_in":
+            accounts.note_log_in(fact.logged_in.user_id, fact.meta.time_ms, fact.logged_in.totp_step)
+            if fact.logged_in.recovery_code_hash:
+                accounts.use_recovery_code(fact.logged_in.recovery_code_hash)
+        case "token_used":
+            accounts.note_token_use(fact.token_used.token_id, fact.meta.time_ms)
+        case "failed" | None:
+            pass
+        case unexpected:
+            assert_never(unexpected)
+
+
+def _apply_draft(accounts: Accounts, fact: DraftFact) -> None:
+    waiting = DraftStatus.DRAFT_STATUS_WAITING
+    match fact.WhichOneof("fact"):
+        case "submitted":
+            accounts.put_draft(fact.submitted.draft, fact.meta.origin)
+        case "approved":
+            accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_APPROVED, fact.meta)
+        case "rejected":
+            reason = fact.rejected.reason
+            accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_REJECTED, fact.meta, reason)
+        case "withdrawn":
+            accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_WITHDRAWN, fact.meta)
+        case "sent":
+            accounts.note_sent(fact.draft_id)
+        case None:
+            pass
+        case unexpected:
+            assert_never(unexpected)

@@ -1,0 +1,122 @@
+"""The account directory: a projection of the `accounts` topic in memory, for front ends.
+
+Each request of an account is checked against it without a call, and a disabled user, an ended session, a revoked token
+or a change of a role counts as soon as its record is read.
+"""
+
+import asyncio
+from typing import TypeVar, assert_never
+
+from google.protobuf.message import DecodeError
+
+from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, Team, Token, User
+from services.domain.accounts.actors import user_actor
+from services.domain.accounts.permissions import Actor
+from services.domain.accounts.secret_texts import TOKEN_PREFIX, id_of, matches
+from services.domain.topics import ACCOUNTS, decode
+from services.runtime.log.port import Log, Partition, Record
+from services.runtime.process.logs import logger
+from services.runtime.projection.epochs import Epochs
+from services.runtime.projection.health import Followed
+from services.runtime.projection.partition_reader import PartitionReader
+from services.runtime.projection.positions import AppliedPositions
+
+_PARTITION = Partition(ACCOUNTS.name, 0)
+
+Versioned = TypeVar("Versioned", User, Team, AppGiven)
+
+
+class AccountDirectory:
+    """Service that provides users without their secrets, teams with their apps, and API tokens."""
+
+    name = "accounts directory"
+
+    def __init__(self, log: Log) -> None:
+        self._reader = PartitionReader(self.name, log, _PARTITION, self._apply)
+        self._epochs = Epochs()
+        self._users: dict[str, User] = {}
+        self._teams: dict[str, Team] = {}
+        self._apps: dict[str, AppGiven] = {}
+        self._tokens: dict[str, Token] = {}
+        self._revoked: set[str] = set()
+
+    @property
+    def applied(self) -> AppliedPositions:
+        """The positions of the topic that the directory has applied."""
+        return self._reader.applied
+
+    @property
+    def followed(self) -> Followed:
+        """What the process's health checks of the directory."""
+        return self._reader.followed
+
+    async def refresh(self) -> None:
+        """Return once all records now in the log are applied, or after two seconds."""
+        await self._reader.refresh()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        await self._reader.run(ready)
+
+    def session(self, user_id: str, epoch: int) -> User | None:
+        """Return the user of a session that began under this epoch; None if it has ended."""
+        user = self._users.get(user_id)
+        return user if user is not None and not user.disabled and user.session_epoch == epoch else None
+
+    def token(self, text: str, now_ms: int) -> Token | None:
+        """Return the API token with this text; None if it is unknown, revoked or expired."""
+        token = self._tokens.get(id_of(text, TOKEN_PREFIX) or "")
+        if token is None or token.token_id in self._revoked or not matches(text, token.token_hash):
+            return None
+        return token if not token.expires_ms or now_ms < token.expires_ms else None
+
+    def actor_of_user(self, user_id: str) -> Actor:
+        """Return the user as an actor with the present roles; an unknown user may do nothing."""
+        user = self._users.get(user_id)
+        return user_actor(user, self._teams.values()) if user else Actor(f"user/{user_id}", is_disabled=True)
+
+    def team(self, team_id: str) -> Team | None:
+        return self._teams.get(team_id)
+
+    def teams(self) -> list[Team]:
+        """Return every team, by name."""
+        return sorted(self._teams.values(), key=lambda team: team.name.casefold())
+
+    def team_of(self, appkey: str) -> str:
+        """Return the id of the team that the app belongs to, or ""."""
+        given = self._apps.get(appkey)
+        return given.team_id if given else ""
+
+    def _apply(self, record: Record) -> None:
+        try:
+            fact = decode(record)
+            if self._epochs.admits(_PARTITION, fact.meta.epoch):
+                self._apply_fact(fact)
+        except (DecodeError, ValueError) as error:
+            logger.error("a record of the accounts topic could not be applied", offset=record.offset, error=str(error))
+
+    def _apply_fact(self, fact: AccountFact) -> None:
+        match fact.WhichOneof("fact"):
+            case "user":
+                user = fact.user.user
+                user.ClearField("password_hash")
+                user.ClearField("sealed_totp_secret")
+                user.ClearField("recovery_code_hashes")
+                _keep_newest(self._users, user.user_id, user)
+            case "team":
+                _keep_newest(self._teams, fact.team.team.team_id, fact.team.team)
+            case "app":
+                _keep_newest(self._apps, fact.app.appkey, fact.app)
+            case "token":
+                self._tokens.setdefault(fact.token.token.token_id, fact.token.token)
+            case "token_revoked":
+                self._revoked.add(fact.token_revoked.token_id)
+            case "link" | None:
+                pass
+            case unexpected:
+                assert_never(unexpected)
+
+
+def _keep_newest(known: dict[str, Versioned], key: str, record: Versioned) -> None:
+    """Replace what is known unless the record is a repeated one."""
+    if key not in known or record.version > known[key].version:
+        known[key] = record

@@ -1,0 +1,78 @@
+"""The loop of every directory: it reads one partition from the log's first record on and applies each record."""
+
+import asyncio
+from collections.abc import Callable
+
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.process import background
+from services.runtime.process.logs import logger
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.health import Followed
+from services.runtime.projection.positions import AppliedPositions
+
+_REFRESH_S = 2.0
+
+
+class PartitionReader:
+    """Service that keeps a directory in memory up to date; `apply` is called with one record after the other."""
+
+    def __init__(self, name: str, log: Log, partition: Partition, apply: Callable[[Record], None]) -> None:
+        self.name = name
+        self.applied = AppliedPositions()
+        self._log = log
+        self._partition = partition
+        self._apply = apply
+        self._refreshing: asyncio.Task[None] | None = None
+        self._next_refresh: asyncio.Task[None] | None = None
+
+    @property
+    def followed(self) -> Followed:
+        """What the process's health checks of the directory."""
+        return Followed(self.name, self.applied, [self._partition])
+
+    async def refresh(self) -> None:
+        """Return once all records now in the log are applied, or after two seconds.
+
+        Callers share the next refresh: the one in progress may have read the end of the log too early for them.
+        """
+        if self._next_refresh is None:
+            self._next_refresh = background.start(f"refresh of the {self.name}", self._refresh(self._refreshing))
+        await asyncio.wait([self._next_refresh], timeout=_REFRESH_S)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Catch up with the log, set `ready`, and follow the log until cancelled."""
+        end = await retry_until_available(LOG_UNAVAILABLE, self._end, role=self.name)
+        start = {self._partition: 0}
+        self.applied.advance(start)
+        reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(start), role=self.name)
+        try:
+            while not ready.is_set():
+                if end == 0 or self.applied.has(self._partition, end - 1):
+                    ready.set()
+                else:
+                    await self._apply_next(reader)
+            while True:
+                await self._apply_next(reader)
+        finally:
+            await reader.close()
+
+    async def _end(self) -> int:
+        return (await self._log.ends([self._partition]))[self._partition]
+
+    async def _refresh(self, earlier: "asyncio.Task[None] | None") -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._refreshing, self._next_refresh = self._next_refresh, None
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                if end := await self._end():
+                    await self.applied.wait([(self._partition, end - 1)])
+        except (TimeoutError, UnavailableError) as error:
+            logger.warning("a directory may not be up to date", name=self.name, error=str(error))
+
+    async def _apply_next(self, reader: Reader) -> None:
+        records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)
+        for record in records:
+            self._apply(record)
+        self.applied.advance({self._partition: records[-1].offset + 1})

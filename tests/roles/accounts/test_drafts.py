@@ -1,0 +1,256 @@
+"""Drafts: approval by a second person, of exactly what is sent, once, also across crashes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protos.accounts.v1.accounts_pb2 import MemberRole
+from protos.accounts.v1.drafts_pb2 import (
+    DecideDraftRequest,
+    DraftApproved,
+    DraftRejected,
+    DraftStatus,
+    DraftWithdrawn,
+    GetDraftsRequest,
+    ListDraftsRequest,
+    SubmitDraftRequest,
+)
+from protos.accounts.v1.service_pb2 import CreateTokenRequest, GiveAppRequest, UserSummary
+from protos.push.v1.push_pb2 import SendPush
+from protos.runtime.v1.log_pb2 import Origin
+from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
+from services.runtime.errors import CarillonError, ConflictError, PermissionDeniedError
+from services.runtime.log.port import Partition
+from testkit.faults.crashing_log import records_of
+from testkit.waiting import until
+from tests.roles.accounts.conftest import APP, OPERATOR, OTHER_APP, START_MS, Installation, of, push_draft
+
+WAITING, REJECTED = DraftStatus.DRAFT_STATUS_WAITING, DraftStatus.DRAFT_STATUS_REJECTED
+SENT, EXPIRED = DraftStatus.DRAFT_STATUS_SENT, DraftStatus.DRAFT_STATUS_EXPIRED
+
+
+class Team:
+    """A team with an author and two approvers."""
+
+    def __init__(self, author: UserSummary, approver: UserSummary, other: UserSummary, team_id: str) -> None:
+        self.author, self.approver, self.other, self.team_id = author, approver, other, team_id
+
+
+async def new_team(installation: Installation) -> Team:
+    author, approver, other = [await installation.user(login) for login in ("author", "approver", "other")]
+    members = ((author, "sender"), (approver, "approver"), (other, "approver"))
+    return Team(author, approver, other, await installation.team(*members))
+
+
+async def status(installation: Installation, draft_id: str) -> int:
+    (draft,) = (await installation.drafts.GetDrafts(GetDraftsRequest(draft_ids=[draft_id, "unknown"]))).drafts
+    return int(draft.status)
+
+
+async def until_sent(installation: Installation, draft_id: str) -> None:
+    async def is_sent() -> bool:
+        return await status(installation, draft_id) == SENT
+
+    await until(is_sent)
+
+
+async def commands(installation: Installation) -> list[TaskCommand]:
+    return await installation.facts("task-commands")
+
+
+async def test_an_approved_draft_is_sent_once_as_it_was_approved(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id)
+        assert (draft.status, draft.draft.expires_ms) == (WAITING, START_MS + 3 * 86_400_000)
+        installation.clock.move(60)
+        answer = await installation.approve(team.approver, draft)
+        assert answer.decided_by == f"user/{team.approver.user_id}"
+        await until_sent(installation, draft.draft.draft_id)
+        (command,) = await commands(installation)
+        assert command.task_key == draft.draft.draft_id
+        assert list(command.create.pushes) == list(push_draft().task.pushes)
+        assert command.create.due_ms == START_MS + 60_000
+        assert command.meta.origin.actor == f"user/{team.author.user_id}"
+        (approved,) = await installation.facts("drafts", "approved")
+        assert approved.meta.origin.actor == f"user/{team.approver.user_id}"
+        assert approved.approved.digest == draft.draft.digest
+        with pytest.raises(ConflictError, match="it is sent"):
+            await installation.approve(team.other, draft)
+        assert len(await commands(installation)) == 1
+
+
+async def test_nobody_approves_what_they_wrote_and_only_people_with_the_role_approve(
+    installation: Installation,
+) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.approver, team.team_id)
+        stranger = await installation.user("stranger", administrator=False)
+        for person in (team.approver, team.author, stranger):
+            with pytest.raises(PermissionDeniedError):
+                await installation.approve(person, draft)
+        request = DecideDraftRequest(
+            draft_id=draft.draft.draft_id, approved=DraftApproved(digest=draft.draft.digest), origin=OPERATOR
+        )
+        with pytest.raises(PermissionDeniedError, match="only a person"):
+            await installation.drafts.DecideDraft(request)
+        administrator = await installation.user("root", administrator=True)
+        await installation.approve(administrator, draft)
+
+
+async def test_the_maker_of_an_api_token_does_not_approve_its_drafts(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        root = await installation.user("root", administrator=True)
+        role = MemberRole.MEMBER_ROLE_APPROVER
+        create = CreateTokenRequest(team_id=team.team_id, name="ci", role=role, origin=of(root))
+        token_id = (await installation.accounts.CreateToken(create)).token.token_id
+        content = push_draft()
+        content.team_id = team.team_id
+        by_token = Origin(door="console", actor=f"token/{token_id}")
+        draft = (await installation.drafts.SubmitDraft(SubmitDraftRequest(draft=content, origin=by_token))).draft
+        assert list(draft.draft.authors) == [f"token/{token_id}", f"user/{root.user_id}"]
+        with pytest.raises(PermissionDeniedError, match="wrote or changed"):
+            await installation.approve(root, draft)
+        request = DecideDraftRequest(
+            draft_id=draft.draft.draft_id, approved=DraftApproved(digest=draft.draft.digest), origin=by_token
+        )
+        with pytest.raises(PermissionDeniedError):
+            await installation.drafts.DecideDraft(request)
+        await installation.approve(team.approver, draft)
+
+
+async def test_a_changed_draft_needs_an_approval_of_its_own(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id)
+        changed = push_draft(content="other words", draft_id=draft.draft.draft_id)
+        again = await installation.submit(team.other, team.team_id, changed)
+        with pytest.raises(ConflictError, match="look at it again"):
+            await installation.approve(team.approver, draft)
+        with pytest.raises(PermissionDeniedError, match="wrote or changed"):
+            await installation.approve(team.other, again)
+        await installation.approve(team.approver, again)
+        await until_sent(installation, draft.draft.draft_id)
+        (command,) = await commands(installation)
+        assert command.create.pushes[0].message.content == "other words"
+        late = push_draft(content="too late", draft_id=draft.draft.draft_id)
+        with pytest.raises(ConflictError, match="it is sent"):
+            await installation.submit(team.author, team.team_id, late)
+
+
+async def test_drafts_are_rejected_withdrawn_and_expire(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+
+        async def decide(draft: Any, by: UserSummary, **decision: Any) -> Any:
+            request = DecideDraftRequest(draft_id=draft.draft.draft_id, origin=of(by), **decision)
+            return (await installation.drafts.DecideDraft(request)).draft
+
+        rejected = await installation.submit(team.author, team.team_id)
+        with pytest.raises(PermissionDeniedError):
+            await decide(rejected, team.author, rejected=DraftRejected())
+        answer = await decide(rejected, team.approver, rejected=DraftRejected(reason="wrong day"))
+        assert (answer.status, answer.reason) == (REJECTED, "wrong day")
+        withdrawn = await installation.submit(team.author, team.team_id)
+        await decide(withdrawn, team.author, withdrawn=DraftWithdrawn())
+        timed = await installation.submit(team.author, team.team_id, push_draft(due_ms=START_MS + 60_000))
+        short = await installation.submit(team.author, team.team_id, expires_in_s=90)
+        installation.clock.move(60)
+        for draft, told in ((rejected, "rejected"), (withdrawn, "withdrawn"), (timed, "expired")):
+            with pytest.raises(ConflictError, match=f"it is {told}"):
+                await installation.approve(team.approver, draft)
+        waiting = ListDraftsRequest(team_ids=[team.team_id, "x"], waiting_only=True, limit=10)
+        (listed,) = (await installation.drafts.ListDrafts(waiting)).drafts
+        assert (listed.draft.draft_id, listed.draft.body_json) == (short.draft.draft_id, b"")
+        installation.clock.move(30)
+        assert await status(installation, short.draft.draft_id) == EXPIRED
+        assert not (await installation.drafts.ListDrafts(waiting)).drafts
+        everything = ListDraftsRequest(team_ids=[team.team_id], limit=3, offset=1)
+        assert len((await installation.drafts.ListDrafts(everything)).drafts) == 3
+        assert await commands(installation) == []
+
+
+async def test_a_timed_draft_keeps_its_time(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id, push_draft(due_ms=START_MS + 600_000))
+        await installation.approve(team.approver, draft)
+        await until_sent(installation, draft.draft.draft_id)
+        assert [command.create.due_ms for command in await commands(installation)] == [START_MS + 600_000]
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        (CreateTask(), "at least one push"),
+        (CreateTask(pushes=[SendPush(appkey=APP)]), "an audience"),
+        (CreateTask(pushes=push_draft(OTHER_APP).task.pushes), "does not belong to the team"),
+        (CreateTask(pushes=push_draft().task.pushes, at_once=True), "under its own key"),
+        (CreateTask(pushes=push_draft().task.pushes, claim=Claim(key=b"k")), "under its own key"),
+        (push_draft(content="x" * 800_000).task, "send to fewer tokens"),
+    ],
+    ids=["no push", "no audience", "another's app", "at once", "claim", "too large"],
+)
+async def test_a_draft_that_could_not_be_sent_is_refused(
+    installation: Installation, task: CreateTask, told: str
+) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        content = push_draft()
+        content.task.CopyFrom(task)
+        with pytest.raises(CarillonError, match=told):
+            await installation.submit(team.author, team.team_id, content)
+        assert await installation.facts("drafts") == []
+
+
+async def test_an_app_that_left_the_team_is_not_sent_to(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id)
+        await installation.accounts.GiveApp(GiveAppRequest(appkey=APP, origin=OPERATOR))
+        with pytest.raises(ConflictError, match="does not belong"):
+            await installation.approve(team.approver, draft)
+
+
+@pytest.mark.parametrize(
+    ("topic", "kept", "sent_commands"),
+    [("drafts", 0, 0), ("drafts", 1, 1), ("task-commands", 0, 1), ("task-commands", 1, 2)],
+    ids=["before the approval", "after the approval", "before the command", "after the command"],
+)
+async def test_a_crash_loses_no_approved_draft_and_sends_none_under_two_keys(
+    installation: Installation, topic: str, kept: int, sent_commands: int
+) -> None:
+    """The process dies in the append of the approval or of the command, before or after the log has it."""
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id)
+        installation.log.kill_at = lambda new_record: new_record.topic == topic
+        installation.log.kept_records = kept
+        approving = asyncio.create_task(installation.approve(team.approver, draft))
+        await installation.log.died.wait()
+        await asyncio.gather(approving, return_exceptions=True)
+    installation.log.restart()
+    installation.clock.move(10)
+    async with installation.running():
+        if sent_commands:
+            await until_sent(installation, draft.draft.draft_id)
+        sent = [command.SerializeToString() for command in await commands(installation)]
+        assert len(sent) == sent_commands
+        assert len(set(sent)) <= 1
+        if not sent_commands:
+            assert await status(installation, draft.draft.draft_id) == WAITING
+    assert installation.digest() == await installation.rebuilt_digest()
+
+
+async def test_the_commands_key_is_that_of_the_draft(installation: Installation) -> None:
+    """So that scheduling recognises a repeated command, which lies in the same partition."""
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id)
+        await installation.approve(team.approver, draft)
+        await until_sent(installation, draft.draft.draft_id)
+    found = [r for n in range(4) for r in await records_of(installation.log, Partition("task-commands", n))]
+    assert [record.key for record in found] == [draft.draft.draft_id.encode()]
