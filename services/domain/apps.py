@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError
 from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, Pause
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
+from services.runtime.log.partition_reader import PartitionReader
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.process.logs import logger
 from services.runtime.projection.health import Followed
-from services.runtime.projection.partition_reader import PartitionReader
 from services.runtime.projection.positions import AppliedPositions
 
 INSTALLATION_PAUSE_KEY = b"installation/pause"

@@ -14,11 +14,11 @@ from services.domain.accounts.actors import user_actor
 from services.domain.accounts.permissions import Actor
 from services.domain.accounts.secret_texts import TOKEN_PREFIX, id_of, matches
 from services.domain.topics import ACCOUNTS, decode
+from services.runtime.log.partition_reader import PartitionReader
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.process.logs import logger
 from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.health import Followed
-from services.runtime.projection.partition_reader import PartitionReader
 from services.runtime.projection.positions import AppliedPositions
 
 _PARTITION = Partition(ACCOUNTS.name, 0)
