@@ -10,11 +10,11 @@ from services.runtime.process.extras import EMBEDDED_PACKAGES, missing_package
 
 ROLES = {
     "registry": "services.registry.main",
+    "accounts": "services.accounts.main",
     "targeting": "services.targeting.main",
     "delivery": "services.delivery.main",
     "scheduling": "services.scheduling.main",
     "analytics": "analytics.main",
-    "accounts": "services.accounts.main",
     "gateway": "services.gateway.main",
     "edge": "edge.main",
 }

@@ -66,10 +66,11 @@ class UnavailableApns:
 
 
 async def write_history(service: StoppedService, run: int) -> None:
-    """Register and change devices; send pushes of every kind, some received, pending or cancelled; create a task."""
+    """Create a user; register and change devices; send pushes of every kind, some received, pending or cancelled."""
     installation = service.installation
     app, ios = installation.create_app(), installation.create_app("ios")
     installation.give_key(ios)
+    installation.carillon("user", "add", f"user{run}", "--administrator")
     server = AppServer(installation.v2_url)
     online, offline = (VirtualDevice(installation.gateway_url, app.appkey) for _ in range(2))
     for device in (online, offline):
