@@ -33,6 +33,8 @@ FOUND = (
     "cancelled-push-sent",
     "expired-push-sent",
     "frame-sent-twice",
+    "outcomes-not-written",
+    "outcome-recorded-twice",
 )
 """Bugs that were found within 100 worlds; docs/contributing.md has the seeds."""
 
