@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from edge.core import message_ids
+from edge.core.signature import AppRef, Secrets, SignatureVerifier
 from protos.runtime.v1.claims_pb2 import MessageIdClaim
+from services.domain.apps import AppDirectory
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
+from services.runtime.process.settings import Settings
 from services.runtime.projection import sqlite_store
+from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.snapshot import SnapshotFile
 from services.runtime.projection.sqlite_store import SqliteStore
 from tests.simulation.backends.world import Backends
@@ -128,6 +132,38 @@ def of_one_slot(_: Callable[..., Any]) -> Callable[..., Any]:
     return slot
 
 
+def never_paused(_: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda apps, appkey: False
+
+
+def never_revoked(_: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda apps, appkey, partition, number: False
+
+
+def without_the_former_secret(secrets: Callable[..., Secrets]) -> Callable[..., Secrets]:
+    return lambda signatures, signer: Secrets(secrets(signatures, signer).current, None)
+
+
+def with_the_former_secret_for_ever(secrets: Callable[..., Secrets]) -> Callable[..., Secrets]:
+    def opened(signatures: SignatureVerifier, signer: AppRef) -> Secrets:
+        app = signatures._apps.get(signer.appkey)
+        if app is not None:
+            app.old_secret_until_ms = 2**62
+        return secrets(signatures, signer)
+
+    return opened
+
+
+def never_superseded(_: Callable[..., None]) -> Callable[..., None]:
+    """Let a process of scheduling go on beside its successor."""
+    return lambda fencing, record: None
+
+
+def whatever_the_shards(_: Callable[..., Path]) -> Callable[..., Path]:
+    """Let an instance go on with the state that it had beside another number of instances."""
+    return lambda settings, role: settings.data / role
+
+
 WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
     (
         SqliteStore,
@@ -144,7 +180,27 @@ WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
         InstallationWorld(),
         [Fault(5, "set_clock", "edge-0", -4), Fault(5.1, "kill", "edge-0")],
     ),
+    (AppDirectory, "is_paused", never_paused, InstallationWorld(), [Fault(1, "pause_app", amount=30)]),
+    (AppDirectory, "is_revoked", never_revoked, InstallationWorld(), [Fault(1, "revoke_key")]),
+    (SignatureVerifier, "_secrets", without_the_former_secret, InstallationWorld(), [Fault(1, "rotate_secret")]),
+    (SignatureVerifier, "_secrets", with_the_former_secret_for_ever, InstallationWorld(), [Fault(1, "rotate_secret")]),
+    (Fencing, "check", never_superseded, InstallationWorld(), [Fault(4, "run_second", "scheduling-0", 12)]),
+    (
+        Settings,
+        "state_dir",
+        whatever_the_shards,
+        InstallationWorld(),
+        [Fault(3, "reshard", "registry", 2), Fault(9, "reshard", "registry", 1)],
+    ),
 ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_of_two_processes_of_one_instance_the_former_one_stops() -> None:
+    outcome = run_world(InstallationWorld(), 0, [Fault(4, "run_second", "scheduling-0", 12)], keeps_trace=True)
+    assert not outcome.findings
+    assert any("exit error=SupersededError" in line for line in outcome.lines)
 
 
 @pytest.mark.long

@@ -132,6 +132,8 @@ class Ledger:
         """Apps whose pushes are not in the ledger."""
         self.is_fault_free = True
         """No fault has been injected since nothing was pending any more."""
+        self.wrong_signs_ms: list[int] = []
+        """When requests were refused because of their sign."""
         self.has_paused = False
         """The app was paused, so that timed pushes with a short time to live may have expired unsent."""
         self._record = record

@@ -156,12 +156,15 @@ class Senders:
         secrets = [self._pushes.secret_of(app) for app in request.apps]
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
-            return await self._interfaces[request.interface].call(
+            answer = await self._interfaces[request.interface].call(
                 method, request.path, body, *secrets, headers=headers, statuses=(200, 403, 503)
             )
         except httpx.TransportError as error:
             self._ledger.write("no answer", serial=request.push.serial, error=repr(error))
             return None
+        if answer.get("desc") == WRONG_SIGN:
+            self._ledger.wrong_signs_ms.append(self._ledger.now_ms())
+        return answer
 
 
 def _outcome(answer: Answer | None) -> Outcome:

@@ -17,6 +17,7 @@ from testkit.installation.app_server import AppCredentials
 from tests.soak.android_device import Gateway
 from tests.soak.checks import Observations, Violation
 from tests.soak.ledger import Ledger
+from tests.soak.senders import WRONG_SIGN, HttpInterface
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -82,6 +83,8 @@ class Operator:
         self._app_servers = app_servers
         self._gateway = gateway
         self._ledger = ledger
+        self._former: list[AppCredentials] = []
+        self._failures = 0
         self._turn = asyncio.Lock()
         self._over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -89,10 +92,20 @@ class Operator:
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
 
-    async def finish(self) -> None:
-        """Resume what is paused, and return once everything is done; no faults may happen any more."""
+    async def finish(self, interface: HttpInterface) -> None:
+        """Resume what is paused, return once everything is done, and try the former secret keys, which have ended.
+
+        No faults may happen any more.
+        """
         self._over.set()
         await asyncio.gather(*self._tasks)
+        if self._former:
+            await asyncio.sleep(2 * _KEPT_S)
+        for app in self._former:
+            body = {"appkey": app.appkey, "action": "stag", "params": []}
+            answer = await interface.call("POST", "/v2/deviceinfo", body, app.secret_key)
+            if answer.get("desc") != WRONG_SIGN:
+                self._ledger.errors.append(f"a secret key that has ended was answered {answer}")
 
     async def pause(self, seconds: float) -> None:
         """Pause the app for so many seconds."""
@@ -112,11 +125,15 @@ class Operator:
     async def rotate(self) -> None:
         """Make a new secret key; app servers sign with it before the former one ends."""
         async with self._turn:
+            begun_ms, failures = self._ledger.now_ms(), self._failures
             rotated = await self._answered(
                 lambda: self._registry.RotateSecret(RotateSecretRequest(appkey=self._app.appkey, keep_old_s=_KEPT_S))
             )
             self._ledger.write("rotated")
             await self._wait(_KEPT_S / 2)
+            if self._failures == failures and any(begun_ms < at_ms for at_ms in self._ledger.wrong_signs_ms):
+                self._ledger.errors.append("a secret key that is kept beside the new one was refused")
+            self._former.append(self._app)
             self._app = AppCredentials(self._app.appkey, rotated.secret_key)
             for app_server in self._app_servers:
                 app_server.sign_with(self._app)
@@ -152,6 +169,7 @@ class Operator:
             try:
                 return await call()
             except CarillonError as error:
+                self._failures += 1
                 self._ledger.write("operator not answered", error=str(error))
                 await asyncio.sleep(_RETRY_S)
 

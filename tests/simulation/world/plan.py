@@ -164,6 +164,8 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
         faults.append(Fault(at_s, kind, amount=random.uniform(1, 20) if kind == "pause_app" else 0.0))
     for _ in range(random.choice((0, 1, 2)) if plan.has_ios else 0):
         faults.append(Fault(random.uniform(0, plan.load_s), random_trouble(random), amount=random.uniform(1, 20)))
+    if random.random() < 0.1:
+        faults.append(Fault(random.uniform(0, plan.load_s), "run_second", "scheduling-0", random.uniform(1, 20)))
     if random.random() < 0.2:
         role, others = random.choice(STATEFUL), (1, 2)
         faults.append(Fault(random.uniform(0, plan.load_s), "reshard", role, float(random.choice(others))))
