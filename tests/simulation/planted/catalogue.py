@@ -87,10 +87,10 @@ BUGS: Sequence[PlantedBug] = (
     ),
     _bug(
         "app-directory-dies",
-        "the task of an app directory ends silently when the log does not answer once",
+        "the task of a directory ends silently when the log does not answer once",
         "installation",
         (
-            "services.domain.apps:AppDirectory._apply_next",
+            "services.runtime.log.partition_reader:PartitionReader._apply_next",
             "    records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)",
             "    try:\n        records = await reader.read()\n"
             "    except UnavailableError:\n        await asyncio.Event().wait()",
