@@ -69,7 +69,7 @@ class PartitionReader:
                 if end := await self._end():
                     await self.applied.wait([(self._partition, end - 1)])
         except (TimeoutError, UnavailableError) as error:
-            logger.warning("a directory may not be up to date", name=self.name, error=str(error))
+            logger.warning("a directory may not be up to date", directory=self.name, error=str(error))
 
     async def _apply_next(self, reader: Reader) -> None:
         records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)

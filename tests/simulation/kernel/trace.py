@@ -21,14 +21,14 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._lines: deque[str] = deque(maxlen=kept)
 
-    def event(self, name: str, **fields: Value) -> None:
+    def event(self, name: str, /, **fields: Value) -> None:
         """Record an event. Its fields are values that the seed determines."""
         self.counts[name] += 1
         line = self._line(name, fields)
         self._hash.update(line.encode())
         self._lines.append(line)
 
-    def note(self, name: str, **fields: object) -> None:
+    def note(self, name: str, /, **fields: object) -> None:
         """Record a text for the reader of the trace."""
         self._lines.append(self._line(name, fields))
 
