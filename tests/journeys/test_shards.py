@@ -12,7 +12,7 @@ from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import STANDBY, Installation
+from testkit.installation.processes import BACKENDS, STANDBY, Installation
 from testkit.waiting import until, until_holds
 from tests.journeys.test_push import audited, message, shown
 
@@ -196,7 +196,7 @@ async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_resta
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(2))
 def test_the_state_of_each_process_equals_its_replay(carillon: Installation, shard: int) -> None:
-    for role in REPLAYABLE:
+    for role in (role for role in REPLAYABLE if role in BACKENDS):  # no accounts run here: they have one instance
         answer = _replayed(carillon, role, f"{role}-{shard}")
         assert answer is None if role == "analytics" else answer["equal"], role
 

@@ -17,10 +17,7 @@ FOUND_AT_ONCE = ("snapshot-off-by-one", "owner-ignored", "writes-not-awaited")
 """Bugs that one of the first seeds finds."""
 
 FOUND = (
-    "commit-before-append",
-    "commands-decided-twice",
     "snapshot-off-by-one",
-    "late-snapshot-offsets",
     "app-directory-dies",
     "writes-not-awaited",
     "two-edges-with-the-same-ids",
