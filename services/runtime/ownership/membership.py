@@ -84,9 +84,14 @@ class Membership:
 
 
 def place_of(directory: Path) -> str:
-    """Return the name of the directory's place, chosen at random when it was first asked for."""
+    """Return the name of the directory's place, chosen at random when it was first asked for.
+
+    A file that was left empty, by a kill or a full disk, is written again: "" would be no place at all.
+    """
     file = directory / "place"
-    if not file.exists():
+    place = file.read_text(encoding="ascii") if file.exists() else ""
+    if not place:
         directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(secrets.token_hex(8), encoding="ascii")
-    return file.read_text(encoding="ascii")
+        place = secrets.token_hex(8)
+        file.write_text(place, encoding="ascii")
+    return place

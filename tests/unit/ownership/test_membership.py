@@ -53,3 +53,7 @@ async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: 
 def test_a_directory_keeps_its_place(tmp_path: Path) -> None:
     place = place_of(tmp_path / "one")
     assert place_of(tmp_path / "one") == place != place_of(tmp_path / "two")
+    (tmp_path / "one" / "place").write_text("")  # what a kill or a full disk leaves
+    again = place_of(tmp_path / "one")
+    assert again
+    assert place_of(tmp_path / "one") == again
