@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 from collections import Counter
@@ -19,8 +20,10 @@ from testkit.waiting import until_holds
 from tests.journeys.test_push import message, shown
 
 DEVICES = 4
-PACE_S = 0.25
 KILLS = 3
+ANSWERED_PER_RUN = 200
+MOST_WAITING = 40
+"""Messages that may wait for a device: at most 100 are kept, and a device may take long to connect again."""
 
 
 @pytest.fixture
@@ -72,12 +75,24 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
     devices = [VirtualDevice(installation.gateway_url, app.appkey) for _ in range(DEVICES)]
     for device in devices:
         await device.connect()
-    answered: list[tuple[int, str]] = []
-    sending = asyncio.create_task(_send_continuously(installation, app, devices, answered))
+    expected: list[set[str]] = [set() for _ in devices]
+    counts: list[Counter[str]] = [Counter() for _ in devices]
+    counting = [asyncio.create_task(_count_shown(*each)) for each in zip(devices, counts, strict=True)]
+
+    def waiting() -> list[set[str]]:
+        return [contents - shown.keys() for contents, shown in zip(expected, counts, strict=True)]
+
+    async def send_continuously() -> None:
+        server = AppServer(installation.v2_url)
+        for serial in itertools.count(step=8):
+            await until_holds(lambda: max(map(len, waiting())) < MOST_WAITING)
+            await asyncio.gather(*(_send(server, app, devices, expected, serial + offset) for offset in range(8)))
+
+    sending = asyncio.create_task(send_continuously())
 
     async def until_more_are_answered() -> None:
-        enough = len(answered) + 60
-        await until_holds(lambda: len(answered) >= enough or sending.done())
+        enough = sum(map(len, expected)) + ANSWERED_PER_RUN
+        await until_holds(lambda: sum(map(len, expected)) >= enough or sending.done(), 120)
 
     for _ in range(KILLS):
         await until_more_are_answered()
@@ -87,54 +102,37 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
     sending.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await sending
-    expected = [{content for number, content in answered if number == index} for index in range(DEVICES)]
-    for device, contents in zip(devices, expected, strict=True):
-        counts = await _shown_at_least(device, contents)
-        assert not {content: count for content, count in counts.items() if count > 1}
+    with contextlib.suppress(TimeoutError):
+        await until_holds(lambda: not any(waiting()))
+    assert waiting() == [set()] * DEVICES
+    for device, task in zip(devices, counting, strict=True):
+        task.cancel()
         await device.close()
-    assert len(answered) >= 60 * (KILLS + 1)
     installation.stop()
+    assert [{content: count for content, count in shown.items() if count > 1} for shown in counts] == [{}] * DEVICES
 
 
-async def _send_continuously(
-    installation: Installation, app: AppCredentials, devices: list[VirtualDevice], answered: list[tuple[int, str]]
-) -> None:
-    """Send unicasts and broadcasts, several at a time; a request without an answer counts as not accepted.
-
-    A device that is away keeps 100 unicasts. It may take seconds to connect again, so it is sent eight a second.
-    """
-    server = AppServer(installation.v2_url)
-    serial = 0
-
-    async def one(number: int) -> None:
-        index = number % DEVICES
-        token = devices[index].token
-        everyone = number % 10 == 0
-        content = f"push {number}"
-        body = message(app, 1, content) if everyone else message(app, 5, content, token={"android": token})
-        try:
-            answer = await server.push(body, app.secret_key)
-        except httpx.TransportError:
-            await asyncio.sleep(0.02)
-            return
-        if answer["result"] == 0:
-            answered.extend((each, content) for each in (range(DEVICES) if everyone else [index]))
-
+async def _count_shown(device: VirtualDevice, counts: Counter[str]) -> None:
     while True:
-        await asyncio.gather(*(one(serial + offset) for offset in range(8)), asyncio.sleep(PACE_S))
-        serial += 8
-
-
-async def _shown_at_least(device: VirtualDevice, contents: set[str]) -> Counter[str]:
-    """Return the count of each content shown, once all of these are shown."""
-    counts: Counter[str] = Counter()
-    async with asyncio.timeout(60):
-        while not contents <= counts.keys():
-            event = await device.events.get()
-            if event["type"] == "push":
-                counts[event["content"]] += 1
-    while not device.events.empty():
-        event = device.events.get_nowait()
+        event = await device.events.get()
         if event["type"] == "push":
             counts[event["content"]] += 1
-    return counts
+
+
+async def _send(
+    server: AppServer, app: AppCredentials, devices: list[VirtualDevice], expected: list[set[str]], number: int
+) -> None:
+    """Send a unicast, or each tenth time a broadcast; a request without an answer counts as not accepted."""
+    index = number % DEVICES
+    content = f"push {number}"
+    everyone = number % 10 == 0
+    token = {"android": devices[index].token}
+    body = message(app, 1, content) if everyone else message(app, 5, content, token=token)
+    try:
+        answer = await server.push(body, app.secret_key)
+    except httpx.TransportError:
+        await asyncio.sleep(0.02)
+        return
+    if answer["result"] == 0:
+        for contents in expected if everyone else [expected[index]]:
+            contents.add(content)
