@@ -11,6 +11,7 @@ import uvloop
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
+from protos.runtime.v1.clock_pb2_grpc import add_ClockServiceServicer_to_server
 from services.domain.permissions import PERMISSIONS
 from services.domain.role import RoleContext, RoleDefinition
 from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
@@ -19,12 +20,14 @@ from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.ownership.membership import Membership, place_of
 from services.runtime.process import data_directory
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import SteadyClock
 from services.runtime.process.logs import configure
 from services.runtime.process.memory import collect_rarely
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health
+from services.runtime.rpc.caller import Instance
+from services.runtime.rpc.clock_sync import ClockServicer, ClockSync
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve as serve_rpc
 
@@ -51,8 +54,10 @@ def serve(role: str) -> None:
 
 
 async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mapping[str, str]) -> None:
-    health = Health(SystemClock())
-    async with role_context(settings, connected_peers(env, settings.tls()), definition.keys, health) as context:
+    clock = SteadyClock()
+    health = Health(clock)
+    peers = connected_peers(env, settings.tls())
+    async with role_context(settings, peers, definition.keys, health, clock) as context:
         if definition.name in ROLES_WITH_STANDBYS:
             context = replace(context, membership=_membership(definition.name, settings, env, context))
         built = definition.build(settings, context)
@@ -61,11 +66,16 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         listeners = []
         if definition.name in DEFAULT_ADDRESSES:
             address = own_address(definition.name, settings, env)
-            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS)
+            instance = Instance(definition.name, settings.shard, settings.shards)
+            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS, instance=instance)
             for add_to in built.servicers:
                 add_to(server)
+            add_ClockServiceServicer_to_server(ClockServicer(clock), server)
             listeners = [RpcListener(f"{definition.name} calls", server)]
-        await run([operations, *built.services, health], on_ready=lambda: set_ready(operations), listeners=listeners)
+        sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
+        await run(
+            [operations, sync, *built.services, health], on_ready=lambda: set_ready(operations), listeners=listeners
+        )
 
 
 def _membership(role: str, settings: Settings, env: Mapping[str, str], context: RoleContext) -> Membership:

@@ -19,14 +19,13 @@ from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
-from services.domain.master_key import create_master
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.runtime.child.child_process import ChildProcess, ChildReadiness
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.process import data_directory
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import SteadyClock
 from services.runtime.process.exposition import with_child
 from services.runtime.process.extras import missing_package
 from services.runtime.process.logs import configure
@@ -58,8 +57,6 @@ def up() -> None:
         _check_analytics(env)
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
-            if settings.device_keys_file is None or settings.secrets_key_file is None:
-                create_master(settings.key_file)
             uvloop.run(_up(settings, role_settings))
 
 
@@ -68,9 +65,10 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
     of_analytics = connect(up_analytics.address(settings))
     channels = {role: server.channel() for role, server in servers.items()} | {ANALYTICS: of_analytics}
     peers = Peers({role: [channel] for role, channel in channels.items()}, TOPICS)
-    analytics = ChildProcess(ANALYTICS, up_analytics.command(os.getpid()), of_analytics, SystemClock())
-    health = Health(SystemClock())
-    async with role_context(settings, peers, health=health) as context:
+    clock = SteadyClock()
+    analytics = ChildProcess(ANALYTICS, up_analytics.command(os.getpid()), of_analytics, clock)
+    health = Health(clock)
+    async with role_context(settings, peers, health=health, clock=clock, creates_master=True) as context:
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
         socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
@@ -91,7 +89,7 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             ChildReadiness(analytics, _ANALYTICS_READY_S),
             WelcomePrinter(context, _endpoints(settings, role_settings)),
             health,
-            IdleMemory(SystemClock(), OwnMemory()),
+            IdleMemory(clock, OwnMemory()),
         ]
         health.watch([followed for built in built_roles for followed in built.followers])
         with contextlib.closing(user_socket):

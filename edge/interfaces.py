@@ -10,7 +10,7 @@ from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
 from services.domain.role import RoleContext
-from services.runtime.process.clock import Clock, SystemClock
+from services.runtime.process.clock import Clock, SteadyClock
 
 
 class Interfaces:
@@ -19,7 +19,7 @@ class Interfaces:
     def __init__(self, settings: EdgeSettings, context: RoleContext, turns_clock: Clock | None = None) -> None:
         """`turns_clock` measures how long work takes: by default real time, whatever the clock of the context is."""
         self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
-        turns = RequestTurns(turns_clock or SystemClock(), context.peers)
+        turns = RequestTurns(turns_clock or SteadyClock(), context.peers)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, turns, budget)
         self.android = _application(android, turns)

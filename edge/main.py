@@ -11,7 +11,7 @@ from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import api_limits
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import LOG_UNAVAILABLE
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import SteadyClock
 from services.runtime.process.retries import retry_until_available
 from services.runtime.sockets.peers import shared_addresses
 
@@ -22,7 +22,7 @@ def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
     host = settings.host
     # The deadlines of real sockets are in real time, whatever the clock of the role is.
     connections = HttpConnections(
-        "api", api_limits(settings), SystemClock(), shared_addresses(settings.client_addresses())
+        "api", api_limits(settings), SteadyClock(), shared_addresses(settings.client_addresses())
     )
     return BuiltRole(
         ROLE_NAME,

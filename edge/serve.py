@@ -29,11 +29,12 @@ from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
 from services.runtime.log.port import LOG_UNAVAILABLE
 from services.runtime.process import background, memory
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import SteadyClock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import SettingsError, load
 from services.runtime.projection.health import Health
+from services.runtime.rpc.clock_sync import ClockSync
 from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
 
@@ -77,9 +78,9 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
         self.config.app = self.wsgi
         settings = self.wsgi.settings
         shared = shared_addresses(settings.client_addresses())
-        api = HttpConnections("api", api_limits(settings), SystemClock(), shared)
-        console = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
-        workers = HttpConnections("workers", CONSOLE_LIMITS, SystemClock())
+        api = HttpConnections("api", api_limits(settings), SteadyClock(), shared)
+        console = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
+        workers = HttpConnections("workers", CONSOLE_LIMITS, SteadyClock())
         server = HttpServer(self.config, [*[api] * len(settings.interface_ports), console, workers])
         self._install_sigquit_handler()
         await server.serve(sockets=[*self.sockets, self.wsgi.sockets.of(self)])
@@ -97,7 +98,8 @@ class EdgeProcess:
         self.settings = settings
         self.sockets = sockets
         self._env = env
-        self._health = Health(SystemClock())
+        self._clock = SteadyClock()
+        self._health = Health(self._clock)
         self._operations = Operations(settings.host, settings.console_port, self._health.problems)
         console = self._operations if settings.edge_workers == 1 else WorkersConsole(self._operations, sockets)
         self._applications: dict[int, Application] = {settings.console_port: console.application}
@@ -139,11 +141,16 @@ class EdgeProcess:
             os.kill(os.getpid(), signal.SIGTERM)
 
     async def _live(self) -> None:
-        watching = background.start_endless("watch for gunicorn", _end_with_parent(os.getppid()))
-        checking = background.start_endless("health", self._check_health())
+        tasks = [
+            background.start_endless("watch for gunicorn", _end_with_parent(os.getppid())),
+            background.start_endless("health", self._check_health()),
+        ]
         try:
             peers = connected_peers(self._env, self.settings.tls())
-            async with role_context(self.settings, peers, KEYS, self._health) as context:
+            async with role_context(self.settings, peers, KEYS, self._health, self._clock) as context:
+                sync = ClockSync(self._clock, peers.channels)
+                await sync.check()
+                tasks.append(background.start_endless(sync.name, sync.run(asyncio.Event())))
                 interfaces = Interfaces(self.settings, context)
                 await retry_until_available(LOG_UNAVAILABLE, interfaces.message_ids.claim, role=ROLE_NAME)
                 self._applications |= interfaces.by_port(self.settings)
@@ -158,8 +165,8 @@ class EdgeProcess:
             logger.critical("the edge ends: it cannot start or go on", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
-            watching.cancel()
-            checking.cancel()
+            for task in tasks:
+                task.cancel()
 
 
 async def _end_with_parent(parent: int) -> None:

@@ -227,7 +227,7 @@ def _app_rows(record: Record, message: AppFact) -> list[Row]:
     match message.WhichOneof("fact"):
         case "changed":
             return [APP_CHANGES_TABLE.row(RowSource(record, message.meta, message.changed))]
-        case "app" | "revocations" | "installation_pause" | "broadcasts" | None:
+        case "app" | "revocations" | "installation_pause" | "broadcasts" | "key_fingerprint" | None:
             return []
         case never:
             assert_never(never)

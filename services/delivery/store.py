@@ -20,8 +20,10 @@ from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 7
-_WITHOUT_PACKED_PUSHES = 6
+_VERSION = 8
+_EARLIER = (6, 7)
+"""Versions that are read too: without packed pushes, and with one dedupe window for all pushes."""
+
 _SLICE_BYTES = 64 * 1024
 _BLOB_BYTES = 100
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
@@ -33,7 +35,7 @@ class DeliveryStore:
 
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:
         self.state = DeliveryState(owned)
-        self.file = SnapshotFile(directory / SNAPSHOT, _VERSION, also_reads=[_WITHOUT_PACKED_PUSHES])
+        self.file = SnapshotFile(directory / SNAPSHOT, _VERSION, also_reads=_EARLIER)
         saved = self.file.load()
         if saved is not None:
             serialization.load(self.state, saved.blobs)

@@ -18,7 +18,7 @@ from services.runtime.projection.positions import AppliedPositions
 INSTALLATION_PAUSE_KEY = b"installation/pause"
 """The key of the record that pauses all apps at once."""
 
-_PARTITION = Partition(APPS.name, 0)
+APPS_PARTITION = Partition(APPS.name, 0)
 
 
 class AppDirectory:
@@ -30,10 +30,11 @@ class AppDirectory:
     name = "apps"
 
     def __init__(self, log: Log) -> None:
-        self._reader = PartitionReader(self.name, log, _PARTITION, self._apply)
+        self._reader = PartitionReader(self.name, log, APPS_PARTITION, self._apply)
         self._apps: dict[str, App] = {}
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
+        self._key_fingerprints: dict[str, bytes] = {}
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._pauses_changed = asyncio.Event()
@@ -54,6 +55,10 @@ class AppDirectory:
     def all(self) -> list[App]:
         """Return every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
+
+    def key_fingerprint(self, purpose: str) -> bytes | None:
+        """Return the first fingerprint in the log of a key for the purpose, which is the installation's, if any."""
+        return self._key_fingerprints.get(purpose)
 
     def broadcasts(self, appkey: str) -> BroadcastCount:
         """Return the latest count of broadcasts of an app with a quota; an empty one if none was counted."""
@@ -127,6 +132,9 @@ class AppDirectory:
                     listener(record.appkey)
             case "broadcasts":
                 self._broadcasts[fact.broadcasts.appkey] = fact.broadcasts
+            case "key_fingerprint":
+                found = fact.key_fingerprint
+                self._key_fingerprints.setdefault(found.purpose, found.fingerprint)
             case "changed" | None:
                 pass
             case unexpected:

@@ -88,6 +88,15 @@ class Keys:
         """The MAC before any text, made once: copying it takes half the time of keying another one."""
         return hmac.new(self._derived(KeyPurpose.DEVICES), digestmod=hashlib.sha256)
 
+    @property
+    def purposes(self) -> Collection[KeyPurpose]:
+        """The purposes of the keys that this process has."""
+        return tuple(self._by_purpose)
+
+    def fingerprint(self, purpose: KeyPurpose) -> bytes:
+        """Return 16 bytes by which the key is recognised, and which reveal nothing of it."""
+        return hmac.digest(self._derived(purpose), b"carillon fingerprint", "sha256")[:16]
+
     def only(self, purposes: Collection[KeyPurpose]) -> "Keys":
         """Return the keys of these purposes alone."""
         return Keys({purpose: self._derived(purpose) for purpose in purposes})

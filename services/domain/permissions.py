@@ -8,6 +8,7 @@ _EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delive
 
 _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.runtime.v1.PositionsService": {"Await": _EVERY_ROLE},
+    "protos.runtime.v1.ClockService": {"Now": _EVERY_ROLE},
     "protos.runtime.v1.ProcessService": {"Check": (OPERATOR,), "GetMetrics": (OPERATOR,)},
     "protos.registry.v1.RegistryService": {
         "CreateApp": (OPERATOR,),

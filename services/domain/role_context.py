@@ -5,22 +5,26 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
-from services.domain.apps import AppDirectory
-from services.domain.master_key import KeyPurpose, Keys, load_keys
+from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
+from services.domain.apps import APPS_PARTITION, AppDirectory
+from services.domain.master_key import KeyPurpose, Keys, create_master, load_keys
+from services.domain.meta import RecordStamp
 from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.topics import TOPICS
-from services.runtime.log.port import Log
+from services.runtime.errors import CarillonError
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.process import background, stages
-from services.runtime.process.clock import Clock, SystemClock
+from services.runtime.process.clock import Clock, SteadyClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import PREFIX, Settings
 from services.runtime.projection.health import Health
+from services.runtime.rpc.caller import Instance
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
@@ -31,14 +35,15 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
     """Return channels over sockets to all roles; for a role with standbys, to the owners that the log tells of."""
     directory = InstanceDirectory()
 
-    def channel(role: str, shard: int, address: str) -> Channel:
+    def channel(role: str, shard: int, shards: int, address: str) -> Channel:
         if role not in ROLES_WITH_STANDBYS:
-            return connect(address, tls)
+            return connect(address, tls, Instance(role, shard, shards))
         return cast(Channel, OwnerChannel(directory, role, shard, address, lambda owner: connect(owner, tls)))
 
+    addresses = {role: role_addresses(role, env) for role in DEFAULT_ADDRESSES}
     channels = {
-        role: [channel(role, shard, address) for shard, address in enumerate(role_addresses(role, env))]
-        for role in DEFAULT_ADDRESSES
+        role: [channel(role, shard, len(given), address) for shard, address in enumerate(given)]
+        for role, given in addresses.items()
     }
     return Peers(channels, TOPICS, directory)
 
@@ -75,19 +80,72 @@ async def role_context(
     peers: Peers,
     key_purposes: Collection[KeyPurpose] = frozenset(KeyPurpose),
     health: Health | None = None,
+    clock: Clock | None = None,
+    *,
+    creates_master: bool = False,
 ) -> AsyncIterator[RoleContext]:
     """Yield the context that roles are built with, once the app directory has caught up; close it on exit.
 
-    `health` checks the log and the app directory from then on.
+    `health` checks the log and the app directory from then on. `creates_master`: the first process of an installation
+    makes the master key. CarillonError: a key is missing, or is not the one that the installation began with.
     """
-    keys = load_keys(settings, key_purposes)
+    keys = None if creates_master else load_keys(settings, key_purposes)
     export_disk_space(settings.data)
     for name in ("tls_cert", "kafka_tls_cert"):
         export_expiry(f"{PREFIX}{name.upper()}", getattr(settings, name))
     log = await _wait_for_log(settings)
+    if keys is None:
+        try:
+            await _create_first_master(settings, log)
+            keys = load_keys(settings, key_purposes)
+        except BaseException:
+            await log.close()
+            raise
     with stages.noting(settings.stages_dir):
-        async with context_on(log, SystemClock(), peers, keys, health) as context:
+        async with context_on(log, clock or SteadyClock(), peers, keys, health) as context:
+            await check_keys(context)
             yield context
+
+
+async def _create_first_master(settings: Settings, log: Log) -> None:
+    """Create the master key of a new installation. CarillonError: the installation exists, but not its key here."""
+    path = settings.key_file
+    if path.exists() or (settings.device_keys_file and settings.secrets_key_file):
+        return
+    ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends([APPS_PARTITION]))
+    if ends[APPS_PARTITION]:
+        raise CarillonError(
+            f"no master key is at {path}, but this installation began with one, and what it sealed no other key"
+            " opens: copy the installation's key file there from another machine or from a backup, or set"
+            " CARILLON_MASTER_KEY_FILE"
+        )
+    create_master(path)
+
+
+async def check_keys(context: RoleContext) -> None:
+    """Check that the keys are those with which the installation began, and note them in the log if they are the first.
+
+    CarillonError: one is not. With it, secrets could not be opened, or all known devices would be refused.
+    """
+    apps, keys = context.apps, context.keys
+    for purpose in keys.purposes:
+        own = keys.fingerprint(purpose)
+        if apps.key_fingerprint(purpose.name) is None:
+            sealed = next((app for app in apps.all() if app.sealed_secret), None)
+            if purpose is KeyPurpose.SECRETS and sealed is not None:
+                keys.open(sealed.sealed_secret, sealed.appkey)
+            fact = AppFact(key_fingerprint=KeyFingerprint(purpose=purpose.name, fingerprint=own))
+            RecordStamp("keys").complete(fact.meta, context.clock.now_ms())
+            key = f"installation/key/{purpose.name}/{own.hex()}".encode()
+            record = NewRecord(*APPS_PARTITION, key, fact.SerializeToString())
+            (offset,) = await retry_until_available(LOG_UNAVAILABLE, lambda record=record: context.log.append([record]))  # type: ignore[misc]
+            await apps.applied.wait([(APPS_PARTITION, offset)])
+        if apps.key_fingerprint(purpose.name) != own:
+            raise CarillonError(
+                f"the key of {purpose.value} is not the one with which this installation began: its devices or secrets"
+                " would be refused. Give this process the file that `carillon keys export` writes on the machine that"
+                " has the installation's master key, or that master key"
+            )
 
 
 @asynccontextmanager

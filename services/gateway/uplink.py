@@ -15,7 +15,7 @@ from typing import NamedTuple
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind, Reports
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from services.gateway.connections import Session
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, PermissionDeniedError
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REPORTS
@@ -83,6 +83,8 @@ class Uplink:
                     failures = 0
                     self._queue.recorded(response.recorded)
                     await self._handle(response)
+            except PermissionDeniedError:
+                raise  # no attempt can succeed: it is another instance, or refuses the gateway's certificate
             except CarillonError as error:
                 logger.warning("the stream to delivery broke", error=str(error))
             if not self._stopping:

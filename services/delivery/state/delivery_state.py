@@ -108,7 +108,7 @@ class DeliveryState:
             send.ClearField("request_json")
             self.requested[msgid] = push
         else:
-            self.dedupe_window.add(msgid)
+            self.dedupe_window.add(msgid, is_timed=bool(send.task_key))
 
     def _request_cancel(self, offset: int, cancel: CancelPush) -> None:
         self.broadcasts.cancel(cancel.msgid, cancel.appkey)
@@ -172,7 +172,7 @@ class DeliveryState:
         if requested.remaining:
             return
         del self.requested[msgid]
-        self.dedupe_window.add(msgid)
+        self.dedupe_window.add(msgid, is_timed=bool(requested.send.task_key))
         if msgid in self.started:
             heapq.heappush(self._expiries, (self.started[msgid].expires_ms, msgid))
 

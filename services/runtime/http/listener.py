@@ -12,7 +12,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import HttpLimits
 from services.runtime.http.server import HttpServer
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import SteadyClock
 
 Asgi = Callable[[Any, Any, Any], Any]
 GRACE_S = 10
@@ -35,7 +35,7 @@ class HttpListener:
         self.port = port
         self._application = application
         if connections is None:
-            connections = HttpConnections("api", HttpLimits(), SystemClock())
+            connections = HttpConnections("api", HttpLimits(), SteadyClock())
         self._connections = connections
 
     async def run(self, ready: asyncio.Event) -> None:

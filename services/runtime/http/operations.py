@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import CONSOLE_LIMITS
 from services.runtime.http.listener import HttpListener
-from services.runtime.process.clock import SystemClock
+from services.runtime.process.clock import SteadyClock
 from services.runtime.process.metrics import READY
 
 _JSON = "application/json"
@@ -36,7 +36,7 @@ class Operations:
         self._ready = False
         self._metrics = metrics
         self._problems = problems
-        connections = HttpConnections("console", CONSOLE_LIMITS, SystemClock())
+        connections = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
         self._listener = HttpListener("the console", self.application, host, port, connections)
 
     @property

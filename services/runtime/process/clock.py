@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import CLOCK_CORRECTION
+
 
 class Clock(Protocol):
     """Wall-clock time in milliseconds since 1970 UTC, and waiting for a moment."""
@@ -34,6 +37,19 @@ async def wait_for_first(clock: Clock, moment_ms: int | None, *events: asyncio.E
             wait.cancel()
 
 
+_SLEW = 0.1
+_APART_MS = 1000
+
+
+def _host_ms() -> float:
+    return time.time_ns() / 1_000_000
+
+
+def _elapsed_ms() -> float:
+    """Return the real time since the machine's start; on Linux with the time in which it was suspended."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) / 1_000_000
+
+
 class SystemClock:
     """The machine's clock. It sleeps a minute at most at a time, so that it notices when the clock was set."""
 
@@ -46,6 +62,57 @@ class SystemClock:
 
     def call_at(self, moment_ms: int, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later((moment_ms - self.now_ms()) / 1000, callback)
+
+
+class SteadyClock(SystemClock):
+    """The machine's clock without its jumps: it advances with real time, and follows the host's clock slowly.
+
+    It gains or loses a tenth at most, so that no deadline falls due much too early or late: an hour takes ten hours. It
+    `follow`s a difference to the host's clock, such as that to the clocks of other hosts.
+    """
+
+    def __init__(self, host_ms: Callable[[], float] = _host_ms, elapsed_ms: Callable[[], float] = _elapsed_ms) -> None:
+        """`elapsed_ms`: real time since any moment, during which the machine may have been suspended."""
+        self._host_ms = host_ms
+        self._elapsed_ms = elapsed_ms
+        self._last = elapsed_ms(), host_ms()
+        self._difference_ms = 0
+        self._follows = False
+        self._is_apart = False
+
+    def now_ms(self) -> int:
+        last_elapsed_ms, last_ms = self._last  # read and replaced as one, because threads ask for the time too
+        elapsed_ms = self._elapsed_ms()
+        steady_ms = last_ms + elapsed_ms - last_elapsed_ms
+        apart_ms = self._host_ms() + self._difference_ms - steady_ms
+        most_ms = abs(elapsed_ms - last_elapsed_ms) * _SLEW
+        now_ms = steady_ms + min(max(apart_ms, -most_ms), most_ms)
+        self._last = elapsed_ms, now_ms
+        if (abs(apart_ms) > _APART_MS) is not self._is_apart:
+            self._note(apart_ms)
+        return int(now_ms)
+
+    def host_ms(self) -> int:
+        """Return the host's clock as it is."""
+        return int(self._host_ms())
+
+    def follow(self, difference_ms: int) -> None:
+        """Follow the host's clock and this difference: at the first call at once, later slowly."""
+        self._difference_ms = difference_ms
+        if not self._follows:
+            self._follows = True
+            self._last = self._elapsed_ms(), self._host_ms() + difference_ms
+        CLOCK_CORRECTION.set((self.now_ms() - self._host_ms()) / 1000)
+
+    def _note(self, apart_ms: float) -> None:
+        self._is_apart = not self._is_apart
+        if self._is_apart:
+            logger.warning(
+                "the host's clock was set; the process follows slowly, and at once when it is started again",
+                seconds=round(apart_ms / 1000, 3),
+            )
+        else:
+            logger.info("the process has the time of the host's clock again")
 
 
 class ManualClock:

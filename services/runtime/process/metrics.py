@@ -34,6 +34,10 @@ CHILD_RESTARTS = Counter(
     "Starts of a child process anew, because it ended or was killed for not answering",
     ["process"],
 )
+CLOCK_SKEW = Gauge(
+    "carillon_clock_skew_seconds", "Clock of the host of another process minus that of this one's host", ["peer"]
+)
+CLOCK_CORRECTION = Gauge("carillon_clock_correction_seconds", "Time of this process minus the clock of its host")
 RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
 RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
 # The label `door` is the HTTP interface: android, ios or v2. Dashboards read it.

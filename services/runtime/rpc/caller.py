@@ -1,8 +1,8 @@
 """The caller as the connection proves it: the role of a certificate, or the user at the other end of a Unix socket."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from services.runtime.errors import PermissionDeniedError
 
@@ -19,10 +19,28 @@ Permissions = Mapping[str, frozenset[str]]
 """The roles that may call a method, by the method's full name."""
 
 
+INSTANCE_KEY = "carillon-instance"
+"""The metadata of a call that says for which instance of the role the caller takes the called one."""
+
+
+class Instance(NamedTuple):
+    """An instance of a role: number `shard` of `shards`."""
+
+    role: str
+    shard: int
+    shards: int
+
+    @property
+    def metadata(self) -> str:
+        return f"{self.shard}/{self.shards}"
+
+
 class Context(Protocol):
     """The part of a gRPC call's context that names the caller."""
 
     def peer(self) -> str: ...
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
     def auth_context(self) -> Mapping[str, Any]: ...
 
@@ -33,13 +51,17 @@ class CallerCheck:
 
     `permissions`: None where certificates are not demanded; a method without an entry may be called by no role.
     `users`: the names of connected users by the address of their connection, where a `UserSocket` serves them.
+    `instance`: None where callers do not choose among several instances.
     """
 
     permissions: Permissions | None = None
     users: Mapping[str, str] = field(default_factory=dict)
+    instance: Instance | None = None
 
     def check(self, method: str, context: Context) -> None:
-        """PermissionDeniedError: the certificate's role may not call the method; the message says why."""
+        """PermissionDeniedError: the certificate's role may not call the method, or not this instance; says why."""
+        if self.instance is not None:
+            self._check_instance(self.instance, context)
         if self.permissions is None:
             return
         roles = _roles(context)
@@ -50,6 +72,16 @@ class CallerCheck:
             )
         if len(roles) > 1 or roles[0] not in self.permissions.get(method, ()):
             raise PermissionDeniedError(f"{' and '.join(roles)} ({_subject(context)}) may not call {method}")
+
+    @staticmethod
+    def _check_instance(own: Instance, context: Context) -> None:
+        for key, value in context.invocation_metadata() or ():
+            if key == INSTANCE_KEY and value != own.metadata:
+                raise PermissionDeniedError(
+                    f"the caller takes this for instance {str(value).replace('/', ' of ')} of {own.role}, but it is"
+                    f" {own.shard} of {own.shards}: CARILLON_{own.role.upper()}_ADDR must be the same list for all"
+                    " roles, with one address for each of CARILLON_SHARDS instances, in their order"
+                )
 
     def attest(self, request: Any, context: Context) -> None:
         """Set the address in the request's origin to the proved actor, and keep the given one as what the caller says.

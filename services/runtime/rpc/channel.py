@@ -10,11 +10,13 @@ import grpc
 import grpc.aio
 
 from services.runtime.process import background
+from services.runtime.rpc.caller import INSTANCE_KEY, Instance
 from services.runtime.rpc.errors import channel_error, servicer_error
 from services.runtime.rpc.limits import DEADLINE_S, GRPC_LIMITS
 from services.runtime.rpc.tls import RenewedFiles, Tls
 
 Channel = grpc.aio.Channel
+Metadata = tuple[tuple[str, str], ...] | None
 
 LOOK_S = 1.0
 """How often at most the certificate files are looked at."""
@@ -30,9 +32,13 @@ _OPTIONS = [
 ]
 
 
-def connect(address: str, tls: Tls | None = None) -> Channel:
-    """Return a channel to host:port or unix:/path. It connects with the first call, and again after a failure."""
-    return cast(Channel, SocketChannel(Connections(address, tls)))
+def connect(address: str, tls: Tls | None = None, instance: Instance | None = None) -> Channel:
+    """Return a channel to host:port or unix:/path. It connects with the first call, and again after a failure.
+
+    Calls are for this `instance`; another one refuses them.
+    """
+    metadata = ((INSTANCE_KEY, instance.metadata),) if instance is not None else None
+    return cast(Channel, SocketChannel(Connections(address, tls), metadata))
 
 
 class Connection:
@@ -100,8 +106,9 @@ class SocketChannel:
     It does not use interceptors: with them a stream that its caller leaves stays open on both sides.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, metadata: Metadata = None) -> None:
         self._connections = connections
+        self._metadata = metadata
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
         begun = self._begun(lambda channel: channel.unary_unary(method, *arguments, **options))
@@ -110,7 +117,7 @@ class SocketChannel:
             connection, begin = begun()
             try:
                 with self._connections.call(connection):
-                    return await begin(request, timeout=timeout or DEADLINE_S, **options)
+                    return await begin(request, timeout=timeout or DEADLINE_S, metadata=self._metadata, **options)
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
                 raise channel_error(method, error) from None
 
@@ -122,7 +129,7 @@ class SocketChannel:
         async def call(requests: AsyncIterator[Any], **options: Any) -> AsyncIterator[Any]:
             connection, begin = begun()
             with self._connections.call(connection):
-                responses = begin(_requests(method, requests), **options)
+                responses = begin(_requests(method, requests), metadata=self._metadata, **options)
                 try:
                     async for response in responses:
                         yield response

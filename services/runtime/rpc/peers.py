@@ -35,6 +35,11 @@ class Peers:
         """Return one channel for each instance of the role, in order."""
         return self._channels[role]
 
+    @property
+    def channels(self) -> Mapping[str, Sequence[Channel]]:
+        """The channels by role."""
+        return self._channels
+
     def owner(self, role: str, partition: int) -> Channel:
         """Return the channel to the instance that owns the partition."""
         instances = self._channels[role]

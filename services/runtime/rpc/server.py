@@ -13,7 +13,7 @@ import grpc.aio
 
 from services.runtime.errors import CarillonError
 from services.runtime.process.metrics import RPC_SECONDS
-from services.runtime.rpc.caller import CallerCheck, Permissions
+from services.runtime.rpc.caller import CallerCheck, Instance, Permissions
 from services.runtime.rpc.errors import servicer_error
 from services.runtime.rpc.limits import GRPC_LIMITS
 from services.runtime.rpc.tls import Tls
@@ -52,13 +52,14 @@ def serve(
     keepalive: Keepalive = KEEPALIVE,
     permissions: Permissions = MappingProxyType({}),
     users: Mapping[str, str] = MappingProxyType({}),
+    instance: Instance | None = None,
 ) -> Server:
     """Return a server for host:port or unix:/path addresses; add servicers, then `await server.start()`.
 
     With `tls` a method may be called by the roles in `permissions` alone. `users` are those of a UserSocket in front of
-    the server. CarillonError: it cannot listen at an address.
+    the server. Calls that are meant for another `instance` are refused. CarillonError: it cannot listen at an address.
     """
-    check = CallerCheck(permissions if tls is not None else None, users)
+    check = CallerCheck(permissions if tls is not None else None, users, instance)
     options = [
         *_OPTIONS,
         ("grpc.keepalive_time_ms", round(keepalive.silence_s * 1000)),

@@ -1,16 +1,19 @@
 """What delivery gets over the uplink, also when the stream breaks."""
 
 import asyncio
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from protos.delivery.v1.delivery_pb2 import AttachRequest, OutcomeKind
+from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import Message
 from services.domain.device_protocol.commands import report_kind
 from services.gateway.connections import Session
 from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
+from services.runtime.errors import PermissionDeniedError
+from services.runtime.rpc.caller import Instance
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import Server, serve
 from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
@@ -209,3 +212,21 @@ async def _serve(delivery: ScriptedDelivery, port: int) -> tuple[Server, int]:
     port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     return server, port
+
+
+async def test_a_gateway_with_another_list_of_delivery_instances_ends_and_says_so(tmp_path: Path) -> None:
+    """It would hand devices to an instance that does not own them, and they would get no push."""
+    address = f"unix:{tmp_path / 'delivery.sock'}"
+    server = serve([address], instance=Instance("delivery", 0, 2))
+    add_DeliveryServiceServicer_to_server(ScriptedDelivery(), server)
+    await server.start()
+    channel = connect(address, instance=Instance("delivery", 0, 3))
+
+    async def handle(_: AttachResponse) -> None:
+        raise AssertionError("nothing is sent")
+
+    uplink = Uplink(channel, "gateway-1", UnreportedQueue(), list, handle, Random(1))
+    with pytest.raises(PermissionDeniedError, match="CARILLON_DELIVERY_ADDR must be the same list for all"):
+        await asyncio.wait_for(uplink.run(asyncio.Event()), 60)
+    await channel.close()
+    await server.stop(None)

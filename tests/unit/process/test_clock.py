@@ -2,7 +2,10 @@
 
 import asyncio
 
-from services.runtime.process.clock import ManualClock, SystemClock
+import pytest
+from structlog.testing import capture_logs
+
+from services.runtime.process.clock import ManualClock, SteadyClock, SystemClock
 
 
 async def test_sleepers_wake_in_the_order_of_their_moments_and_not_before() -> None:
@@ -37,3 +40,54 @@ async def test_the_machines_clock_returns_at_the_moment_or_later() -> None:
     await clock.sleep_until(moment)
     assert clock.now_ms() >= moment
     await clock.sleep_until(0)
+
+
+class Host:
+    """A host whose clock a test sets, and real time."""
+
+    def __init__(self) -> None:
+        self.wall_ms = 1_800_000_000_000.0
+        self.elapsed_ms = 5_000.0
+
+    def clock(self) -> SteadyClock:
+        return SteadyClock(lambda: self.wall_ms, lambda: self.elapsed_ms)
+
+    def pass_s(self, seconds: float, drift: float = 0) -> None:
+        self.elapsed_ms += seconds * 1000
+        self.wall_ms += seconds * 1000 * (1 + drift)
+
+
+@pytest.mark.parametrize("set_by_s", [3600, -3600, 86_400])
+def test_a_host_clock_that_is_set_moves_no_deadline_by_more_than_a_tenth(set_by_s: int) -> None:
+    host = Host()
+    clock = host.clock()
+    begun_ms = clock.now_ms()
+    host.wall_ms += set_by_s * 1000
+    with capture_logs() as logged:
+        assert clock.now_ms() == begun_ms
+        host.pass_s(600)
+        assert clock.now_ms() - begun_ms == (660_000 if set_by_s > 0 else 540_000)
+    assert [entry["seconds"] for entry in logged] == [pytest.approx(set_by_s, abs=1)]
+    for _ in range(abs(set_by_s) // 60):
+        host.pass_s(600)
+        clock.now_ms()
+    assert clock.now_ms() == int(host.wall_ms)
+
+
+def test_the_steady_clock_has_the_hosts_time_while_that_only_drifts() -> None:
+    host = Host()
+    clock = host.clock()
+    for _ in range(1000):
+        host.pass_s(1, drift=0.0005)
+        assert abs(clock.now_ms() - host.wall_ms) <= 1
+
+
+def test_a_clock_follows_others_at_once_at_first_and_slowly_later() -> None:
+    host = Host()
+    clock = host.clock()
+    clock.follow(-7_200_000)
+    assert clock.now_ms() == int(host.wall_ms) - 7_200_000
+    assert clock.host_ms() == int(host.wall_ms)
+    clock.follow(0)
+    host.pass_s(10)
+    assert clock.now_ms() == int(host.wall_ms) - 7_200_000 + 1_000

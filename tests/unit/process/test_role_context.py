@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from protos.registry.v1.apps_pb2 import App, AppFact
-from services.domain.master_key import create_master
+from services.domain.master_key import KeyPurpose, MasterKey, create_master
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
-from services.domain.role_context import connected_peers, role_context
+from services.domain.role_context import connected_peers, open_log, role_context
 from services.domain.topics import TOPICS
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.process.settings import Settings, SettingsError
 from services.runtime.rpc.channel import Channel
@@ -42,6 +42,42 @@ async def test_an_error_inside_is_raised_and_all_is_closed(settings: Settings) -
     with pytest.raises(UnavailableError):
         await context.log.append([NewRecord("apps", 0, b"1000000001", b"")])
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_the_first_process_makes_the_master_key_and_no_other_one_does(tmp_path: Path) -> None:
+    """A machine that joins an installation, or has lost its key file, must not make another key."""
+    settings = Settings(data_dir=str(tmp_path), partitions=2)
+    async with role_context(settings, Peers({}, TOPICS), creates_master=True):
+        key = settings.key_file.read_bytes()
+    settings.key_file.unlink()
+    with pytest.raises(CarillonError, match=r"no master key is at .*, but this installation began with one"):
+        async with role_context(settings, Peers({}, TOPICS), creates_master=True):
+            pass
+    assert not settings.key_file.exists()
+    settings.key_file.write_bytes(key)
+    async with role_context(settings, Peers({}, TOPICS), creates_master=True):
+        pass
+
+
+@pytest.mark.parametrize("purpose", list(KeyPurpose))
+async def test_a_key_of_another_installation_is_refused_at_the_start(settings: Settings, purpose: KeyPurpose) -> None:
+    """Also where the process has this key alone, such as a gateway that has the device keys."""
+    async with role_context(settings, Peers({}, TOPICS), [purpose]):
+        pass
+    settings.key_file.write_bytes(bytes(32))
+    with pytest.raises(CarillonError, match=f"the key of {purpose.value} is not the one with which this installation"):
+        async with role_context(settings, Peers({}, TOPICS), [purpose]):
+            pass
+
+
+async def test_a_key_that_does_not_open_the_secrets_of_an_older_installation_is_refused(settings: Settings) -> None:
+    log = await open_log(settings)
+    app = App(appkey="1000000001", sealed_secret=MasterKey(bytes(32)).seal("s", "1000000001"))
+    await log.append([NewRecord("apps", 0, b"1000000001", AppFact(app=app).SerializeToString())])
+    await log.close()
+    with pytest.raises(CarillonError, match="sealed with another master key"):
+        async with role_context(settings, Peers({}, TOPICS)):
+            pass
 
 
 def test_role_addresses_come_from_the_settings() -> None:
