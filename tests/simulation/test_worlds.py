@@ -1,10 +1,8 @@
 """Worlds of the service's roles: they find nothing, and a seed gives the same trace in every process."""
 
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Collection
 
 import pytest
 
@@ -30,37 +28,30 @@ print(failed.findings, len(failed.faults), [fault.target for fault in fewest.fau
 """
 
 
-MENDED = 44
-"""A seed that once found that pushes never start when one expires as its attempt begins."""
+MENDED = (44, 163, 176)
+"""Seeds that once found defects: pushes never started when one expired as its attempt began; while one instance of
+targeting was paused, pushes started 20 s late in the partitions of the other one."""
 
 
-KNOWN_FINDINGS = {163, 176}
-"""Seeds that find a defect not mended yet: while one targeting instance is paused, pushes start 20 s late in partitions
-of the other one."""
-
-_SEEDS = re.compile(r"^findings in [0-9]+ worlds(?:: seeds ([0-9, ]+))?$", re.MULTILINE)
-
-
-def simulated(*arguments: str, hash_seed: str = "0", known: Collection[int] = ()) -> str:
-    """Return what `python -m tests.simulation.backends` prints.
-
-    A finding fails the test with its trace unless its seed is known.
-    """
+def simulated(*arguments: str, hash_seed: str = "0") -> str:
+    """Return what `python -m tests.simulation.backends` prints; a finding fails the test with its trace."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-m", "tests.simulation.backends", *arguments]
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    seeds = _SEEDS.search(run.stdout)
-    found = {int(seed) for seed in (seeds[1] or "").split(",") if seed} if seeds else set()
-    are_known = bool(found) and found <= set(known)
-    assert run.returncode == 0 or are_known, f"{run.stdout}\n{run.stderr}"
+    assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
     return run.stdout
 
 
 def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are() -> None:
-    worlds = ("--first", str(MENDED), "--seeds", "2", "--digests")
+    worlds = ("--first", str(MENDED[0]), "--seeds", "2", "--digests")
     first, second = (simulated(*worlds, hash_seed=seed) for seed in ("1", "2"))
     assert first == second
     assert len({line.split()[1] for line in first.splitlines()}) == 2
+
+
+@pytest.mark.parametrize("seed", MENDED[1:])
+def test_what_was_mended_is_not_found_again(seed: int) -> None:
+    assert "findings in 0 worlds" in simulated("--first", str(seed), "--seeds", "1")
 
 
 def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:
@@ -72,4 +63,4 @@ def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_worlds_find_nothing() -> None:
-    assert "findings in" in simulated("--seeds", "300", "--at-once", "2", known=KNOWN_FINDINGS)
+    assert "findings in" in simulated("--seeds", "300", "--at-once", "2")

@@ -94,6 +94,7 @@ class AppQueue:
     def _put_held_up(self, waiting: WaitingPush) -> None:
         self._held_up[waiting.msgid] = waiting
         self.held_up_bytes += waiting.size
+        self.note_resolved(waiting)
 
     def _first(self) -> Iterator[WaitingPush]:
         for waiting in self._in_order.values():

@@ -1,9 +1,12 @@
 """An instance of targeting that does not answer delays pushes in its own partitions alone."""
 
+from services.delivery.starting.instance_resolver import ORDER_WAIT_MS
 from services.runtime.rpc.local import LocalServer
+from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.records import NumberedDevice
 from testkit.delivery.role import DeliveryHarness
-from testkit.waiting import run_ready_tasks
+from testkit.waiting import run_ready_tasks, until_holds
+from tests.roles.delivery.starting.test_held_up import stag_push
 
 A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
 
@@ -33,3 +36,22 @@ async def test_a_broadcast_reaches_the_partitions_whose_targeting_answers(delive
         await delivery.cancel(everyone)
         assert await delivery.facts(everyone) == [("started", 0), ("cancelled", 0), ("cancelled", 1)]
     assert (await delivery.verify()).equal
+
+
+async def test_a_push_that_another_instance_resolved_at_once_starts_there_when_it_is_held_up(
+    delivery: DeliveryHarness,
+) -> None:
+    hung = LocalServer()
+    put_before(hung).hanging.add("red")
+    delivery.further_targeting = [hung]
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, stag="red")
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        await delivery.command(push := stag_push(delivery, "red"), wait_applied=False)
+        await until_holds(lambda: 0 in delivery.starter()._waiting[push.msgid].audiences)
+        assert await delivery.facts(push.msgid) == []
+        await delivery.advance(ORDER_WAIT_MS / 1000)
+        later = await delivery.send(A)
+        await gateway.expect((1, push.msgid), (1, later))
+        assert await delivery.facts(push.msgid) == [("started", 0)]
