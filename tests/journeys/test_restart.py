@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
+import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -72,7 +74,8 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
 async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
     """Every push answered with 0 is shown on its device exactly once."""
     app = installation.create_app()
-    devices = [VirtualDevice(installation.gateway_url, app.appkey) for _ in range(DEVICES)]
+    soon = functools.partial(random.uniform, 0, 0.1)  # At most 3 s before a device connects again.
+    devices = [VirtualDevice(installation.gateway_url, app.appkey, random=soon) for _ in range(DEVICES)]
     for device in devices:
         await device.connect()
     expected: list[set[str]] = [set() for _ in devices]
