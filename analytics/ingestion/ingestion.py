@@ -19,6 +19,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
+from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log, Partition, Reader, Record, check_offsets
 from services.runtime.log.topics import Topic, owned
 from services.runtime.process import background
@@ -61,6 +62,7 @@ class Ingestion:
         """`partitions`: those to read. `instance` and `stores_commands`: see BatchWriter."""
         self.applied = AppliedPositions()
         self._log = log
+        self._directory = offsets_file.parent
         self._limits = limits or IngestionLimits()
         self._writer = BatchWriter(
             clickhouse, offsets_file, dead_letters, instance=instance, stores_commands=stores_commands
@@ -170,6 +172,7 @@ class Ingestion:
         offsets = await self._writer.load()
         batch = await self._writer.pending()
         ends = {partition: range_.next for partition, range_ in batch.items()}
+        check_log_identity(self._directory, self._log, ROLE_NAME)
         await check_offsets(self._log, ROLE_NAME, offsets | ends)
         if batch:
             logger.info("analytics writes its pending batch again", partitions=len(batch))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from services.runtime.log.identity import forget_log_identity
 from services.runtime.log.port import Partition
 from services.runtime.projection.sqlite_store import SqliteStore
 
@@ -45,7 +46,8 @@ class Offsets:
         return row[0] if row else None
 
     def restart(self) -> str:
-        """Delete the identity, offsets, epochs and pending batch; return a new identity."""
+        """Delete the identity, that of the log, offsets, epochs and pending batch; return a new identity."""
+        forget_log_identity(self._store.path.parent)
         identity = secrets.token_hex(8)
         self._store.begin()
         for table in ("batch", "reader", "offsets", "epochs"):

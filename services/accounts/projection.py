@@ -9,6 +9,7 @@ from services.accounts.settings import ROLE_NAME, AccountsSettings
 from services.accounts.state import apply
 from services.accounts.store import DDL, AccountTable
 from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS
+from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.process.clock import Clock
 from services.runtime.projection.dead_letters import DeadLetters
@@ -43,6 +44,7 @@ class AccountsProjection:
     name = ROLE_NAME
 
     def __init__(self, settings: AccountsSettings, directory: Path, log: Log, clock: Clock) -> None:
+        check_log_identity(directory, log, ROLE_NAME)
         self._store = SqliteStore(directory / "accounts.sqlite", DDL)
         self.accounts = AccountTable(self._store.rows)
         self.committed = AccountTable(self._store.reading())

@@ -10,6 +10,7 @@ from services.delivery.state import serialization
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.errors import UnavailableError
+from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, check_offsets
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -34,6 +35,7 @@ class DeliveryStore:
     """The state in a directory, for the role and for replays; opened at its snapshot (see replay.State)."""
 
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:
+        check_log_identity(directory, log, "delivery")
         self.state = DeliveryState(owned)
         self.file = SnapshotFile(directory / SNAPSHOT, _VERSION, also_reads=_EARLIER)
         saved = self.file.load()

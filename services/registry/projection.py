@@ -10,6 +10,7 @@ from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
 from services.registry.rules import AliasRules, DeviceRules, FindApp
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
+from services.runtime.log.identity import check_log_identity
 from services.runtime.log.point_in_time import until_ready
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.topics import Topic, owned
@@ -34,6 +35,7 @@ class RegistryProjection:
         find_app: FindApp,
         on_revocations: Callable[[], None] = lambda: None,
     ) -> None:
+        check_log_identity(directory, log, ROLE_NAME)
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)

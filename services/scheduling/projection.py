@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from services.domain.topics import TASK_COMMANDS, TASKS
+from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import owned
 from services.runtime.ownership.tenure import Turns
@@ -49,6 +50,7 @@ class SchedulingProjection:
         self, settings: SchedulingSettings, directory: Path, log: Log, clock: Clock, turns: Turns | None = None
     ) -> None:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
+        check_log_identity(directory, log, ROLE_NAME)
         self._store = SqliteStore(directory / "tasks.sqlite", DDL)
         self.tasks = TaskTable(self._store.rows)
         self.committed = TaskTable(self._store.reading())

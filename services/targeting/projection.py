@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from services.runtime.errors import UnavailableError
+from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
 from services.runtime.process import background
@@ -31,6 +32,7 @@ class TargetingProjection:
     name = ROLE_NAME
 
     def __init__(self, settings: TargetingSettings, directory: Path, log: Log, clock: Clock) -> None:
+        check_log_identity(directory, log, ROLE_NAME)
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self.state = TargetingState(numbers, settings.zone(), clock)
         dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -15,9 +16,12 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from carillon.main import main
+from services.domain.topics import TASK_COMMANDS, TOPICS
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite.log import SqliteLog
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import CARILLON, Installation
@@ -106,10 +110,13 @@ def test_an_earlier_state_never_replaces_the_live_one(
 @pytest.mark.long
 @pytest.mark.parametrize("role", REPLAYABLE)
 def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Path, role: str) -> None:
-    """The start and `--verify` refuse it; a rebuild replaces it. Without analytics `carillon up` goes on."""
+    """The start and `--verify` refuse it; a rebuild replaces it. Without analytics `carillon up` goes on.
+
+    The other log has grown past the offsets of the state.
+    """
     copy = stopped.copy(tmp_path / "data")
-    for path in (copy.data / "log").iterdir():
-        path.unlink()
+    with sqlite3.connect(copy.data / "log" / "events.db") as log:
+        log.execute("UPDATE identity SET id = 'another'")
     for other in set(REPLAYABLE) - {role}:
         shutil.rmtree(copy.data / other, ignore_errors=True)
     for command in ["up"], ["replay", role, "--verify"]:
@@ -118,9 +125,35 @@ def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Pa
         code, lines = _refused([CARILLON, *command], copy.env_of("up"), f"the state of {role}", seconds)
         assert code == (None if goes_on else 1)
         assert "belongs to another log" in lines
-    if role == "delivery":
+    if role in ("analytics", "delivery"):
         copy.carillon("replay", role)
         assert json.loads(copy.carillon("replay", role, "--verify", "--json"))["equal"]
+
+
+@pytest.mark.parametrize("role", sorted({*REPLAYABLE} - {"analytics"}))
+def test_what_the_refusal_of_a_state_says_works(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log was replaced by one that holds as many records, so offsets alone show nothing."""
+    monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CARILLON_PARTITIONS", "2")
+
+    def carillon(command: str) -> Result:
+        return CliRunner().invoke(main, command.split())
+
+    asyncio.run(write_log(tmp_path / "log"))
+    assert carillon(f"replay {role}").exit_code == carillon(f"replay {role} --verify").exit_code == 0
+    shutil.rmtree(tmp_path / "log")
+    asyncio.run(write_log(tmp_path / "log"))
+    refused = carillon(f"replay {role} --verify")
+    assert refused.exit_code == 1
+    said = re.search(rf"the state of {role} belongs to another log: .*`carillon (.*)`", refused.output)
+    assert said is not None
+    assert carillon(said[1]).exit_code == carillon(f"replay {role} --verify").exit_code == 0
+
+
+async def write_log(directory: Path) -> None:
+    log = SqliteLog(directory / "events.db", TOPICS, partitions=2)
+    await log.append([NewRecord(TASK_COMMANDS.name, 0, b"", b"")])
+    await log.close()
 
 
 def _refused(command: list[str], env: dict[str, str], text: str, seconds: float) -> tuple[int | None, str]:

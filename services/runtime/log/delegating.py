@@ -11,6 +11,7 @@ class DelegatingLog:
     def __init__(self, log: Log) -> None:
         self._log = log
         self.topics = log.topics
+        self.identity = log.identity
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         return await self._log.append(new_records)

@@ -77,6 +77,7 @@ class PointInTimeLog:
     def __init__(self, log: Log, ends: Ends, apart: Iterable[str], other: Log) -> None:
         self._log = log
         self.topics = log.topics
+        self.identity = log.identity
         self._ends = ends
         self._apart = frozenset(apart)
         self._other = other

@@ -90,6 +90,11 @@ class Log(Protocol):
         """The topics that records can be appended to."""
         ...
 
+    @property
+    def identity(self) -> str:
+        """The id that the log got when it was made, by which a log in its place is noticed; "" where it has none."""
+        ...
+
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         """Append durably; return the offset of each record, in order.
 

@@ -160,7 +160,8 @@ async def test_another_number_of_partitions_is_refused(connect: Connect) -> None
 
 
 async def test_topics_are_made_so_that_no_answered_record_is_lost(connect: Connect, admin: AIOKafkaAdminClient) -> None:
-    await connect()
+    log = await connect()
+    assert log.identity == (await admin.describe_cluster())["cluster_id"]
     found = await topic_configs(admin, {PUSHES.name: wanted(PUSHES, 1), APPS.name: wanted(APPS, 1)})
     assert found == {PUSHES.name: wanted(PUSHES, 1), APPS.name: wanted(APPS, 1)}
     assert [least_in_sync(replication) for replication in (1, 2, 3, 5)] == [1, 2, 2, 3]

@@ -14,9 +14,11 @@ from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_
 
 async def test_appended_records_are_there_after_reopening(open_log: OpenLog) -> None:
     log = await open_log()
+    identity = log.identity
     await log.append([new_record("a"), new_record("b", P1), new_record("c")])
     await log.close()
     log = await open_log()
+    assert log.identity == identity != ""
     assert values(await read_to_end(log, {P0: 0})) == ["a", "c"]
     assert values(await read_to_end(log, {P1: 0})) == ["b"]
     assert await log.append([new_record("d")]) == [2]

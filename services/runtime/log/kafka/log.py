@@ -50,6 +50,7 @@ class KafkaLog:
         max_waiting_bytes: int,
     ) -> None:
         self.topics = topics
+        self.identity = ""
         self._partitions = partitions
         self._settings = client_settings(bootstrap, security, timeout_s)
         self._timeout_s = timeout_s
@@ -153,8 +154,9 @@ class KafkaLog:
             raise UnavailableError("the event log is closed")
 
     async def _start(self, replication: int) -> None:
-        while not await prepare_topics(self._settings, self.topics, self._partitions, replication):
+        while (identity := await prepare_topics(self._settings, self.topics, self._partitions, replication)) is None:
             await asyncio.sleep(RETRY_S)
+        self.identity = identity
         await self._consumer.start()
         assign(self._consumer, {Partition(topic, 0): 0 for topic in self.topics})
         self._consumer.pause(*self._consumer.assignment())  # assigned to know the topics, paused to fetch nothing

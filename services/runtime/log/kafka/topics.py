@@ -22,16 +22,17 @@ from services.runtime.log.kafka.topic_check import check_topics, topic_configs, 
 from services.runtime.log.topics import Topic, Topics
 
 
-async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> bool:
-    """Check the topics that exist and create the others; return False where the call must be repeated.
+async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> str | None:
+    """Check the topics that exist and create the others; return the cluster's id, or None to have the call repeated.
 
     ConflictError: a topic's settings are wrong, or the cluster refuses a call or the client.
     """
     admin = AIOKafkaAdminClient(**settings)
     try:
         await admin.start()
-        if (await admin.describe_cluster())["controller_id"] < 0:
-            return False
+        cluster = await admin.describe_cluster()
+        if cluster["controller_id"] < 0:
+            return None
         counts = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
         _check_counts(counts, topics, partitions)
         missing = [topic for topic in topics.values() if topic.name not in counts]
@@ -41,14 +42,14 @@ async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: i
             await check_topics(admin, topics, replication, settings)
     except (TimeoutError, KafkaConnectionError, KafkaTimeoutError):
         await _check_connection(settings)
-        return False
+        return None
     except KafkaError as error:
         if error.retriable:
-            return False
+            return None
         raise
     finally:
         await admin.close()
-    return not missing
+    return None if missing else cluster["cluster_id"] or ""
 
 
 async def check_replicas(settings: ClientSettings, topics: Topics) -> None:

@@ -1,6 +1,7 @@
 """The SQLite file of the embedded log: its schema, its lock and its rows."""
 
 import fcntl
+import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ CREATE TABLE IF NOT EXISTS latest (
 CREATE TABLE IF NOT EXISTS ends (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, "end" INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL);
 """
 PAGE_BYTES = 4096
 _READ_BYTES = 16 * 1024 * 1024
@@ -59,9 +61,20 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.executescript(_SCHEMA)
+            connection.execute(
+                "INSERT INTO identity SELECT ? WHERE NOT EXISTS (SELECT 1 FROM identity)", (secrets.token_hex(16),)
+            )
     except sqlite3.Error as error:
         raise UnavailableError(f"the event log {path} cannot be opened: {error}") from error
     return connection
+
+
+def identity(connection: sqlite3.Connection) -> str:
+    """Return the id that the file got when it was made; "" where only earlier versions have written it."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'identity'").fetchone():
+        return ""
+    found: str = connection.execute("SELECT id FROM identity").fetchone()[0]
+    return found
 
 
 def stored_ends(connection: sqlite3.Connection) -> tuple[int, dict[Partition, int]]:

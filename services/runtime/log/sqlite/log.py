@@ -14,7 +14,7 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, another_log, checked_size
 from services.runtime.log.recent_records import RecentRecords
-from services.runtime.log.sqlite.file import Page, changed_ends, connect, select, stored_ends
+from services.runtime.log.sqlite.file import Page, changed_ends, connect, identity, select, stored_ends
 from services.runtime.log.sqlite.reader import POLL_S, SqliteReader
 from services.runtime.log.sqlite.writer import SqliteWriter
 from services.runtime.log.topics import Topics
@@ -55,6 +55,7 @@ class SqliteLog:
         self._read_thread = WorkerThread("log-read")
         if partitions is not None:
             self._check_partitions(partitions)
+        self.identity = identity(self._reads)
         self._version, self._ends = stored_ends(self._reads)
         self.recent = RecentRecords()
         self._budget = ByteBudget(max_waiting_bytes)

@@ -12,6 +12,7 @@ from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.ingestion import Ingestion, sources
 from analytics.server import AnalyticsServicer
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.migrate import migrate
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     CatchUpRequest,
@@ -26,7 +27,8 @@ from protos.analytics.v1.analytics_pb2_grpc import (
     add_AnalyticsServiceServicer_to_server,
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from services.runtime.errors import UnavailableError
+from services.domain.topics import PUSHES, TOPICS
+from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.dead_letters import DeadLetters
@@ -34,7 +36,7 @@ from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.server import Context
 from tests.roles.analytics.records import APP, PARTITIONS, T0, app_outcomes, outcomes, send, started
-from tests.roles.analytics.service import running_ingestion, value
+from tests.roles.analytics.service import FAST, new_ingestion, running_ingestion, value
 
 SHARDS = 2
 UNHURRIED = IngestionLimits(flush_s=3600, catch_up_s=20, stop_s=2)
@@ -115,3 +117,31 @@ async def test_an_answer_reports_records_missing_at_other_instances(
         await stub.Statistics(
             StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_USERS, scope=TimeScope.TIME_SCOPE_TODAY)
         )
+
+
+async def test_a_store_of_another_log_is_refused_until_it_is_emptied(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """One instance empties the store; each finds out for itself, and ingests the other log from its beginning."""
+    directories = [tmp_path / str(shard) for shard in range(SHARDS)]
+
+    async def ingest(source: SqliteLog, shard: int) -> None:
+        ingestion = new_ingestion(source, clickhouse, directories[shard], FAST, shard, SHARDS)
+        async with running_ingestion(ingestion):
+            assert {*ingestion.ends(PUSHES).values()} == {1}
+
+    another = SqliteLog(tmp_path / "another.db", TOPICS)
+    try:
+        for one in (log, another):
+            await one.append([started(1, partition, [1]) for partition in range(PARTITIONS)])
+        for shard in range(SHARDS):
+            await ingest(log, shard)
+        for shard in range(SHARDS):
+            with pytest.raises(ConflictError, match="the state of analytics belongs to another log"):
+                await ingest(another, shard)
+        await clickhouse.drop()
+        await migrate(clickhouse)
+        for shard in range(SHARDS):
+            await ingest(another, shard)
+    finally:
+        await another.close()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -93,5 +94,5 @@ def test_snapshots_without_packed_pushes_are_still_read(tmp_path: Path) -> None:
     rest = [(key, value) for key, value in serialization.dump(state) if key != b"packed"]
     SnapshotFile(tmp_path / SNAPSHOT, 6).save({}, [*rest, (b"push", msgspec.msgpack.encode(row))])
     dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "delivery")
-    store = DeliveryStore(tmp_path, cast(Log, None), dead_letters, range(2))
+    store = DeliveryStore(tmp_path, cast(Log, SimpleNamespace(identity="")), dead_letters, range(2))
     assert store.digest() == serialization.digest(state)

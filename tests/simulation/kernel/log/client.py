@@ -23,6 +23,7 @@ class SimulatedLog:
         self, broker: Broker, *, timeout_s: float = TIMEOUT_S, max_waiting_bytes: int = MAX_WAITING_BYTES
     ) -> None:
         self.topics = broker.topics
+        self.identity = "simulated"
         self._broker = broker
         self._timeout_s = timeout_s
         self._budget = ByteBudget(max_waiting_bytes)

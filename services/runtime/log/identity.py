@@ -1,0 +1,36 @@
+"""The identity of the log that a state was built from, stored beside the state."""
+
+from pathlib import Path
+
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.port import Log
+
+_FILE = "log-identity"
+
+
+def check_log_identity(directory: Path, log: Log, role: str) -> None:
+    """Check that the role's state in the directory was built from this log, and note the log where none is noted.
+
+    ConflictError: it was built from another log, even if this one has grown past the offsets of the state.
+    UnavailableError: the directory cannot be written.
+    """
+    file = directory / _FILE
+    known = file.read_text(encoding="ascii") if file.exists() else ""
+    if known == log.identity or not log.identity:
+        return
+    if known:
+        raise ConflictError(
+            f"the state of {role} belongs to another log: it was built from {known}, but this one is"
+            f" {log.identity}. Bring that log back, or rebuild the state of each role from this one: `carillon replay"
+            f" {role}`"
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(log.identity, encoding="ascii")
+    except OSError as error:
+        raise UnavailableError(f"the state {directory} cannot be written: {error}") from error
+
+
+def forget_log_identity(directory: Path) -> None:
+    """Let the next check accept any log, because the state in the directory is about to be emptied."""
+    (directory / _FILE).unlink(missing_ok=True)
