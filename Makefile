@@ -6,7 +6,7 @@ BUF_VERSION := 1.75.0
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_install.py tests/roles/registry \
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
-	tests/journeys/test_push.py tests/simulation/test_installations.py
+	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
 .PHONY: run install install-dev python doctor test test-long test-python sdk lint buf bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
 

@@ -1,10 +1,9 @@
 """A simulated world: one event loop, made of a seed, on which a scenario runs production code."""
 
-import asyncio
 import gc
 import traceback
 import zlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -21,6 +20,7 @@ from tests.simulation.kernel.entropy import seeded_entropy
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.loop import SimulatedLoop
 from tests.simulation.kernel.process import CURRENT, Process, ProcessKilled
+from tests.simulation.kernel.same_steps import same_steps
 from tests.simulation.kernel.trace import Trace
 
 Result = TypeVar("Result")
@@ -111,7 +111,7 @@ class World:
             stack.enter_context(self.loop.threads.replaced())
             stack.enter_context(patch.object(crashpoint, "_armed", self._reached))
             stack.enter_context(limited_space(_is_disk_full))
-            stack.enter_context(patch.object(asyncio, "wait_for", _wait_for))
+            stack.enter_context(same_steps())
             stack.callback(structlog.configure, **structlog.get_config())
             structlog.configure(processors=[self._logged], wrapper_class=structlog.BoundLogger)
             gc.disable()  # or it would run finalizers at moments that depend on earlier worlds
@@ -156,12 +156,6 @@ class World:
         if isinstance(error, BaseException):
             self.trace.note("traceback", of="".join(traceback.format_exception(error)))
         self.errors.append(LoggedError(_current_name(), str(context.get("message")), repr(error)))
-
-
-async def _wait_for(awaitable: Awaitable[Result], timeout: float | None) -> Result:
-    """Do what asyncio.wait_for does, in as many steps with every version of Python."""
-    async with asyncio.timeout(timeout):
-        return await awaitable
 
 
 def _current_name() -> str:
