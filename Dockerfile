@@ -12,6 +12,8 @@ COPY edge edge
 COPY analytics analytics
 COPY carillon carillon
 COPY sdk sdk
+COPY setup setup
+RUN python -m setup.browser_files
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./sdk
 RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 

@@ -17,6 +17,7 @@ ROLES = {
     "analytics": "analytics.main",
     "gateway": "services.gateway.main",
     "edge": "edge.main",
+    "console": "edge.console.main",
 }
 """Module of each role's definition, in starting order: back ends before the roles that accept requests."""
 

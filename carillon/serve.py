@@ -62,7 +62,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             context = replace(context, membership=_membership(definition.name, settings, env, context))
         built = definition.build(settings, context)
         health.watch(built.followers)
-        operations = Operations(settings.host, settings.console_port, health.problems)
+        operations = Operations(settings.host, settings.console_port, health.problems, pages=built.pages)
         listeners = []
         if definition.name in DEFAULT_ADDRESSES:
             address = own_address(definition.name, settings, env)

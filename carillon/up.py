@@ -79,7 +79,10 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
         add_forwarded_analytics(of_analytics, socket_server)
-        operations = Operations(settings.host, settings.console_port, health.problems, partial(_metrics, analytics))
+        (pages,) = (built.pages for built in built_roles if built.pages)
+        operations = Operations(
+            settings.host, settings.console_port, health.problems, partial(_metrics, analytics), pages
+        )
         services: list[Service] = [
             operations,
             analytics,
@@ -114,5 +117,6 @@ def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[End
         Endpoint("legacy Android", "http", settings.host, edge.android_port, "/push"),
         Endpoint("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
         Endpoint("devices", gateway.scheme, settings.host, gateway.gateway_port, "/device/v1"),
+        Endpoint("console", "http", settings.host, settings.console_port, "/"),
         Endpoint("health and metrics", "http", settings.host, settings.console_port, "/healthz"),
     ]

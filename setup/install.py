@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from setup import browser_files
 from setup.pip_progress import PipError, PipProgress, run_pip
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,7 @@ class Size(NamedTuple):
 
 
 RUN = Size(300, 1000)
-DEV = Size(360, 1200)
+DEV = Size(410, 1430)
 
 
 class State(NamedTuple):
@@ -118,6 +119,14 @@ def install(root: Path, *, dev: bool, out: TextIO) -> None:
     print(f"Installed in {venv}.", file=out)
 
 
+def _fetch_browser_files(root: Path) -> None:
+    """Fetch the console's files from npm. Without them its pages work too, but do not change by themselves."""
+    try:
+        browser_files.fetch(root, sys.stderr)
+    except browser_files.FetchError as error:
+        print(f"{error}\nUntil another make fetches it, the console's pages show no live changes.", file=sys.stderr)
+
+
 def announcement(root: Path, *, dev: bool, python: str, is_new: bool) -> str:
     if not is_new:
         return "The lock files have changed: installing the changed packages in .venv."
@@ -164,6 +173,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     try:
         with _one_at_a_time(root, sys.stderr):
             install(root, dev="--dev" in arguments, out=sys.stderr)
+            _fetch_browser_files(root)
     except PipError as error:
         print(f"{error}\nThe installation failed. Mend what pip says above and run make again.", file=sys.stderr)
         return 1

@@ -71,6 +71,22 @@ def create_user(
     return facts if user.HasField("subject") else [*facts, _link(user, link, now_ms)]
 
 
+def invite_first_administrator(
+    accounts: AccountTable, login: str, user_id: str, link: SecretText, now_ms: int
+) -> list[AccountFact]:
+    """Return the first administrator with a one-time link, or a new link for one who is there.
+
+    ConflictError: somebody can log in already, and may invite others.
+    """
+    users = accounts.users()
+    if any(user.password_hash or user.HasField("subject") for user in users):
+        raise ConflictError("there is a user who can log in already")
+    for user in users:
+        if user.administrator and not user.disabled:
+            return [_link(user, link, now_ms)]
+    return create_user(accounts, OPERATOR, CreateUserRequest(login=login, administrator=True), user_id, link, now_ms)
+
+
 def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest) -> list[AccountFact]:
     """Return the changed user; nothing if everything is as asked for."""
     known = user_by_id(accounts, request.user_id)

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys
+from services.runtime.http.listener import Asgi
 from services.runtime.log.port import Log, Partition
 from services.runtime.ownership.membership import Membership
 from services.runtime.process.clock import Clock
@@ -43,13 +44,15 @@ class RoleContext:
 class BuiltRole:
     """A wired role: its services in starting order, and its servicers, each of which adds itself to a gRPC server.
 
-    The process is ready only while the `followers` move.
+    The process is ready only while the `followers` move. `pages` is an ASGI application that is served on the port of
+    the process's operations, on all paths but theirs.
     """
 
     name: str
     services: Sequence[Service]
     servicers: Sequence[Callable[[Server], None]] = field(default=())
     followers: Sequence[Followed] = field(default=())
+    pages: Asgi | None = None
 
 
 @dataclass(frozen=True, slots=True)

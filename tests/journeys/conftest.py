@@ -13,7 +13,7 @@ from testkit.installation.processes import STANDBY, Installation
 from testkit.kafka.broker import kafka
 from tests.journeys.kinds import KINDS
 
-WELCOME = re.compile(r"(Carillon is ready\.|\d\. .*| {2,3}\S.*)?")
+WELCOME = re.compile(r"(Carillon is ready\.|Nobody can log in .*|\d\. .*| {2,3}\S.*)?")
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -1,11 +1,13 @@
 """LogInService: passwords, one-time codes and one-time links, checked for front ends."""
 
-from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInFact, User
+from protos.accounts.v1.accounts_pb2 import AccountFact, LinkCreated, LinkPurpose, LogInFact, User
 from protos.accounts.v1.service_pb2 import (
     ChangePasswordRequest,
     ChangePasswordResponse,
     CheckLinkRequest,
     CheckLinkResponse,
+    InviteFirstAdministratorRequest,
+    InviteFirstAdministratorResponse,
     LogInRequest,
     LogInResponse,
     LogInResult,
@@ -31,7 +33,13 @@ from services.accounts.log_ins.limits import LogInLimits
 from services.accounts.log_ins.passwords import Passwords
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_user, user_summary
-from services.domain.accounts.secret_texts import new_recovery_code, recovery_hash
+from services.domain.accounts.secret_texts import (
+    LINK_PREFIX,
+    new_id,
+    new_recovery_code,
+    new_secret_text,
+    recovery_hash,
+)
 from services.domain.master_key import Keys
 from services.domain.text import check_texts
 from services.runtime.errors import InputError
@@ -62,6 +70,21 @@ class LogInServicer(LogInServiceServicer):
         self._keys = keys
         self._clock = clock
         self._limits = LogInLimits()
+
+    async def InviteFirstAdministrator(
+        self, request: InviteFirstAdministratorRequest, context: Context
+    ) -> InviteFirstAdministratorResponse:
+        check_texts(request)
+        user_id, link = new_id(), new_secret_text(LINK_PREFIX)
+
+        def invite(accounts: AccountTable, now_ms: int) -> tuple[LinkCreated, list[AccountFact]]:
+            facts = decide.invite_first_administrator(accounts, request.login, user_id, link, now_ms)
+            return facts[-1].link, facts
+
+        created = await self._writer.write(invite, request.origin)
+        return InviteFirstAdministratorResponse(
+            user=await self._summary(created.user_id), link_token=link.text, link_expires_ms=created.expires_ms
+        )
 
     async def LogIn(self, request: LogInRequest, context: Context) -> LogInResponse:
         retry_after_s = self._limits.take(request.login, request.origin.address, self._clock.now_ms())

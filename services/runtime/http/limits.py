@@ -34,6 +34,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 CONSOLE_LIMITS = HttpLimits(connections=64, per_address=16, spare_files=4)
 """The console has connections of its own, which app servers and devices cannot take."""
 
+PAGES_LIMITS = HttpLimits(connections=1024, per_address=256, spare_files=4)
+"""Where the console serves pages, each browser keeps several connections, and many may be behind one proxy."""
+
 
 def api_limits(settings: Settings) -> HttpLimits:
     """Return the limits of app servers' connections: those set, or what the limit of open files allows."""

@@ -8,8 +8,8 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from services.runtime.http.connections import HttpConnections
-from services.runtime.http.limits import CONSOLE_LIMITS
-from services.runtime.http.listener import HttpListener
+from services.runtime.http.limits import CONSOLE_LIMITS, PAGES_LIMITS
+from services.runtime.http.listener import Asgi, HttpListener
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.metrics import READY
 
@@ -21,7 +21,8 @@ class Operations:
     """Service that answers GET /healthz, /livez and /metrics while the process starts and runs; see `set_ready`.
 
     `problems` returns what keeps the process from being ready, in words, by the name of the part. `metrics` returns the
-    text of the metrics, unless they are those of this process alone.
+    text of the metrics, unless they are those of this process alone. `pages` answers all other paths once the process
+    is ready.
     """
 
     name = "operations"
@@ -32,11 +33,13 @@ class Operations:
         port: int,
         problems: Callable[[], Mapping[str, str]] = dict,
         metrics: Callable[[], Awaitable[bytes]] | None = None,
+        pages: Asgi | None = None,
     ) -> None:
         self._ready = False
         self._metrics = metrics
         self._problems = problems
-        connections = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
+        self._pages = pages
+        connections = HttpConnections("console", PAGES_LIMITS if pages else CONSOLE_LIMITS, SteadyClock())
         self._listener = HttpListener("the console", self.application, host, port, connections)
 
     @property
@@ -51,8 +54,12 @@ class Operations:
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         """The ASGI application of the console."""
-        if scope["type"] == "http":
+        if scope["type"] != "http":
+            return
+        if self._pages is None or not self._ready or scope["path"] in PATHS:
             await answer(scope, send, self.answer)
+        else:
+            await self._pages(scope, receive, send)
 
     async def answer(self, path: str) -> tuple[int, str, bytes]:
         """Return the status, media type and body for one of PATHS."""

@@ -79,7 +79,7 @@ def test_published_ports_are_those_of_the_interfaces() -> None:
     published = {name: {port.rpartition(":")[2] for port in SERVICES[name].get("ports", [])} for name in names}
     edge, gateway = settings("edge"), settings("gateway")
     expected = {
-        "edge": {str(edge.console_port)},
+        "console": {str(edge.console_port)},
         "proxy": {str(port) for port in edge.interface_ports},
         "gateway": {str(gateway.gateway_port)},
     }
@@ -92,8 +92,10 @@ def test_published_ports_are_those_of_the_interfaces() -> None:
 
 
 def test_metrics_are_not_published_to_the_network() -> None:
-    console = str(settings("edge").console_port)
-    assert [port for port in SERVICES["edge"]["ports"] if port.endswith(console)] == [f"127.0.0.1:{console}:{console}"]
+    console = str(settings("console").console_port)
+    assert [port for port in SERVICES["console"]["ports"] if port.endswith(console)] == [
+        f"127.0.0.1:{console}:{console}"
+    ]
     others = [port for name, service in THEIRS.items() if name != "proxy" for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in others)
 

@@ -9,15 +9,18 @@ import pytest
 from protos.accounts.v1.accounts_pb2 import LogInMethod, Subject
 from protos.accounts.v1.service_pb2 import (
     ChangePasswordRequest,
+    CheckLinkRequest,
     CreateUserRequest,
+    InviteFirstAdministratorRequest,
     LogInWithSubjectRequest,
     SetTotpRequest,
     StartTotpRequest,
     UpdateUserRequest,
+    UseLinkRequest,
     UserSummary,
 )
 from services.accounts.log_ins.limits import MAX_KEYS, AttemptBuckets
-from services.runtime.errors import ConflictError, InputError, PermissionDeniedError
+from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
 from tests.roles.accounts.conftest import CHEAP, FRONT_END, OPERATOR, PASSWORD, Installation, of
@@ -201,3 +204,21 @@ def test_the_buckets_of_names_are_bounded() -> None:
 def test_stored_hashes_are_argon2id() -> None:
     assert argon2.extract_parameters(argon2.PasswordHasher().hash("x")).type == argon2.Type.ID
     assert CHEAP.hash("x").startswith("$argon2id$")
+
+
+async def test_the_first_administrator_is_invited_until_somebody_can_log_in(installation: Installation) -> None:
+    invite = InviteFirstAdministratorRequest(login="admin", origin=FRONT_END)
+    async with installation.running():
+        lost = await installation.log_ins.InviteFirstAdministrator(invite)
+    async with installation.running():  # another start, before the password was chosen
+        again = await installation.log_ins.InviteFirstAdministrator(invite)
+        assert (again.user.login, again.user.administrator) == ("admin", True)
+        assert again.user.user_id == lost.user.user_id
+        with pytest.raises(NotFoundError):
+            await installation.log_ins.CheckLink(CheckLinkRequest(link_token=lost.link_token))
+        use = UseLinkRequest(link_token=again.link_token, new_password=PASSWORD, origin=FRONT_END)
+        await installation.log_ins.UseLink(use)
+        with pytest.raises(ConflictError, match="can log in already"):
+            await installation.log_ins.InviteFirstAdministrator(invite)
+        assert await installation.result("admin") == "OK"
+    assert await installation.rebuilt_digest() == installation.digest()

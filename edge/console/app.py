@@ -1,0 +1,45 @@
+"""The ASGI application of the console."""
+
+from typing import Any
+
+import falcon.asgi
+
+from edge.console.gate.gate import Gate
+from edge.console.gate.sessions import Sessions
+from edge.console.pages.errors import ErrorPages
+from edge.console.pages.page import Site
+from edge.console.roles import Roles
+from edge.console.routes import ROUTES, STATIC_PATH, accesses
+from edge.console.settings import ROLE_NAME, ConsoleSettings
+from edge.console.view.languages import Languages
+from edge.console.view.renderer import Renderer
+from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
+from edge.core.origins import Origins
+from edge.core.parsing.body import Application, BodyTimeout
+from services.domain.accounts.directory import AccountDirectory
+from services.domain.role import RoleContext
+
+
+def console_app(settings: ConsoleSettings, context: RoleContext, accounts: AccountDirectory) -> Application:
+    """Return the application with every route of `routes.py`."""
+    files = StaticFiles()
+    languages = Languages()
+    sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
+    renderer = Renderer(files, context.clock)
+    roles = Roles.of(context.peers, settings.partitions)
+    site = Site(renderer, roles, context.apps, accounts, sessions, languages, context.clock)
+    gate = Gate(
+        accesses(),
+        sessions,
+        accounts,
+        languages,
+        Origins(ROLE_NAME, settings.client_addresses()),
+        settings.zone(),
+        is_secure=settings.is_secure,
+    )
+    app: Any = falcon.asgi.App(middleware=[gate])
+    ErrorPages(renderer).add_to(app)
+    app.add_route(STATIC_PATH, StaticFileEndpoint(files))
+    for path, route in ROUTES.items():
+        app.add_route(path, route.page(site))
+    return BodyTimeout(app)

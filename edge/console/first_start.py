@@ -1,0 +1,57 @@
+"""The first start: an administrator is made, and a one-time link printed with which a person chooses the password."""
+
+import asyncio
+import sys
+from datetime import datetime
+
+from edge.console.settings import ROLE_NAME, ConsoleSettings
+from protos.accounts.v1.service_pb2 import InviteFirstAdministratorRequest, InviteFirstAdministratorResponse
+from protos.accounts.v1.service_pb2_grpc import LogInServiceStub
+from protos.runtime.v1.log_pb2 import Origin
+from services.runtime.errors import ConflictError, DeadlineError, UnavailableError
+from services.runtime.process.logs import logger
+from services.runtime.rpc.peers import Peers
+
+LOGIN = "admin"
+_RETRY_S = 2.0
+
+
+class FirstStart:
+    """Service that prints a link at each start until somebody can log in. The process is ready without waiting for it.
+
+    Accounts decides whether anybody can, so that several consoles that start at once make one administrator.
+    """
+
+    name = "first start"
+
+    def __init__(self, settings: ConsoleSettings, peers: Peers) -> None:
+        self._settings = settings
+        self._peers = peers
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        log_ins = LogInServiceStub(self._peers.all("accounts")[0])
+        request = InviteFirstAdministratorRequest(login=LOGIN, origin=Origin(door=ROLE_NAME))
+        while True:
+            try:
+                invited = await log_ins.InviteFirstAdministrator(request)
+            except ConflictError:
+                break
+            except (UnavailableError, DeadlineError) as error:
+                logger.info(
+                    "accounts does not answer yet; whether this is the first start is unknown", error=str(error)
+                )
+                await asyncio.sleep(_RETRY_S)
+            else:
+                sys.stdout.write("\n".join(self._lines(invited)) + "\n")
+                sys.stdout.flush()
+                break
+        await asyncio.Event().wait()
+
+    def _lines(self, invited: InviteFirstAdministratorResponse) -> list[str]:
+        until = datetime.fromtimestamp(invited.link_expires_ms / 1000, self._settings.zone())
+        return [
+            f"Nobody can log in to the console yet. Choose the password of {invited.user.login} here, once, until"
+            f" {until:%Y-%m-%d %H:%M} (the next start prints another link):",
+            f"   {self._settings.public_url}/link?token={invited.link_token}",
+        ]

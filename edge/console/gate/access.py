@@ -1,0 +1,37 @@
+"""Who may use a route: declared with the route, and checked in one place, the Gate."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from services.domain.accounts.permissions import Action
+
+
+class Scope(Enum):
+    """What an action of a route concerns: the installation, or the team of the app or the team that the path names."""
+
+    INSTALLATION = ""
+    APP = "appkey"
+    TEAM = "team_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a request needs. `action` None: being logged in is enough, and the page shows only what the user may see."""
+
+    action: Action | None = None
+    scope: Scope = Scope.INSTALLATION
+    is_public: bool = False
+
+
+PUBLIC = Access(is_public=True)
+LOGGED_IN = Access()
+OWN_ACCOUNT = Access(Action.CHANGE_OWN_ACCOUNT)
+
+
+def of_app(action: Action) -> Access:
+    """Return the access of a route with {appkey} in its path."""
+    return Access(action, Scope.APP)
+
+
+def of_installation(action: Action) -> Access:
+    return Access(action, Scope.INSTALLATION)

@@ -1,0 +1,153 @@
+"""The gate: the one place where requests to the console are authenticated, checked and answered with their cookie."""
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import falcon
+from falcon.asgi import Request, Response
+
+from edge.console.gate.access import Access, Scope
+from edge.console.gate.headers import security_headers
+from edge.console.gate.sessions import Sessions
+from edge.console.gate.visit import Visit
+from edge.console.view.languages import Languages
+from edge.core.origins import Origins
+from edge.core.parsing.body import read_body
+from services.domain.accounts.directory import AccountDirectory
+from services.domain.accounts.permissions import Actor, may
+
+LOG_IN_PATH = "/log-in"
+MAX_FORM_BYTES = 64 * 1024
+MAX_FIELDS = 200
+_FORM = "application/x-www-form-urlencoded"
+_NOBODY = Actor(is_disabled=True)
+
+Accesses = Mapping[str, Mapping[str, Access]]
+"""What each route needs, by path template and method. What is not listed is refused."""
+
+
+class Gate:
+    """Falcon middleware: gives each request its Visit, checks the declared access and the CSRF token of each POST."""
+
+    def __init__(
+        self,
+        accesses: Accesses,
+        sessions: Sessions,
+        accounts: AccountDirectory,
+        languages: Languages,
+        origins: Origins,
+        zone: ZoneInfo,
+        *,
+        is_secure: bool,
+    ) -> None:
+        self._accesses = accesses
+        self._sessions = sessions
+        self._accounts = accounts
+        self._languages = languages
+        self._origins = origins
+        self._zone = zone
+        self._headers = security_headers(is_secure=is_secure)
+
+    async def process_request(self, request: Request, response: Response) -> None:
+        """Find out who asks. Nothing is refused here, so that error pages too know their reader."""
+        known = self._sessions.read(request.get_header("Cookie"))
+        user = self._accounts.session(known.user_id, known.epoch) if known and known.user_id else None
+        if known is None or (known.user_id and user is None):
+            session = self._sessions.new()
+        else:
+            session = self._sessions.seen(known)
+        origin = self._origins.of(request)
+        actor = _NOBODY
+        if user is not None:
+            actor = self._accounts.actor_of_user(user.user_id)
+            origin.actor = actor.name
+        request.context.known_session = known
+        request.context.visit = Visit(
+            session,
+            user,
+            actor,
+            self._languages.chosen(user.locale if user else "", request.get_header("Accept-Language") or ""),
+            self._zone_of(user.zone if user else ""),
+            origin,
+            request.path,
+            self._accounts,
+            is_fragment=request.get_header("HX-Request") == "true",
+        )
+
+    async def process_resource(self, request: Request, response: Response, resource: Any, params: Any) -> None:
+        visit: Visit = request.context.visit
+        methods = self._accesses[request.uri_template or ""]
+        access = methods.get(request.method)
+        if access is None:
+            raise falcon.HTTPMethodNotAllowed(list(methods))
+        if request.method == "POST":
+            visit.form = await self._read_form(request, visit)
+        if access.is_public:
+            return
+        if visit.user is None:
+            raise _ask_to_log_in(request, visit)
+        if access.action is not None and not may(visit.actor, access.action, self._team(access.scope, params)):
+            raise falcon.HTTPForbidden
+
+    async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
+        for name, value in self._headers:
+            response.set_header(name, value)
+        if response.get_header("Cache-Control") is None:
+            response.set_header("Cache-Control", "no-store")
+            visit: Visit | None = getattr(request.context, "visit", None)
+            if visit is not None and visit.session != request.context.known_session:
+                response.append_header("Set-Cookie", self._sessions.set_cookie(visit.session))
+
+    async def _read_form(self, request: Request, visit: Visit) -> dict[str, str]:
+        """Return the fields of a form. HTTP 403: its CSRF token is not the session's, or another site sends it."""
+        media_type = (request.content_type or "").partition(";")[0].strip().lower()
+        if media_type != _FORM:
+            raise falcon.HTTPUnsupportedMediaType(description="send a form")
+        body = await read_body(request, MAX_FORM_BYTES)
+        try:
+            form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        except ValueError:
+            raise falcon.HTTPBadRequest(description="the form cannot be read") from None
+        is_of_another_site = request.get_header("Sec-Fetch-Site") in ("cross-site", "same-site")
+        given = form.pop("csrf", "") or request.get_header("X-CSRF-Token") or ""
+        if is_of_another_site or not hmac.compare_digest(given.encode(), visit.session.csrf.encode()):
+            raise falcon.HTTPForbidden(
+                title=visit.gettext("This form is out of date"),
+                description=visit.gettext("Nothing was changed. Go back, reload the page and send the form again."),
+            )
+        return form
+
+    def _team(self, scope: Scope, params: Mapping[str, str]) -> str:
+        match scope:
+            case Scope.APP:
+                return self._accounts.team_of(params[scope.value])
+            case Scope.TEAM:
+                return params[scope.value]
+            case Scope.INSTALLATION:
+                return ""
+
+    def _zone_of(self, name: str) -> ZoneInfo:
+        try:
+            return ZoneInfo(name) if name else self._zone
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return self._zone
+
+
+def local_path(text: str) -> str:
+    """Return a path of this console to go to after the log-in; "/" for whatever else was asked for."""
+    parts = urlsplit(text)
+    is_local = text.startswith("/") and not text.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
+    return text if is_local and text.isprintable() else "/"
+
+
+def _ask_to_log_in(request: Request, visit: Visit) -> falcon.HTTPStatus | falcon.HTTPError:
+    """Return the redirection to the log-in page; a fragment's page is left by the header that htmx follows."""
+    if visit.is_fragment:
+        return falcon.HTTPStatus(401, headers={"HX-Redirect": LOG_IN_PATH})
+    target = LOG_IN_PATH
+    if request.method == "GET" and request.relative_uri != "/":
+        target += f"?next={quote(request.relative_uri, safe='')}"
+    return falcon.HTTPSeeOther(target)

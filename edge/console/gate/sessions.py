@@ -1,0 +1,97 @@
+"""Sessions: what the browser keeps in one sealed cookie, which nobody else can read, make or change."""
+
+import base64
+import binascii
+import secrets
+from http.cookies import CookieError, SimpleCookie
+
+import msgspec
+
+from services.domain.master_key import Keys
+from services.runtime.errors import CarillonError
+from services.runtime.process.clock import Clock
+
+IDLE_MS = 12 * 3_600_000
+"""How long a session lasts without a request."""
+
+LONGEST_MS = 7 * 24 * 3_600_000
+"""How long a session lasts at most."""
+
+SEEN_STEP_MS = 5 * 60_000
+"""The time of the last request is kept to this precision, so that few answers set a cookie."""
+
+_CONTEXT = "console/session"
+_MAX_COOKIE = 4000
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A log-in whose password is right and whose one-time code is missing; it holds the password until `until_ms`."""
+
+    login: str
+    password: str
+    until_ms: int
+
+
+class Session(msgspec.Struct, frozen=True):
+    """One browser's session. `user_id` is empty before the log-in; `epoch` is the user's session epoch at that time.
+
+    `csrf` is the token that every form must send. `notice` and `shown_once` are shown on the next page and then gone.
+    """
+
+    csrf: str
+    started_ms: int
+    seen_ms: int
+    user_id: str = ""
+    epoch: int = 0
+    notice: str = ""
+    shown_once: str = ""
+    pending: Pending | None = None
+
+
+class Sessions:
+    """Reads and writes the session cookie: sealed with the installation's key of secrets, HttpOnly and SameSite=Lax."""
+
+    def __init__(self, keys: Keys, clock: Clock, *, is_secure: bool) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._is_secure = is_secure
+        self.cookie_name = "__Host-carillon" if is_secure else "carillon"
+
+    def new(self, user_id: str = "", epoch: int = 0) -> Session:
+        """Return a session that begins now, with a CSRF token of its own."""
+        now_ms = self._clock.now_ms()
+        return Session(secrets.token_urlsafe(24), now_ms, now_ms, user_id, epoch)
+
+    def read(self, header: str | None) -> Session | None:
+        """Return the session in a Cookie header; None if there is none that is valid now."""
+        sealed = self._cookie(header or "")
+        if not sealed:
+            return None
+        try:
+            text = self._keys.open(base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)), _CONTEXT)
+            session = msgspec.json.decode(text, type=Session)
+        except (CarillonError, msgspec.DecodeError, binascii.Error, ValueError):
+            return None
+        now_ms = self._clock.now_ms()
+        is_over = now_ms >= session.seen_ms + IDLE_MS or now_ms >= session.started_ms + LONGEST_MS
+        return None if is_over else session
+
+    def seen(self, session: Session) -> Session:
+        """Return the session with the time of this request, if that has changed enough."""
+        now_ms = self._clock.now_ms()
+        return msgspec.structs.replace(session, seen_ms=now_ms) if now_ms >= session.seen_ms + SEEN_STEP_MS else session
+
+    def set_cookie(self, session: Session) -> str:
+        """Return the Set-Cookie header of a session. The browser forgets it when it is closed."""
+        sealed = self._keys.seal(msgspec.json.encode(session).decode(), _CONTEXT)
+        value = base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+        if len(value) > _MAX_COOKIE:
+            raise CarillonError("the session is too large for a cookie")
+        return f"{self.cookie_name}={value}; Path=/; HttpOnly; SameSite=Lax" + ("; Secure" if self._is_secure else "")
+
+    def _cookie(self, header: str) -> str:
+        try:
+            found = SimpleCookie(header).get(self.cookie_name)
+        except CookieError:
+            return ""
+        return found.value if found else ""

@@ -1,0 +1,54 @@
+"""A visit: everything about one request to the console that pages and templates need."""
+
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from edge.console.gate.sessions import Session
+from edge.console.view.languages import Language
+from protos.accounts.v1.accounts_pb2 import User
+from protos.runtime.v1.log_pb2 import Origin
+from services.domain.accounts.directory import AccountDirectory
+from services.domain.accounts.permissions import Action, Actor, may
+
+
+@dataclass
+class Visit:
+    """One request: its session and user, what this user may do, and the language and time zone of the answer.
+
+    `session` is written to the browser if it was replaced. `form` holds the fields of a POST, whose CSRF token was
+    compared with the session's.
+    """
+
+    session: Session
+    user: User | None
+    actor: Actor
+    language: Language
+    zone: ZoneInfo
+    origin: Origin
+    path: str
+    accounts: AccountDirectory
+    is_fragment: bool = False
+    form: dict[str, str] = field(default_factory=dict)
+
+    def may(self, action: Action, team_id: str = "") -> bool:
+        return may(self.actor, action, team_id)
+
+    def may_app(self, action: Action, appkey: str) -> bool:
+        """Return whether the user may do this with an app."""
+        return may(self.actor, action, self.accounts.team_of(appkey))
+
+    def gettext(self, text: str) -> str:
+        return self.language.gettext(text)
+
+    def notify(self, notice: str, shown_once: str = "") -> None:
+        """Show this on the next page. `shown_once` is a secret."""
+        self.session = msgspec.structs.replace(self.session, notice=notice, shown_once=shown_once)
+
+    def take_notice(self) -> tuple[str, str]:
+        """Return what the page before wanted to be shown, and forget it."""
+        notice, shown_once = self.session.notice, self.session.shown_once
+        if notice or shown_once:
+            self.session = msgspec.structs.replace(self.session, notice="", shown_once="")
+        return notice, shown_once

@@ -1,0 +1,162 @@
+"""One's own account: language and time zone, password, second factor, and the end of all sessions."""
+
+import base64
+import io
+from zoneinfo import available_timezones
+
+import segno
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.pages.log_in import begin_session
+from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from protos.accounts.v1.service_pb2 import (
+    ChangePasswordRequest,
+    GetUsersRequest,
+    SetTotpRequest,
+    StartTotpRequest,
+    UpdateUserRequest,
+    UserSummary,
+)
+from services.runtime.errors import CarillonError, NotFoundError
+
+
+class AccountPage(Page):
+    """GET shows the account; POST changes the name, the language and the time zone."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        await self._show(request, response)
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        changes = UpdateUserRequest(
+            user_id=visit.actor.name.removeprefix("user/"),
+            display_name=visit.form.get("display_name", "").strip(),
+            locale=visit.form.get("locale", ""),
+            zone=visit.form.get("zone", "").strip(),
+            origin=visit.origin,
+        )
+        try:
+            await self.site.roles.accounts.UpdateUser(changes)
+        except CarillonError as error:
+            await self._show(request, response, problem_of(error))
+            return
+        await self.site.accounts.refresh()
+        visit.notify(visit.gettext("Your settings are saved."))
+        raise go_to("/account")
+
+    async def _show(self, request: Request, response: Response, problem: str = "") -> None:
+        user = await own_summary(self, visit_of(request))
+        self.show(
+            request,
+            response,
+            "account/account.html",
+            400 if problem else 200,
+            user=user,
+            problem=problem,
+            languages=self.site.languages.all(),
+            zones=sorted(zone for zone in available_timezones() if "/" in zone or zone == "UTC"),
+        )
+
+
+class PasswordPage(Page):
+    """POST sets another password, which ends all other sessions of the user."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        self.show(request, response, "account/password.html", problem="")
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        problem = ""
+        if visit.form.get("new", "") != visit.form.get("repeated", ""):
+            problem = visit.gettext("The two passwords differ.")
+        else:
+            asked = ChangePasswordRequest(
+                password=visit.form.get("present", ""), new_password=visit.form.get("new", ""), origin=visit.origin
+            )
+            try:
+                answer = await self.site.roles.log_ins.ChangePassword(asked)
+            except CarillonError as error:
+                problem = problem_of(error)
+            else:
+                if answer.changed:
+                    await begin_session(self.site, visit, answer.user)
+                    visit.notify(visit.gettext("Your password is changed. All other sessions have ended."))
+                    raise go_to("/account")
+                problem = visit.gettext("The present password is wrong.")
+                if answer.retry_after_s:
+                    problem = visit.gettext("Too many attempts. Try again in %(seconds)s seconds.") % {
+                        "seconds": answer.retry_after_s
+                    }
+        self.show(request, response, "account/password.html", 400, problem=problem)
+
+
+class SecondFactorPage(Page):
+    """GET shows a new TOTP secret; POST sets it, proved by a code, and shows the recovery codes once."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        user = await own_summary(self, visit)
+        if user.has_totp:
+            raise go_to("/account")
+        started = await self.site.roles.log_ins.StartTotp(StartTotpRequest(origin=visit.origin))
+        self._show(request, response, started.secret, started.otpauth_uri)
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        secret, uri = visit.form.get("secret", ""), visit.form.get("uri", "")
+        code = "".join(visit.form.get("code", "").split())
+        try:
+            answer = await self.site.roles.log_ins.SetTotp(
+                SetTotpRequest(secret=secret, code=code, origin=visit.origin)
+            )
+        except CarillonError as error:
+            self._show(request, response, secret, uri, problem_of(error))
+            return
+        await self.site.accounts.refresh()
+        self.show(request, response, "account/recovery_codes.html", codes=list(answer.recovery_codes))
+
+    def _show(self, request: Request, response: Response, secret: str, uri: str, problem: str = "") -> None:
+        status = 400 if problem else 200
+        self.show(
+            request,
+            response,
+            "account/second_factor.html",
+            status,
+            secret=secret,
+            uri=uri,
+            qr=_qr_image(uri),
+            problem=problem,
+        )
+
+
+class SessionsPage(Page):
+    """POST ends all sessions of the user, this one too."""
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        user_id = visit.actor.name.removeprefix("user/")
+        await self.site.roles.accounts.UpdateUser(
+            UpdateUserRequest(user_id=user_id, end_sessions=True, origin=visit.origin)
+        )
+        visit.session = self.site.sessions.new()
+        visit.notify(visit.gettext("All your sessions have ended."))
+        raise go_to("/log-in")
+
+
+async def own_summary(page: Page, visit: Visit) -> UserSummary:
+    """Return the user of the visit as accounts knows it."""
+    user_id = visit.actor.name.removeprefix("user/")
+    users = (await page.site.roles.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
+    if not users:
+        raise NotFoundError("this user does not exist any more")
+    return users[0]
+
+
+def _qr_image(uri: str) -> str:
+    """Return the QR code of an otpauth URI as the address of an image; "" for another text."""
+    if not uri.startswith("otpauth://totp/"):
+        return ""
+    image = io.BytesIO()
+    segno.make(uri, error="m").save(image, kind="svg", scale=4, border=3, light="white", dark="black")
+    return "data:image/svg+xml;base64," + base64.b64encode(image.getvalue()).decode()

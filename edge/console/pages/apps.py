@@ -1,0 +1,105 @@
+"""Apps: the list, one app, its registration, and another secret key."""
+
+from falcon.asgi import Request, Response
+
+from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from protos.accounts.v1.service_pb2 import GiveAppRequest
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import CreateAppRequest, RotateSecretRequest
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import CarillonError
+
+PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
+KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
+"""How long the former secret key stays valid, by the value of the form."""
+
+
+class AppsPage(Page):
+    """GET lists the apps that the user may see."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        await self.site.apps.refresh()
+        team_of = self.site.accounts.team_of
+        teams = {team.team_id: team.name for team in self.site.accounts.teams()}
+        apps = [(app, teams.get(team_of(app.appkey), "")) for app in self.visible_apps(visit)]
+        may_register = visit.may(Action.MANAGE_INSTALLATION)
+        self.show(request, response, "apps/list.html", apps=apps, may_register=may_register)
+
+
+class NewAppPage(Page):
+    """GET shows the form; POST registers the app and shows its secret key once."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        self._show(request, response)
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        form = visit.form
+        platform = PLATFORMS.get(form.get("platform", ""))
+        if platform is None:
+            self._show(request, response, visit.gettext("Choose a platform."))
+            return
+        asked = CreateAppRequest(
+            platform=platform,
+            name=form.get("name", "").strip(),
+            package=form.get("package", "").strip(),
+            origin=visit.origin,
+        )
+        try:
+            made = await self.site.roles.registry.CreateApp(asked)
+            if team_id := form.get("team_id", ""):
+                await self.site.roles.accounts.GiveApp(
+                    GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
+                )
+        except CarillonError as error:
+            self._show(request, response, problem_of(error))
+            return
+        await self.site.apps.refresh()
+        await self.site.accounts.refresh()
+        visit.notify(visit.gettext("The app is registered."), shown_once=made.secret_key)
+        raise go_to(f"/apps/{made.app.appkey}")
+
+    def _show(self, request: Request, response: Response, problem: str = "") -> None:
+        teams = self.site.accounts.teams()
+        form = visit_of(request).form
+        self.show(request, response, "apps/new.html", 400 if problem else 200, problem=problem, teams=teams, form=form)
+
+
+class AppPage(Page):
+    """GET shows an app and its settings."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        team = self.site.accounts.team(self.site.accounts.team_of(appkey))
+        self.show(
+            request,
+            response,
+            "apps/app.html",
+            app=self.app(appkey),
+            team=team.name if team else "",
+            installation_pause=self.site.apps.installation_pause,
+            may_change=visit.may_app(Action.CHANGE_APP, appkey),
+            now_ms=self.site.clock.now_ms(),
+        )
+
+
+class SecretPage(Page):
+    """GET asks how long the present secret key stays valid; POST makes another one and shows it once."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        self.show(request, response, "apps/secret.html", app=self.app(appkey))
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        rotated = await self.site.roles.registry.RotateSecret(
+            RotateSecretRequest(
+                appkey=app.appkey,
+                keep_old_s=KEEP_OLD_S.get(visit.form.get("keep_old", ""), 86_400),
+                origin=visit.origin,
+            )
+        )
+        await self.site.apps.refresh()
+        visit.notify(visit.gettext("The app has another secret key."), shown_once=rotated.secret_key)
+        raise go_to(f"/apps/{app.appkey}")

@@ -1,0 +1,89 @@
+"""Error pages: every error is answered in the words of the reader, with what to do next."""
+
+from collections.abc import Callable
+from typing import Any
+
+import falcon
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.view.renderer import Renderer
+from services.runtime.errors import (
+    BusyError,
+    CarillonError,
+    ConflictError,
+    DeadlineError,
+    InputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from services.runtime.process.logs import logger
+
+_STATUS = (
+    (NotFoundError, 404),
+    (PermissionDeniedError, 403),
+    ((InputError, ConflictError), 400),
+    ((UnavailableError, DeadlineError, BusyError), 503),
+)
+
+Words = tuple[str, str]
+
+
+class ErrorPages:
+    """Error handlers of the console's Falcon application."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    def add_to(self, app: Any) -> None:
+        app.add_error_handler(Exception, self._of_fault)
+        app.add_error_handler(CarillonError, self._of_call)
+        app.add_error_handler(falcon.HTTPError, self._of_http)
+
+    async def _of_http(self, request: Request, response: Response, error: falcon.HTTPError, params: Any) -> None:
+        visit: Visit = request.context.visit
+        title, text = _words(error.status_code, visit.gettext)
+        if error.description:
+            title, text = error.title if error.title != error.status else title, error.description
+        for name, value in dict(error.headers or {}).items():
+            response.set_header(name, value)
+        self._show(request, response, error.status_code, title, text)
+
+    async def _of_call(self, request: Request, response: Response, error: CarillonError, params: Any) -> None:
+        status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
+        if status >= 500:
+            logger.error("a page failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
+        title, text = _words(status, request.context.visit.gettext)
+        said = str(error)
+        self._show(request, response, status, title, said[:1].upper() + said[1:] if status < 500 and said else text)
+
+    async def _of_fault(self, request: Request, response: Response, error: Exception, params: Any) -> None:
+        logger.error("a page failed", path=request.uri_template, exc_info=error)
+        self._show(request, response, 500, *_words(500, request.context.visit.gettext))
+
+    def _show(self, request: Request, response: Response, status: int, title: str, text: str) -> None:
+        visit: Visit = request.context.visit
+        response.status = falcon.code_to_http_status(status)
+        response.content_type = falcon.MEDIA_HTML
+        template = "base/error_fragment.html" if visit.is_fragment else "base/error.html"
+        response.text = self._renderer.render(template, visit, status=status, title=title, text=text)
+
+
+def _words(status: int, gettext: Callable[[str], str]) -> Words:
+    match status:
+        case 403:
+            return gettext("You may not do this"), gettext("Ask an administrator of the team for the role that may.")
+        case 404:
+            return gettext("There is no such page"), gettext("The address may be mistyped, or what it named is gone.")
+        case 405:
+            return gettext("This page takes no such request"), gettext("Go back and use the form of the page.")
+        case 503:
+            return (
+                gettext("A part of the service does not answer at present"),
+                gettext("Nothing is lost. Try again in a moment; the log of the service says what is wrong."),
+            )
+        case _ if status >= 500:
+            return gettext("Something went wrong"), gettext("The log of the service says what. Try again in a moment.")
+        case _:
+            return gettext("This request cannot be read"), gettext("Go back, correct the form and send it again.")

@@ -1,0 +1,78 @@
+"""The base of all pages, and what they share."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import falcon
+from falcon.asgi import Request, Response
+
+from edge.console.gate.sessions import Sessions
+from edge.console.gate.visit import Visit
+from edge.console.roles import Roles
+from edge.console.view.languages import Languages
+from edge.console.view.renderer import Renderer
+from protos.registry.v1.apps_pb2 import App
+from services.domain.accounts.directory import AccountDirectory
+from services.domain.accounts.permissions import Action
+from services.domain.apps import AppDirectory
+from services.runtime.errors import CarillonError
+from services.runtime.process.clock import Clock
+
+
+@dataclass(frozen=True)
+class Site:
+    """What every page is built with."""
+
+    renderer: Renderer
+    roles: Roles
+    apps: AppDirectory
+    accounts: AccountDirectory
+    sessions: Sessions
+    languages: Languages
+    clock: Clock
+
+
+class Page:
+    """A page: `on_get` shows it, `on_post` does what its form asks for and goes on to another page.
+
+    Who may do so is declared in `routes.py` and was checked before.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    def show(self, request: Request, response: Response, template: str, status: int = 200, **values: Any) -> None:
+        """Answer with a template of `templates/`."""
+        response.status = falcon.code_to_http_status(status)
+        response.content_type = falcon.MEDIA_HTML
+        response.text = self.site.renderer.render(template, visit_of(request), **values)
+
+    def app(self, appkey: str) -> App:
+        """Return the app of a path. HTTP 404: there is none."""
+        app = self.site.apps.get(appkey)
+        if app is None:
+            raise falcon.HTTPNotFound
+        return app
+
+    def visible_apps(self, visit: Visit) -> list[App]:
+        """Return the apps that the user may see, by name."""
+        seen = [app for app in self.site.apps.all() if visit.may_app(Action.VIEW, app.appkey)]
+        return sorted(seen, key=lambda app: (app.name.casefold(), app.appkey))
+
+
+def visit_of(request: Request) -> Visit:
+    visit: Visit = request.context.visit
+    return visit
+
+
+def go_to(path: str) -> falcon.HTTPStatus:
+    """Return the answer to a form that was right; raise it."""
+    return falcon.HTTPSeeOther(path)
+
+
+def problem_of(error: CarillonError) -> str:
+    """Return the words of an error that the person can mend. Raises the error if it is another one."""
+    if error.result not in (400, 401):
+        raise error
+    text = str(error)
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,55 @@
+"""Every route of the console, with the access that each of its methods needs.
+
+A page is added here; a route or a method that is not declared is refused, and a test asks each with wrong accounts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_app, of_installation
+from edge.console.gate.gate import Accesses
+from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
+from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, SecretPage
+from edge.console.pages.links import LinkPage
+from edge.console.pages.log_in import LogInPage, LogOutPage
+from edge.console.pages.overview import OverviewPage
+from edge.console.pages.page import Page
+from services.domain.accounts.permissions import Action
+
+STATIC_PATH = "/static/{name}"
+
+
+@dataclass(frozen=True)
+class Route:
+    """A page with the access that GET and POST need; None: the page has no such method."""
+
+    page: type[Page]
+    get: Access | None = None
+    post: Access | None = None
+
+    @property
+    def accesses(self) -> Mapping[str, Access]:
+        return {method: access for method, access in (("GET", self.get), ("POST", self.post)) if access is not None}
+
+
+ROUTES: Mapping[str, Route] = {
+    "/": Route(OverviewPage, LOGGED_IN),
+    "/log-in": Route(LogInPage, PUBLIC, PUBLIC),
+    "/log-out": Route(LogOutPage, post=PUBLIC),
+    "/link": Route(LinkPage, PUBLIC, PUBLIC),
+    "/account": Route(AccountPage, OWN_ACCOUNT, OWN_ACCOUNT),
+    "/account/password": Route(PasswordPage, OWN_ACCOUNT, OWN_ACCOUNT),
+    "/account/second-factor": Route(SecondFactorPage, OWN_ACCOUNT, OWN_ACCOUNT),
+    "/account/sessions": Route(SessionsPage, post=OWN_ACCOUNT),
+    "/apps": Route(AppsPage, LOGGED_IN),
+    "/apps/new": Route(
+        NewAppPage, of_installation(Action.MANAGE_INSTALLATION), of_installation(Action.MANAGE_INSTALLATION)
+    ),
+    "/apps/{appkey}": Route(AppPage, of_app(Action.VIEW)),
+    "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
+}
+
+
+def accesses() -> Accesses:
+    """Return what each path and method needs, for the Gate."""
+    return {STATIC_PATH: {"GET": PUBLIC}} | {path: route.accesses for path, route in ROUTES.items()}

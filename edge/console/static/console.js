@@ -1,0 +1,10 @@
+// What the pages do beyond HTML. Every page works without it.
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (!button) return;
+  const name = button.textContent;
+  await navigator.clipboard.writeText(button.dataset.copy);
+  button.textContent = button.dataset.done;
+  setTimeout(() => { button.textContent = name; }, 2000);
+});

@@ -1,0 +1,89 @@
+"""The languages of the console: catalogs in locale/, chosen by the user's setting or the browser's wish."""
+
+import io
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from babel import Locale, dates, negotiate_locale, numbers
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
+from babel.support import NullTranslations, Translations
+
+LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
+DEFAULT = "en"
+_NAMES = {"en": "English", "zh": "中文"}
+
+
+class Language:
+    """One language: its texts, and how it writes numbers and times."""
+
+    def __init__(self, tag: str, translations: NullTranslations) -> None:
+        self.tag = tag
+        self.name = _NAMES[tag]
+        self.html_tag = {"zh": "zh-CN"}.get(tag, tag)
+        self._locale = Locale.parse("zh_Hans_CN" if tag == "zh" else "en_GB")
+        self._translations = translations
+
+    def gettext(self, text: str) -> str:
+        return str(self._translations.gettext(text))
+
+    def ngettext(self, one: str, many: str, count: int) -> str:
+        return str(self._translations.ngettext(one, many, count))
+
+    def number(self, value: int | float) -> str:
+        return numbers.format_decimal(value, locale=self._locale)
+
+    def percent(self, part: int, whole: int) -> str:
+        """Return the share with one decimal; "–" of nothing."""
+        return numbers.format_percent(part / whole, format="0.#%", locale=self._locale) if whole else "–"
+
+    def moment(self, ms: int, zone: ZoneInfo) -> str:
+        """Return a date and a time of day to the second."""
+        return dates.format_datetime(
+            datetime.fromtimestamp(ms / 1000, UTC), "y-MM-dd HH:mm:ss", tzinfo=zone, locale=self._locale
+        )
+
+    def ago(self, ms: int, now_ms: int) -> str:
+        """Return how long ago something was, such as `3 minutes ago`."""
+        return dates.format_timedelta(timedelta(milliseconds=ms - now_ms), add_direction=True, locale=self._locale)
+
+
+class Languages:
+    """All languages there are, read once."""
+
+    def __init__(self, directory: Path = LOCALE_DIRECTORY) -> None:
+        self._by_tag = {DEFAULT: Language(DEFAULT, NullTranslations())}
+        for file in sorted(directory.glob("*/LC_MESSAGES/messages.po")):
+            tag = file.parent.parent.name
+            self._by_tag[tag] = Language(tag, _translations(file))
+
+    def all(self) -> Iterable[Language]:
+        return self._by_tag.values()
+
+    def chosen(self, locale: str, accepted: str) -> Language:
+        """Return the language of a user's locale, else the best one of an Accept-Language header."""
+        wishes = [locale, *_accepted(accepted)]
+        found = negotiate_locale([wish.replace("-", "_") for wish in wishes if wish], list(self._by_tag), sep="_")
+        return self._by_tag[found or DEFAULT]
+
+
+def _translations(file: Path) -> NullTranslations:
+    compiled = io.BytesIO()
+    with file.open("rb") as source:
+        write_mo(compiled, read_po(source, locale=file.parent.parent.name))
+    compiled.seek(0)
+    return Translations(compiled)
+
+
+def _accepted(header: str) -> list[str]:
+    """Return the language tags of an Accept-Language header, the most wanted first."""
+    weighed: list[tuple[float, int, str]] = []
+    for index, part in enumerate(header.split(",")[:20]):
+        tag, _, weight = part.partition(";q=")
+        try:
+            weighed.append((-float(weight or 1), index, tag.strip()))
+        except ValueError:
+            continue
+    return [tag for _, _, tag in sorted(weighed) if tag and tag != "*"]

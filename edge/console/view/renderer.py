@@ -1,0 +1,76 @@
+"""Renders the templates: HTML with every value escaped, in the language and time zone of the visit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from edge.console.gate.visit import Visit
+from edge.console.view.static_files import StaticFiles
+from services.domain.accounts.permissions import Action
+from services.runtime.process.clock import Clock
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+
+
+class Renderer:
+    """A Jinja2 environment in which a name that is not given is an error.
+
+    Every template has `visit`, `notice` and `shown_once`, the functions `static` and `_`, and the filters `moment`,
+    `ago`, `number` and `share_of`.
+    """
+
+    def __init__(self, files: StaticFiles, clock: Clock) -> None:
+        self._clock = clock
+        self._templates = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
+        )
+        extension: Any = self._templates
+        extension.install_gettext_callables(_gettext, _ngettext, newstyle=True)
+        self._templates.globals |= {"static": files.url, "has_file": files.__contains__, "Action": Action}
+        self._templates.filters |= {
+            "moment": _in_language(self._moment),
+            "ago": _in_language(lambda visit, ms: visit.language.ago(ms, clock.now_ms())),
+            "number": _in_language(lambda visit, value: visit.language.number(value)),
+            "share_of": _in_language(lambda visit, part, whole: visit.language.percent(part, whole)),
+        }
+
+    def render(self, template: str, visit: Visit, **values: Any) -> str:
+        notice, shown_once = ("", "") if visit.is_fragment else visit.take_notice()
+        return self._templates.get_template(template).render(
+            visit=visit, notice=notice, shown_once=shown_once, **values
+        )
+
+    def _moment(self, visit: Visit, ms: int) -> Markup:
+        """Return a <time> with the moment in the reader's zone, and how long ago it was as its title."""
+        text = visit.language.moment(ms, visit.zone)
+        title = f"{visit.language.ago(ms, self._clock.now_ms())} ({visit.zone.key})"
+        return Markup('<time title="{}">{}</time>').format(title, text)
+
+
+def _in_language(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that is given the visit of the template before its own arguments."""
+
+    @pass_context
+    def called(context: Context, *arguments: Any) -> Any:
+        return function(context["visit"], *arguments)
+
+    return called
+
+
+@pass_context
+def _gettext(context: Context, text: str) -> str:
+    return str(context["visit"].language.gettext(text))
+
+
+@pass_context
+def _ngettext(context: Context, one: str, many: str, count: int) -> str:
+    return str(context["visit"].language.ngettext(one, many, count))

@@ -1,0 +1,57 @@
+"""The installed Chromium, driven by Playwright, and axe-core, which finds what keeps people from using a page."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from playwright.async_api import Browser, Page, async_playwright
+
+from testkit.repository import ROOT
+
+AXE = "4.14.1"
+_CACHE = ROOT / ".cache" / "axe"
+
+
+def chromium() -> str:
+    """Return the path of the installed browser. RuntimeError: there is none."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        raise RuntimeError("no browser is on the path: install it with `apt-get install chromium`")
+    return found
+
+
+@asynccontextmanager
+async def running_browser() -> AsyncIterator[Browser]:
+    """Yield the browser without a screen."""
+    async with async_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=options)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+async def accessibility_findings(page: Page) -> list[str]:
+    """Return what axe-core finds on the page as it is now: each rule with the elements that break it."""
+    await page.evaluate(_axe_source())
+    result: Any = await page.evaluate("axe.run()")
+    return [
+        f"{finding['id']}: {finding['help']}: {[node['html'][:120] for node in finding['nodes']]}"
+        for finding in result["violations"]
+    ]
+
+
+def _axe_source() -> str:
+    """Return axe-core's script, fetched from npm's registry once."""
+    file = _CACHE / AXE / "package" / "axe.min.js"
+    if not file.exists():
+        directory = _CACHE / AXE
+        directory.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "pack", "--silent", "--pack-destination", str(directory), f"axe-core@{AXE}"]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "npm_config_audit": "false"})
+        shutil.unpack_archive(directory / f"axe-core-{AXE}.tgz", directory)
+    return file.read_text()

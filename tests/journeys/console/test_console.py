@@ -1,0 +1,101 @@
+"""The console in a real browser on a whole installation, used as a person would use it."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Literal
+
+import pytest
+from playwright.async_api import ConsoleMessage, Page, expect
+
+from testkit.edge.browser import accessibility_findings, running_browser
+from testkit.installation.processes import Installation
+
+PASSWORD = "correct horse battery"
+VIEWS: dict[str, tuple[Literal["light", "dark"], int]] = {
+    "light": ("light", 1280),
+    "dark": ("dark", 1280),
+    "phone": ("light", 390),
+}
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    installation = Installation(tmp_path_factory.mktemp("console") / "data", None)
+    installation.start()
+    yield installation
+    installation.close()
+
+
+@pytest.fixture
+async def page(installation: Installation) -> AsyncIterator[Page]:
+    """A page whose scripts and styles are refused nothing, and break nothing."""
+    said: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and "the server responded with a status of 4" not in message.text:
+            said.append(message.text)
+
+    async with running_browser() as browser:
+        context = await browser.new_context(base_url=installation.console_url(), locale="en-GB")
+        context.set_default_timeout(60_000)
+        page = await context.new_page()
+        page.on("console", note)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        yield page
+    assert said == []
+
+
+async def check_pages(page: Page, paths: list[str]) -> None:
+    """Open each page in light, dark and on a phone; axe-core finds nothing, and nothing is cut off."""
+    findings = {}
+    for name, (scheme, width) in VIEWS.items():
+        await page.emulate_media(color_scheme=scheme)
+        await page.set_viewport_size({"width": width, "height": 800})
+        for path in paths:
+            await page.goto(path)
+            if found := await accessibility_findings(page):
+                findings[name, path] = found
+            overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            if overflow > 0:
+                findings[name, path] = [f"{overflow} pixels are cut off"]
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    assert findings == {}
+
+
+async def test_a_first_start_a_log_in_and_an_app(installation: Installation, page: Page) -> None:
+    link = re.search(r"http://\S+(/link\?token=\S+)", installation.output().read_text())
+    assert link is not None
+    await check_pages(page, ["/log-in", link[1], "/link"])
+    await page.goto(link[1])
+    await page.get_by_label("New password").fill(PASSWORD)
+    await page.get_by_label("The same password again").fill(PASSWORD)
+    await page.get_by_role("button", name="Set password and log in").click()
+    await page.get_by_role("link", name="Not now").click()
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+    await page.get_by_role("button", name="Log out").click()
+    await page.get_by_label("Name").fill("admin")
+    await page.get_by_label("Password").fill("wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong.")
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.keyboard.press("Enter")
+
+    await page.get_by_role("link", name="Apps", exact=True).click()
+    await page.get_by_role("link", name="Register an app").click()
+    await page.get_by_label("Name").fill("News")
+    await page.get_by_label("Package").fill("org.example.news")
+    await page.get_by_role("button", name="Register").click()
+    await expect(page.get_by_role("heading", name="News")).to_be_visible()
+    secret = await page.get_by_label("Secret key", exact=True).inner_text()
+    assert re.fullmatch(r"\w{64}", secret)
+    appkey = page.url.rpartition("/")[2]
+    await page.reload()
+    await expect(page.get_by_text(secret)).to_have_count(0)
+
+    app_paths = [f"/apps/{appkey}", f"/apps/{appkey}/secret"]
+    account_paths = ["/account", "/account/password", "/account/second-factor"]
+    await check_pages(page, ["/", "/apps", "/apps/new", *app_paths, *account_paths, "/no/such/page"])

@@ -1,0 +1,166 @@
+"""A console with a real registry and real accounts behind it, and browsers without a screen that visit it."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+from typing import Any, cast
+
+import argon2
+import httpx
+import pytest
+
+import services.accounts.main
+import services.registry.main
+from edge.console.main import build
+from edge.console.settings import ConsoleSettings
+from protos.accounts.v1.accounts_pb2 import MemberRole
+from protos.accounts.v1.service_pb2 import (
+    CreateTeamRequest,
+    CreateUserRequest,
+    GiveAppRequest,
+    SetMemberRequest,
+    UseLinkRequest,
+)
+from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub, LogInServiceStub
+from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Origin
+from services.accounts.settings import AccountsSettings
+from services.domain.apps import AppDirectory
+from services.domain.master_key import MasterKey
+from services.domain.role import RoleContext
+from services.domain.topics import TOPICS
+from services.registry.settings import RegistrySettings
+from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.process.clock import ManualClock
+from services.runtime.rpc.local import LocalServer
+from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import Server
+from testkit.services import add_servicers, running_services
+from tests.roles.console.scripted_analytics import ScriptedAnalytics
+
+START_MS = 1_790_000_000_000
+PARTITIONS = 4
+PASSWORD = "correct horse battery"
+OPERATOR = Origin(door="cli", address="root@host")
+CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+_CSRF = re.compile(r'name="csrf" value="([^"]+)"')
+
+
+class Browser:
+    """Visits pages with a cookie of its own, and sends their forms with the CSRF token that stood in the last page."""
+
+    def __init__(self, application: Any, **headers: str) -> None:
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False, client=("192.0.2.9", 5000))
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://console", headers=headers)
+        self.csrf = ""
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        answer = await self.http.get(path, headers=headers)
+        self._note(answer)
+        return answer
+
+    async def post(self, path: str, *, csrf: str | None = None, **fields: str) -> httpx.Response:
+        answer = await self.http.post(path, data={**fields, "csrf": self.csrf if csrf is None else csrf})
+        self._note(answer)
+        return answer
+
+    async def log_in(self, login: str, password: str = PASSWORD) -> httpx.Response:
+        await self.get("/log-in")
+        answer = await self.post("/log-in", login=login, password=password)
+        if answer.status_code == 303:
+            await self.get("/account")
+        return answer
+
+    def _note(self, answer: httpx.Response) -> None:
+        found = _CSRF.search(answer.text)
+        self.csrf = found[1] if found else self.csrf
+
+
+def text_of(answer: httpx.Response) -> str:
+    """Return what a person reads of a page."""
+    body = re.sub(r"(?s)<(head|script)\b.*?</\1>", " ", answer.text)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+@dataclass
+class ConsoleInstallation:
+    """A running console, and helpers to make users, teams and apps behind it."""
+
+    application: Any
+    clock: ManualClock
+    server: LocalServer
+    analytics: ScriptedAnalytics
+    browsers: list[Browser] = field(default_factory=list)
+
+    @property
+    def accounts(self) -> Any:
+        return AccountsServiceStub(self.server.channel())
+
+    def browser(self, **headers: str) -> Browser:
+        browser = Browser(self.application, **headers)
+        self.browsers.append(browser)
+        return browser
+
+    async def user(self, login: str, *, administrator: bool = False) -> str:
+        """Create a user with the password PASSWORD; return the id."""
+        request = CreateUserRequest(login=login, administrator=administrator, origin=OPERATOR)
+        made = await self.accounts.CreateUser(request)
+        use = UseLinkRequest(link_token=made.link_token, new_password=PASSWORD, origin=Origin(door="console"))
+        await LogInServiceStub(self.server.channel()).UseLink(use)
+        return str(made.user.user_id)
+
+    async def logged_in(self, login: str) -> Browser:
+        browser = self.browser()
+        assert (await browser.log_in(login)).status_code == 303
+        return browser
+
+    async def app(self, name: str = "News", team_id: str = "") -> str:
+        """Register an app of a team; return the appkey."""
+        request = CreateAppRequest(platform=PLATFORM_ANDROID, name=name, package="org.example.news", origin=OPERATOR)
+        appkey = str((await RegistryServiceStub(self.server.channel()).CreateApp(request)).app.appkey)
+        if team_id:
+            await self.accounts.GiveApp(GiveAppRequest(appkey=appkey, team_id=team_id, origin=OPERATOR))
+        return appkey
+
+    async def team(self, name: str, **roles: str) -> str:
+        """Create a team, and users with these login names and roles in it; return the team's id."""
+        made = await self.accounts.CreateTeam(CreateTeamRequest(name=name, origin=OPERATOR))
+        team_id = str(made.team.team.team_id)
+        for login, role in roles.items():
+            user_id = await self.user(login)
+            number = MemberRole.Value(f"MEMBER_ROLE_{role.upper()}")
+            await self.accounts.SetMember(
+                SetMemberRequest(team_id=team_id, user_id=user_id, role=number, origin=OPERATOR)
+            )
+        return team_id
+
+
+@pytest.fixture
+async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=PARTITIONS)
+    clock, server = ManualClock(START_MS), LocalServer()
+    analytics = ScriptedAnalytics()  # type: ignore[abstract]
+    peers = Peers({name: [server.channel()] for name in ("accounts", "registry", "analytics")}, TOPICS)
+    apps = AppDirectory(log)
+    context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps)
+    data = str(tmp_path)
+    registry = services.registry.main.build(RegistrySettings(data_dir=data, partitions=PARTITIONS), context)
+    accounts = services.accounts.main.build(AccountsSettings(data_dir=data, partitions=PARTITIONS), context, CHEAP)
+    console = build(ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone="Asia/Shanghai"), context)
+    add_servicers(registry, server)
+    add_servicers(accounts, server)
+    add_AnalyticsServiceServicer_to_server(analytics, cast(Server, server))
+    installation = ConsoleInstallation(console.pages, clock, server, analytics)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running_services([apps, *registry.services, *accounts.services]))
+        await stack.enter_async_context(running_services(console.services))
+        yield installation
+        for browser in installation.browsers:
+            await browser.http.aclose()
+    await log.close()

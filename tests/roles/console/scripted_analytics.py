@@ -1,0 +1,50 @@
+"""Analytics for tests of pages: answers what a test gave it, so that they need no store."""
+
+from protos.analytics.v1.analytics_pb2 import (
+    AuditAppRequest,
+    AuditAppResponse,
+    AuditDeviceRequest,
+    AuditDeviceResponse,
+    AuditPushRequest,
+    AuditPushResponse,
+    StatisticsRequest,
+    StatisticsResponse,
+)
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
+from services.runtime.errors import NotFoundError, UnavailableError
+from services.runtime.rpc.server import Context
+
+
+class ScriptedAnalytics(AnalyticsServiceServicer):
+    """Answers `pushes` by message id, `timelines` and `statistics` by appkey, and `devices` by token."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.pushes: dict[int, AuditPushResponse] = {}
+        self.timelines: dict[str, AuditAppResponse] = {}
+        self.devices: dict[str, AuditDeviceResponse] = {}
+        self.statistics: dict[str, StatisticsResponse] = {}
+        self.asked: list[object] = []
+
+    async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
+        self._note(request)
+        if request.msgid not in self.pushes:
+            raise NotFoundError(f"no push has the message id {request.msgid}")
+        return self.pushes[request.msgid]
+
+    async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
+        self._note(request)
+        return self.timelines.get(request.appkey, AuditAppResponse())
+
+    async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
+        self._note(request)
+        return self.devices.get(request.token, AuditDeviceResponse(appkey=request.appkey, token=request.token))
+
+    async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
+        self._note(request)
+        return self.statistics.get(request.appkey, StatisticsResponse())
+
+    def _note(self, request: object) -> None:
+        if self.is_away:
+            raise UnavailableError("analytics is away")
+        self.asked.append(request)

@@ -1,0 +1,92 @@
+"""Who may use which route: every route and method is asked with every kind of account."""
+
+import pytest
+
+from edge.console.routes import ROUTES
+from tests.roles.console.conftest import Browser, ConsoleInstallation
+
+EVERYBODY = {"nobody", "stranger", "viewer", "sender", "approver", "head", "administrator"}
+LOGGED_IN = EVERYBODY - {"nobody"}
+MEMBERS = LOGGED_IN - {"stranger"}
+HEADS = {"head", "administrator"}
+ADMINISTRATOR = {"administrator"}
+
+ALLOWED = {
+    ("GET", "/"): LOGGED_IN,
+    ("GET", "/log-in"): EVERYBODY,
+    ("POST", "/log-in"): EVERYBODY,
+    ("POST", "/log-out"): EVERYBODY,
+    ("GET", "/link"): EVERYBODY,
+    ("POST", "/link"): EVERYBODY,
+    ("GET", "/account"): LOGGED_IN,
+    ("POST", "/account"): LOGGED_IN,
+    ("GET", "/account/password"): LOGGED_IN,
+    ("POST", "/account/password"): LOGGED_IN,
+    ("GET", "/account/second-factor"): LOGGED_IN,
+    ("POST", "/account/second-factor"): LOGGED_IN,
+    ("POST", "/account/sessions"): LOGGED_IN,
+    ("GET", "/apps"): LOGGED_IN,
+    ("GET", "/apps/new"): ADMINISTRATOR,
+    ("POST", "/apps/new"): ADMINISTRATOR,
+    ("GET", "/apps/{appkey}"): MEMBERS,
+    ("GET", "/apps/{appkey}/secret"): HEADS,
+    ("POST", "/apps/{appkey}/secret"): HEADS,
+}
+"""Who is let through, by method and path template. `head` is an administrator of the app's team."""
+
+LAST = {"/log-out", "/account/sessions"}
+"""Routes that end the session."""
+
+
+def test_every_route_declares_who_may_use_each_method_that_it_has() -> None:
+    declared = {(method, path) for path, route in ROUTES.items() for method in route.accesses}
+    offered = {
+        (method, path)
+        for path, route in ROUTES.items()
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+        if hasattr(route.page, f"on_{method.lower()}")
+    }
+    assert declared == offered == ALLOWED.keys()
+
+
+async def test_every_route_refuses_the_wrong_accounts(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", viewer="viewer", sender="sender", approver="approver", head="administrator")
+    await console.team("Others", stranger="administrator")
+    await console.user("administrator", administrator=True)
+    appkey = await console.app(team_id=team_id)
+    seen: dict[tuple[str, str], set[str]] = {asked: set() for asked in ALLOWED}
+    for account in sorted(EVERYBODY):
+        browser = console.browser()
+        await browser.get("/log-in")
+        if account != "nobody":
+            await browser.log_in(account)
+        for method, template in sorted(ALLOWED, key=lambda asked: (asked[1] in LAST, asked)):
+            if template == "/log-in" and account != "nobody":
+                seen[method, template].add(account)  # a log-in page is the same for everybody
+                continue
+            if await is_let_through(browser, method, template.replace("{appkey}", appkey), account):
+                seen[method, template].add(account)
+            if template in LAST and account != "nobody":
+                await browser.log_in(account)
+    assert seen == ALLOWED
+
+
+async def is_let_through(browser: Browser, method: str, path: str, account: str) -> bool:
+    answer = await (browser.get(path) if method == "GET" else browser.post(path))
+    if answer.status_code == 403:
+        return False
+    if answer.status_code == 303 and answer.headers["location"].startswith("/log-in"):
+        return path in LAST and (account != "nobody" or path == "/log-out")
+    assert answer.status_code < 500, answer.text
+    return True
+
+
+@pytest.mark.parametrize("path", ["/apps/1", "/apps/1/secret"])
+async def test_an_app_that_does_not_exist_looks_like_one_of_another_team(
+    console: ConsoleInstallation, path: str
+) -> None:
+    await console.team("News", viewer="viewer")
+    other = await console.app("Others")
+    viewer = await console.logged_in("viewer")
+    answers = [await viewer.get(path), await viewer.get(path.replace("1", other, 1))]
+    assert [answer.status_code for answer in answers] == [403, 403]

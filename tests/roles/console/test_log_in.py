@@ -1,0 +1,195 @@
+"""First start, log-in and log-out, sessions and CSRF tokens."""
+
+import re
+
+import pyotp
+import pytest
+
+from edge.console.gate.gate import local_path
+from edge.console.gate.sessions import IDLE_MS, LONGEST_MS, SEEN_STEP_MS, Sessions
+from edge.console.settings import ConsoleSettings
+from protos.accounts.v1.service_pb2 import UpdateUserRequest
+from services.domain.master_key import MasterKey
+from services.runtime.process.clock import ManualClock
+from services.runtime.process.settings import SettingsError, load
+from testkit.waiting import until
+from tests.roles.console.conftest import OPERATOR, PASSWORD, START_MS, ConsoleInstallation, text_of
+
+
+async def test_the_first_start_prints_a_link_with_which_the_administrator_begins(
+    capsys: pytest.CaptureFixture[str], console: ConsoleInstallation
+) -> None:
+    async def printed() -> re.Match[str] | None:
+        return re.search(r"http://127\.0\.0\.1:8080(/link\?token=link_\S+)", capsys.readouterr().out)
+
+    link = await until(printed)
+    browser = console.browser()
+    assert "For the user admin." in text_of(await browser.get(link[1]))
+    token = link[1].partition("=")[2]
+    differs = await browser.post("/link", token=token, password=PASSWORD, repeated="another")
+    assert (differs.status_code, "The two passwords differ." in text_of(differs)) == (400, True)
+    short = await browser.post("/link", token=token, password="short", repeated="short")
+    assert (short.status_code, "12 to 256 characters" in text_of(short)) == (400, True)
+    begun = await browser.post("/link", token=token, password=PASSWORD, repeated=PASSWORD)
+    assert (begun.status_code, begun.headers["location"]) == (303, "/account/second-factor")
+    await enrol_second_factor(browser)
+    assert "Register your first app" in text_of(await browser.get("/"))
+    again = await console.browser().get(link[1])
+    assert (again.status_code, "used, replaced or expired" in text_of(again)) == (404, True)
+
+
+async def enrol_second_factor(browser: object) -> None:
+    page = await browser.get("/account/second-factor")  # type: ignore[attr-defined]
+    secret = re.search(r'name="secret" value="(\w+)"', page.text)
+    assert secret is not None
+    assert 'src="data:image/svg+xml;base64,' in page.text
+    code = pyotp.TOTP(secret[1]).at(START_MS // 1000)
+    wrong = await browser.post("/account/second-factor", secret=secret[1], uri="", code="000000")  # type: ignore[attr-defined]
+    assert (wrong.status_code, "check the clock" in text_of(wrong)) == (400, True)
+    kept = await browser.post("/account/second-factor", secret=secret[1], uri="", code=f"{code[:3]} {code[3:]}")  # type: ignore[attr-defined]
+    assert len(re.findall(r"<code>[a-z2-7]{4}(?:-[a-z2-7]{4}){3}</code>", kept.text)) == 10
+
+
+async def test_a_user_with_a_second_factor_is_asked_for_the_code(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    browser = await console.logged_in("alice")
+    page = await browser.get("/account/second-factor")
+    secret = re.search(r'name="secret" value="(\w+)"', page.text)
+    assert secret is not None
+    totp = pyotp.TOTP(secret[1])
+    assert (await browser.post("/account/second-factor", secret=secret[1], code=totp.at(START_MS // 1000))).is_success
+    other = console.browser()
+    asked = await other.log_in("alice")
+    assert (asked.status_code, "authenticator app" in text_of(asked)) == (200, True)
+    assert (await other.get("/apps")).headers["location"] == "/log-in?next=%2Fapps"
+    await other.log_in("alice")
+    assert "code is wrong" in text_of(await other.post("/log-in", code="000000"))
+    console.clock.move(30)
+    done = await other.post("/log-in", code=totp.at(console.clock.now_ms() // 1000))
+    assert (done.status_code, done.headers["location"]) == (303, "/")
+    assert (await other.get("/apps")).status_code == 200
+    late = console.browser()
+    await late.log_in("alice")
+    console.clock.move(5 * 60)
+    assert "took too long" in text_of(await late.post("/log-in", code=totp.at(console.clock.now_ms() // 1000)))
+
+
+async def test_wrong_passwords_say_nothing_more_and_are_limited(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    browser = console.browser()
+    for login in ("alice", "nobody"):
+        refused = await browser.log_in(login, "wrong")
+        assert (refused.status_code, "The name or the password is wrong." in text_of(refused)) == (400, True)
+    for _ in range(9):
+        await browser.log_in("alice", "wrong")
+    limited = await browser.log_in("alice")
+    assert (limited.status_code, limited.headers["retry-after"]) == (429, "30")
+
+
+async def test_a_session_ends_with_the_log_out_of_everything_and_with_the_user(console: ConsoleInstallation) -> None:
+    user_id = await console.user("alice")
+    browser, other = await console.logged_in("alice"), await console.logged_in("alice")
+    stolen = browser.http.cookies["carillon"]
+    assert (await browser.post("/log-out")).headers["location"] == "/log-in"
+    assert "You are logged out." in text_of(await browser.get("/log-in"))
+    assert (await browser.get("/")).status_code == 303
+    assert (await other.get("/")).status_code == 200
+    assert (await other.post("/account/sessions")).status_code == 303
+    thief = console.browser(Cookie=f"carillon={stolen}")
+    assert (await thief.get("/")).status_code == 303
+    again = await console.logged_in("alice")
+    await console.accounts.UpdateUser(UpdateUserRequest(user_id=user_id, disabled=True, origin=OPERATOR))
+    assert (await again.get("/")).headers["location"] == "/log-in"
+
+
+async def test_a_form_needs_the_token_of_its_own_session(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    alice, other = await console.logged_in("alice"), console.browser()
+    await other.get("/log-in")
+    for token in ("", "wrong", "ä", other.csrf):
+        refused = await alice.post("/account", csrf=token, display_name="Mallory", locale="", zone="")
+        assert (refused.status_code, "out of date" in text_of(refused)) == (403, True)
+    assert (await other.post("/log-in", csrf="", login="alice", password=PASSWORD)).status_code == 403
+    alice.http.headers["Sec-Fetch-Site"] = "cross-site"
+    assert (await alice.post("/account", display_name="Mallory", locale="", zone="")).status_code == 403
+    alice.http.headers["Sec-Fetch-Site"] = "same-origin"
+    assert (await alice.post("/account", display_name="Alice", locale="zh-CN", zone="Europe/Paris")).status_code == 303
+    page = await alice.get("/account")
+    assert 'lang="zh-CN"' in page.text
+    assert ">Alice<" in page.text
+    before = alice.csrf
+    await alice.log_in("alice")
+    assert alice.csrf != before
+
+
+async def test_every_answer_has_the_security_headers_and_pages_are_not_kept(console: ConsoleInstallation) -> None:
+    browser = console.browser()
+    for path in ("/", "/log-in", "/nowhere", "/static/console.css", "/static/nothing.css"):
+        headers = (await browser.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        is_file = path.endswith("console.css")
+        assert headers["cache-control"] == ("public, max-age=60" if is_file else "no-store")
+        assert ("set-cookie" in headers) == (path == "/")
+        for cookie in headers.get_list("set-cookie"):
+            assert re.fullmatch(r"carillon=[\w-]+; Path=/; HttpOnly; SameSite=Lax", cookie)
+    page = (await browser.get("/log-in")).text
+    assert not re.search(r"<style|style=|<script>|\son\w+=|javascript:", page)
+    versions = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
+    for url in versions:
+        assert (await browser.get(url)).headers["cache-control"] == "public, max-age=31536000, immutable"
+
+
+async def test_requests_that_are_no_forms_are_refused(console: ConsoleInstallation) -> None:
+    browser = console.browser()
+    await browser.get("/log-in")
+    assert (await browser.http.post("/log-in", json={"login": "alice"})).status_code == 415
+    assert (await browser.post("/log-in", login="a" * 70_000)).status_code == 413
+    assert (await browser.http.put("/log-in")).status_code == 405
+    assert (await browser.get("/no/such/page")).status_code == 404
+
+
+def test_a_session_is_valid_for_a_time_and_only_as_it_was_sealed() -> None:
+    clock = ManualClock(START_MS)
+    sessions = Sessions(MasterKey(bytes(32)), clock, is_secure=False)
+    session = sessions.new("u1", 3)
+    cookie = sessions.set_cookie(session).partition(";")[0]
+    assert sessions.read(f"other=1; {cookie}") == session
+    changed = cookie[:-3] + ("A" if cookie[-3] != "A" else "B") + cookie[-2:]
+    another_key = Sessions(MasterKey(b"k" * 32), clock, is_secure=False)
+    for header in (None, "", "carillon=", "carillon=abc", changed, cookie[:40], 'carillon="\x00', "carillon=ä"):
+        assert sessions.read(header) is None
+    assert another_key.read(cookie) is None
+    clock.move(SEEN_STEP_MS / 1000 - 1)
+    assert sessions.seen(session) is session
+    clock.move(1)
+    seen = sessions.seen(session)
+    assert seen.seen_ms == clock.now_ms()
+    clock.move((IDLE_MS - SEEN_STEP_MS) / 1000)
+    assert sessions.read(cookie) is None
+    for _ in range(LONGEST_MS // IDLE_MS + 1):
+        renewed = sessions.set_cookie(seen).partition(";")[0]
+        assert (sessions.read(renewed) is None) == (clock.now_ms() >= session.started_ms + LONGEST_MS)
+        clock.move(IDLE_MS / 1000 - 1)
+        seen = sessions.seen(seen)
+    assert sessions.read(renewed) is None
+
+
+def test_behind_https_cookies_are_for_https_alone() -> None:
+    settings = load(ConsoleSettings, {"CARILLON_CONSOLE_URL": "https://push.example.org/"})
+    assert (settings.public_url, settings.is_secure) == ("https://push.example.org", True)
+    sessions = Sessions(MasterKey(bytes(32)), ManualClock(START_MS), is_secure=True)
+    cookie = sessions.set_cookie(sessions.new())
+    assert re.fullmatch(r"__Host-carillon=[\w-]+; Path=/; HttpOnly; SameSite=Lax; Secure", cookie)
+    assert load(ConsoleSettings, {"CARILLON_HOST": "::"}).public_url == "http://[::1]:8080"
+    for url in ("push.example.org", "ftp://push.example.org", "https://push.example.org/console"):
+        with pytest.raises(SettingsError, match="CARILLON_CONSOLE_URL is"):
+            load(ConsoleSettings, {"CARILLON_CONSOLE_URL": url})
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "https://evil.example", "log-in", "/a\nb", ""])
+def test_a_log_in_goes_on_to_pages_of_the_console_alone(path: str) -> None:
+    assert local_path(path) == "/"
+    assert local_path("/pushes/1?device=a%2Fb") == "/pushes/1?device=a%2Fb"
