@@ -1,5 +1,12 @@
 # Two images. The default, carillon-embedded, runs every role, `up` too. With --target roles: carillon, for all roles but analytics,
 # without the embedded store and its packages.
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS browser-files
+WORKDIR /src
+RUN apt-get update && apt-get install --no-install-recommends --yes npm && rm -rf /var/lib/apt/lists/*
+COPY sdk sdk
+COPY setup setup
+RUN python -m setup.browser_files
+
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 WORKDIR /src
 COPY requirements requirements
@@ -13,7 +20,7 @@ COPY analytics analytics
 COPY carillon carillon
 COPY sdk sdk
 COPY setup setup
-RUN python -m setup.browser_files
+COPY --from=browser-files /src/edge edge
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./sdk
 RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 

@@ -1,25 +1,26 @@
-"""Fetches the JavaScript files of the console's pages from npm's registry: `python -m setup.browser_files`.
+"""Gathers the JavaScript files of the console's pages that have another source: `python -m setup.browser_files`.
 
-`browser_files.json` names each package with its version, the integrity that npm publishes for it, and the files that
-are used. They are put into `edge/console/static/packages/`, which git ignores. Another registry is that of the
-environment variable NPM_CONFIG_REGISTRY.
+`browser_files.json` names each package of npm with its version, the integrity that npm publishes for it, and the files
+that are used. The registry is that of npm's settings. The devices' SDK comes from `sdk/`. All are put into
+`edge/console/static/packages/`, which git ignores.
 """
 
 import base64
 import hashlib
-import io
 import json
-import os
+import shutil
+import subprocess
 import sys
 import tarfile
-import urllib.request
+import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = Path("edge/console/static/packages")
+_SDK = Path("sdk/carillon-device.js")
 _STATE = "versions.json"
-_TIMEOUT_S = 60
+_TIMEOUT_S = 120
 
 
 class FetchError(Exception):
@@ -27,20 +28,18 @@ class FetchError(Exception):
 
 
 def fetch(root: Path = ROOT, out: TextIO = sys.stderr) -> None:
-    """Bring the files to the versions of `browser_files.json`; does nothing if they are there.
+    """Bring the files to the versions of `browser_files.json`; npm is not asked if they are there.
 
-    FetchError: the registry does not answer, or a package is not the one whose integrity is known.
+    FetchError: there is no npm, its registry does not answer, or a package is not the one whose integrity is known.
     """
     wanted = json.loads((root / "setup" / "browser_files.json").read_text())
     directory = root / DIRECTORY
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(root / _SDK, directory / _SDK.name)
     state = directory / _STATE
     if state.exists() and json.loads(state.read_text()) == wanted:
         return
-    registry = os.environ.get("NPM_CONFIG_REGISTRY", "https://registry.npmjs.org").rstrip("/")
-    contents = {
-        name: content for package, about in wanted.items() for name, content in _files(registry, package, about).items()
-    }
-    directory.mkdir(parents=True, exist_ok=True)
+    contents = {name: content for package, about in wanted.items() for name, content in _files(package, about).items()}
     state.unlink(missing_ok=True)
     for name, content in contents.items():
         (directory / name).write_bytes(content)
@@ -48,21 +47,31 @@ def fetch(root: Path = ROOT, out: TextIO = sys.stderr) -> None:
     print(f"The console's files from npm are in {directory}.", file=out)
 
 
-def _files(registry: str, package: str, about: dict[str, Any]) -> dict[str, bytes]:
+def _files(package: str, about: dict[str, Any]) -> dict[str, bytes]:
     """Return the wanted files of a package by the names that they get."""
-    url = f"{registry}/{package}/-/{package.rpartition('/')[2]}-{about['version']}.tgz"
-    if not url.startswith(("https://", "http://")):
-        raise FetchError(f"NPM_CONFIG_REGISTRY is {registry!r}, which is no address of a registry")
+    with tempfile.TemporaryDirectory() as directory:
+        archive = _archive(f"{package}@{about['version']}", Path(directory))
+        integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+        if integrity != about["integrity"]:
+            raise FetchError(f"{archive.name} is not the package that is wanted: its integrity is {integrity}")
+        with tarfile.open(archive) as files:
+            return {name: _content(files, package, path) for path, name in about["files"].items()}
+
+
+def _archive(package: str, directory: Path) -> Path:
+    """Fetch a package of this version into an empty directory; return the file."""
+    command = ["npm", "pack", "--loglevel=error", f"--pack-destination={directory}", package]
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310
-            archive = response.read()
-    except OSError as error:
-        raise FetchError(f"{url} cannot be fetched: {error}") from None
-    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
-    if integrity != about["integrity"]:
-        raise FetchError(f"{url} is not the package that is wanted: its integrity is {integrity}")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        return {name: _content(files, package, path) for path, name in about["files"].items()}
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd=directory)  # noqa: S603
+    except FileNotFoundError:
+        raise FetchError(
+            f"{package} cannot be fetched: npm is not on the path (make doctor says how to install it)"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        raise FetchError(f"{package} cannot be fetched: {error.stderr.strip()}") from None
+    except subprocess.TimeoutExpired:
+        raise FetchError(f"{package} cannot be fetched: npm did not end within {_TIMEOUT_S} s") from None
+    return next(directory.glob("*.tgz"))
 
 
 def _content(files: tarfile.TarFile, package: str, path: str) -> bytes:

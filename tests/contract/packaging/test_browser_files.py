@@ -16,20 +16,30 @@ from setup import browser_files
 from setup.browser_files import DIRECTORY, FetchError, fetch
 from testkit.repository import ROOT
 
+TARBALL = "/a.org/-/a.org-1.2.3.tgz"
+
+
+def described(url: str) -> bytes:
+    """Return what a registry says about the package."""
+    version = {"name": "a.org", "version": "1.2.3", "dist": {"tarball": url + TARBALL}}
+    return json.dumps({"name": "a.org", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": version}}).encode()
+
 
 class Registry:
     """An npm registry with one package; `asked` are the paths of its requests."""
 
     def __init__(self) -> None:
         asked: list[str] = []
-        archive = self.archive = packed({"package/dist/a.min.js": b"let a;", "package/LICENSE": b"0BSD"})
+        about = json.dumps({"name": "a.org", "version": "1.2.3"}).encode()
+        archive = self.archive = packed({"package/dist/a.min.js": b"let a;", "package/package.json": about})
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 asked.append(self.path)
-                self.send_response(200 if self.path == "/a.org/-/a.org-1.2.3.tgz" else 404)
+                contents = {"/a.org": described(f"http://{self.headers['Host']}"), TARBALL: archive}
+                self.send_response(200 if self.path in contents else 404)
                 self.end_headers()
-                self.wfile.write(archive)
+                self.wfile.write(contents.get(self.path, b""))
 
             def log_message(self, format: str, *arguments: object) -> None:
                 pass
@@ -51,9 +61,10 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
     registry = Registry()
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", registry.url)
+    monkeypatch.setenv("NPM_CONFIG_CACHE", str(tmp_path / "cache"))
     yield registry
     registry.server.shutdown()
     registry.server.server_close()
@@ -61,7 +72,9 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
 
 def want(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a.min.js") -> None:
     integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
-    (root / "setup").mkdir(exist_ok=True)
+    for folder in ("setup", "sdk"):
+        (root / folder).mkdir(exist_ok=True)
+    (root / "sdk" / "carillon-device.js").write_text("let device;")
     about = {"version": version, "integrity": integrity, "files": {path: "a.min.js"}}
     (root / "setup" / "browser_files.json").write_text(json.dumps({"a.org": about}))
 
@@ -69,9 +82,11 @@ def want(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a
 def test_a_wanted_file_is_fetched_once(registry: Registry, tmp_path: Path) -> None:
     want(tmp_path, registry.archive)
     fetch(tmp_path, io.StringIO())
+    (tmp_path / "sdk" / "carillon-device.js").write_text("let changed;")
     fetch(tmp_path, io.StringIO())
+    assert (tmp_path / DIRECTORY / "carillon-device.js").read_text() == "let changed;"
     assert (tmp_path / DIRECTORY / "a.min.js").read_bytes() == b"let a;"
-    assert registry.asked == ["/a.org/-/a.org-1.2.3.tgz"]
+    assert registry.asked.count(TARBALL) == 1
 
 
 def test_what_is_not_the_known_package_is_not_used(registry: Registry, tmp_path: Path) -> None:
@@ -79,12 +94,19 @@ def test_what_is_not_the_known_package_is_not_used(registry: Registry, tmp_path:
     with pytest.raises(FetchError, match="is not the package that is wanted"):
         fetch(tmp_path, io.StringIO())
     want(tmp_path, registry.archive, version="1.2.4")
-    with pytest.raises(FetchError, match="HTTP Error 404"):
+    with pytest.raises(FetchError, match=r"(?s)a\.org@1\.2\.4 cannot be fetched: .*No matching version"):
         fetch(tmp_path, io.StringIO())
     want(tmp_path, registry.archive, path="dist/b.js")
     with pytest.raises(FetchError, match=r"a\.org has no file dist/b\.js"):
         fetch(tmp_path, io.StringIO())
-    assert not (tmp_path / DIRECTORY).exists()
+    assert [file.name for file in (tmp_path / DIRECTORY).iterdir()] == ["carillon-device.js"]
+
+
+def test_a_machine_without_npm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want(tmp_path, b"")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FetchError, match="npm is not on the path"):
+        fetch(tmp_path, io.StringIO())
 
 
 def test_the_files_of_this_checkout_are_named_with_major_version_and_integrity() -> None:
