@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, cast
@@ -19,11 +19,15 @@ from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
+from edge.settings import EdgeSettings
+from services.domain.role import BuiltRole, RoleContext
 from services.domain.role_context import role_context
-from services.domain.topics import TOPICS
+from services.domain.topics import TOPICS, archived_partitions
 from services.runtime.child.child_process import ChildProcess, ChildReadiness
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
+from services.runtime.log.archive.archiver import DAY_MS, Archiver
+from services.runtime.log.port import Partition
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.exposition import with_child
@@ -33,6 +37,7 @@ from services.runtime.process.memory import IdleMemory, OwnMemory, collect_rarel
 from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health
+from services.runtime.projection.sqlite_store import stored_offsets
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.local import LocalServer
@@ -42,6 +47,7 @@ from services.runtime.rpc.user_socket import UserSocket
 
 _HERE = [role for role in ROLES if role != ANALYTICS]
 _ANALYTICS_READY_S = 90
+_SPARE_DAYS = 5
 
 
 @click.command()
@@ -54,13 +60,13 @@ def up() -> None:
         env = environment()
         settings = load(Settings, env)
         role_settings = {role: load(role_definition(role).settings, env) for role in _HERE}
-        _check_analytics(env)
+        analytics_settings = _check_analytics(env)
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
-            uvloop.run(_up(settings, role_settings))
+            uvloop.run(_up(settings, analytics_settings, role_settings))
 
 
-async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
+async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_settings: Mapping[str, Any]) -> None:
     servers = {role: LocalServer() for role in _HERE}
     of_analytics = connect(up_analytics.address(settings))
     channels = {role: server.channel() for role, server in servers.items()} | {ANALYTICS: of_analytics}
@@ -90,6 +96,7 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             RpcListener("the commands' calls", socket_server),
             user_socket,
             ChildReadiness(analytics, _ANALYTICS_READY_S),
+            *_archiver(context, analytics_settings, role_settings["edge"], built_roles),
             WelcomePrinter(context, _endpoints(settings, role_settings)),
             health,
             IdleMemory(clock, OwnMemory()),
@@ -99,11 +106,32 @@ async def _up(settings: Settings, role_settings: Mapping[str, Any]) -> None:
             await run(services, on_ready=lambda: set_ready(operations))
 
 
-def _check_analytics(env: Mapping[str, str]) -> None:
-    """Check the settings of analytics, and that it can run. CarillonError: something is wrong or missing."""
-    load(AnalyticsSettings, env)
+def _archiver(
+    context: RoleContext,
+    analytics_settings: AnalyticsSettings,
+    edge_settings: EdgeSettings,
+    built_roles: Sequence[BuiltRole],
+) -> list[Service]:
+    """Return the service that archives records once no push of so long ago can still be sent to a device."""
+    if context.archived is None:
+        return []
+    followers = [followed for built in built_roles for followed in built.followers]
+
+    def needed() -> list[Mapping[Partition, int]]:
+        ingested = stored_offsets(analytics_settings.offsets_file())
+        return [ingested, *(followed.applied.next_offsets(followed.partitions) for followed in followers)]
+
+    days = max(analytics_settings.log_days, edge_settings.v2_max_period_s // 86_400 + _SPARE_DAYS)
+    partitions = archived_partitions(analytics_settings.partitions)
+    return [Archiver(context.archived, context.clock, partitions, days * DAY_MS, needed)]
+
+
+def _check_analytics(env: Mapping[str, str]) -> AnalyticsSettings:
+    """Return the settings of analytics, which can run with them. CarillonError: something is wrong or missing."""
+    settings = load(AnalyticsSettings, env)
     if find_spec("pyarrow") is None:
         raise CarillonError(missing_package("carillon up", "pyarrow"))
+    return settings
 
 
 async def _metrics(analytics: ChildProcess) -> bytes:

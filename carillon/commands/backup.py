@@ -23,6 +23,7 @@ from services.domain.master_key import KeyPurpose, load_keys
 from services.domain.role_context import open_log
 from services.domain.topics import DEVICE_COMMANDS, TOPICS
 from services.runtime.errors import ConflictError, InputError
+from services.runtime.log.archive.backup import copy_archive
 from services.runtime.log.point_in_time import time_ms, until_ready
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.sqlite.backup import copy_log
@@ -33,6 +34,7 @@ from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.peers import Peers
 
 _LOG = Path("log") / "events.db"
+_ARCHIVE = Path("log") / "archive"
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -41,7 +43,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 @click.argument("directory", type=_DIRECTORY)
 @_JSON
 def backup(directory: Path, as_json: bool) -> None:
-    """Copy the embedded event log to DIRECTORY, a new one, while the service runs.
+    """Copy the embedded event log and its archive to DIRECTORY, a new one, while the service runs.
 
     The copy has every record that was acknowledged before the command began. It holds no key: keep a copy of the
     master key elsewhere, once. A log in Kafka is backed up with its brokers' disks: see docs/operators/backup.md.
@@ -110,6 +112,8 @@ def _write_backup(source: Path, directory: Path) -> int:
             (work / _LOG.parent).mkdir()
             copy_log(source, work / _LOG)
             size = (work / _LOG).stat().st_size
+            # After the log: what moves into the archive meanwhile is then in both copies, and not in neither.
+            size += copy_archive(source.parent / _ARCHIVE.name, work / _ARCHIVE)
             work.rename(directory)
         except BaseException:
             shutil.rmtree(work, ignore_errors=True)
@@ -143,6 +147,7 @@ async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tu
         try:
             work.mkdir()
             copy_log(directory / _LOG, work / _LOG.name)
+            copy_archive(directory / _ARCHIVE, work / _ARCHIVE.name)
             log = SqliteLog(work / _LOG.name, TOPICS, partitions=settings.partitions)
             try:
                 apps = await _apps(log)
@@ -172,7 +177,7 @@ def _discard_unfinished(work: Path) -> None:
 
     One with files that no restore writes stays, and is refused by `_check_fresh`.
     """
-    if work.is_dir() and all(path.name.startswith(_LOG.name) for path in work.iterdir()):
+    if work.is_dir() and all(path.name.startswith((_LOG.name, _ARCHIVE.name)) for path in work.iterdir()):
         shutil.rmtree(work)
 
 

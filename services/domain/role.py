@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys
 from services.runtime.http.listener import Asgi
+from services.runtime.log.archive.log import ArchivedLog
 from services.runtime.log.port import Log, Partition
 from services.runtime.ownership.membership import Membership
 from services.runtime.process.clock import Clock
@@ -29,6 +30,7 @@ OnCount = Callable[[int], None]
 class RoleContext:
     """Dependencies that a process shares among its roles. `apps` is caught up with the log before any role starts.
 
+    `archived` is the log with its archive, where the log has one: what moves records into the archive needs both apart.
     `membership` is that of the process's role where several processes may stand by for each other; the role runs it.
     """
 
@@ -38,6 +40,7 @@ class RoleContext:
     keys: Keys
     apps: AppDirectory
     membership: Membership | None = None
+    archived: ArchivedLog | None = None
 
 
 @dataclass(frozen=True, slots=True)

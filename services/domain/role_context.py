@@ -13,6 +13,8 @@ from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
+from services.runtime.log.archive.directory import ArchiveDirectory
+from services.runtime.log.archive.log import ArchivedLog
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
@@ -49,7 +51,7 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
 
 
 async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
-    """Open the Kafka log if the settings name one, else the embedded log in the data directory; see SqliteLog."""
+    """Open the Kafka log if the settings name one, else the embedded log and its archive; see SqliteLog."""
     if settings.kafka_bootstrap is not None:
         # Only installations with Kafka pay for its client in memory and in the time of their start.
         from services.runtime.log.kafka.log import KafkaLog
@@ -61,10 +63,10 @@ async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float
             replication=settings.kafka_replication,
             security=settings.kafka_security(),
         )
-    directory = settings.data / "log"
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "events.db"
-    return SqliteLog(file, TOPICS, partitions=settings.partitions, read_only=read_only, poll_s=poll_s)
+    file = settings.log_file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    log = SqliteLog(file, TOPICS, partitions=settings.partitions, read_only=read_only, poll_s=poll_s)
+    return ArchivedLog(log, ArchiveDirectory(settings.archive_dir))
 
 
 async def _wait_for_log(settings: Settings) -> Log:
@@ -154,6 +156,7 @@ async def context_on(
 ) -> AsyncIterator[RoleContext]:
     """Yield the context on this log, as `role_context` does; close the log and the peers' channels on exit."""
     health = health or Health(clock)
+    archived = log if isinstance(log, ArchivedLog) else None
     log = health.monitored(log)
     apps = AppDirectory(log)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
@@ -165,7 +168,7 @@ async def context_on(
         if following.done():
             following.result()
         health.watch([apps.followed])
-        yield RoleContext(log=log, clock=clock, peers=peers, keys=keys, apps=apps)
+        yield RoleContext(log=log, clock=clock, peers=peers, keys=keys, apps=apps, archived=archived)
     finally:
         if owners:
             owners.cancel()

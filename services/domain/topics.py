@@ -13,7 +13,7 @@ from protos.runtime.v1.claims_pb2 import MessageIdFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
 from services.runtime.log.decoding import decode as decode_with
-from services.runtime.log.port import Record
+from services.runtime.log.port import Partition, Record
 from services.runtime.log.topics import Topic, Topics
 from services.runtime.ownership.directory import INSTANCES_TOPIC
 
@@ -28,7 +28,7 @@ PUSHES = Topic("pushes", PushFact)
 DELIVERIES = Topic("deliveries", DeliveryFact)
 MESSAGE_IDS = Topic("message-ids", MessageIdFact, single=True)
 INSTANCES = Topic(INSTANCES_TOPIC, InstanceFact, single=True, compacted=True)
-ACCOUNTS = Topic("accounts", AccountFact, single=True)
+ACCOUNTS = Topic("accounts", AccountFact, single=True, kept=True)
 LOG_INS = Topic("log-ins", LogInFact, single=True)
 DRAFTS = Topic("drafts", DraftFact, single=True)
 
@@ -61,3 +61,13 @@ def device_key(appkey: str, token: str) -> bytes:
 def decode(record: Record) -> Any:
     """Return the record's envelope. DecodeError: the value is not a message of the topic's type."""
     return decode_with(TOPICS, record)
+
+
+def archived_partitions(installation: int) -> list[Partition]:
+    """Return the partitions whose old records go to the archive, of an installation with so many partitions."""
+    return [
+        Partition(topic.name, number)
+        for topic in TOPICS.values()
+        if not topic.compacted and not topic.kept
+        for number in range(topic.partitions(installation))
+    ]

@@ -2,19 +2,30 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from carillon_device import DeviceEndedError
+from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionFact
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.topics import SESSIONS, TOPICS, archived_partitions
+from services.runtime.log.archive.archiver import DAY_MS, Archiver
+from services.runtime.log.archive.directory import ArchiveDirectory
+from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.process.clock import ManualClock, SystemClock
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import kafka
 from testkit.printed_commands import run
-from testkit.waiting import until_holds
-from tests.journeys.test_push import message, shown
+from testkit.waiting import until, until_holds
+from tests.journeys.stopped_service import StoppedService, write_history
+from tests.journeys.test_push import audited, message, shown
 
 BEFORE = 20
 PACE_S = 0.05
@@ -99,6 +110,80 @@ async def test_a_data_directory_is_backed_up_and_restored(
         await asyncio.to_thread(restored.start)
         await check_restored(restored, app, known, acknowledged, lost)
         await asyncio.to_thread(restored.stop)
+
+
+async def archive_all(data: Path) -> None:
+    """Move every record that may go there to the archive: all but the last one of each partition."""
+    partitions = archived_partitions(8)
+    live = SqliteLog(data / "log" / "events.db", TOPICS)
+    log = ArchivedLog(live, ArchiveDirectory(data / "log" / "archive"))
+    clock = ManualClock(SystemClock().now_ms() + 50 * DAY_MS)
+    await Archiver(log, clock, partitions, 35 * DAY_MS).archive_old()
+    begins, ends = await live.begins(partitions), await live.ends(partitions)
+    assert sum(begins.values()) > 20
+    assert all(begins[partition] == max(0, end - 1) for partition, end in ends.items())
+    await log.close()
+
+
+async def append_old_sessions(data: Path) -> Partition:
+    """Append two records that are 40 days old to a partition that has none; return the partition."""
+    log = SqliteLog(data / "log" / "events.db", TOPICS)
+    ends = await log.ends(Partition(SESSIONS.name, number) for number in range(8))
+    partition = next(partition for partition, end in ends.items() if end == 0)
+    fact = SessionFact(meta=Meta(time_ms=SystemClock().now_ms() - 40 * DAY_MS), batch=SessionBatch())
+    await log.append([NewRecord(*partition, b"", fact.SerializeToString())] * 2)
+    await log.close()
+    return partition
+
+
+async def is_trimmed(data: Path, partition: Partition) -> bool:
+    log = SqliteLog(data / "log" / "events.db", TOPICS, read_only=True)
+    try:
+        return (await log.begins([partition]))[partition] == 1
+    finally:
+        await log.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_replays_audits_and_backups_read_on_in_the_archive(tmp_path: Path) -> None:
+    """The service, whose states are rebuilt from a backup's archive, works on and explains the pushes of before."""
+    first, restored = Installation(tmp_path / "data", None), Installation(tmp_path / "restored", None)
+    service = StoppedService(first)
+    try:
+        await asyncio.to_thread(first.start)
+        await write_history(service, 0)
+        server = AppServer(first.v2_url)
+        sent = await server.push(message(service.app, 1, "to be archived"), service.app.secret_key)
+        await server.close()
+        before = await audited(first, sent["id"], "command")
+        await asyncio.to_thread(first.stop)
+        digests = await asyncio.to_thread(service.states)
+        await archive_all(first.data)
+        assert await asyncio.to_thread(service.states) == digests
+
+        await asyncio.to_thread(first.carillon, "backup", str(tmp_path / "monday"))
+        restored.data.mkdir(exist_ok=True)
+        shutil.copy2(first.data / "master.key", restored.data)
+        await asyncio.to_thread(restored.carillon, "restore", str(tmp_path / "monday"), "--lost-devices", "0")
+        old = await append_old_sessions(restored.data)
+        await asyncio.to_thread(restored.start)
+        await until(lambda: is_trimmed(restored.data, old))
+        told = await audited(restored, sent["id"], "command")
+        assert told["timeline"][0] == before["timeline"][0]
+        device = VirtualDevice(restored.gateway_url, service.app.appkey)
+        await device.connect()
+        server = AppServer(restored.v2_url)
+        to_it = message(service.app, 5, "after it", token={"android": device.token})
+        assert (await server.push(to_it, service.app.secret_key))["result"] == 0
+        assert (await shown(device))["content"] == "after it"
+        await device.close()
+        await server.close()
+        await asyncio.to_thread(restored.stop)
+        await asyncio.to_thread(StoppedService(restored).states)
+    finally:
+        first.close()
+        restored.close()
 
 
 @pytest.mark.long

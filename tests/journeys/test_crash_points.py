@@ -46,8 +46,13 @@ WITHOUT_FACTS = ["follower-appended@registry-aliases", "follower-appended@target
 
 
 def crash_points() -> Iterator[str]:
-    """Yield the name of every crash point, once for each consumer that has it."""
+    """Yield the name of every crash point, once for each consumer that has it, but those of the archive.
+
+    No record gets old enough for the archive here: tests/contract/log/test_archive.py has its crash points.
+    """
     for point in Point:
+        if point.startswith("segment-"):
+            continue
         shared = CONSUMERS.get(point.partition("-")[0])
         for name in [f"{point}@{consumer}" for consumer in shared] if shared else [str(point)]:
             if name not in WITHOUT_FACTS:

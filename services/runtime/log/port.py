@@ -47,6 +47,11 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 RECORD_OVERHEAD_BYTES = 500
 
+
+class TrimmedError(ConflictError):
+    """The next record to read lies before the first one that the log holds."""
+
+
 LOG_UNAVAILABLE = "the log does not answer"
 """Log message of a reader that tries again."""
 
@@ -71,8 +76,8 @@ class Reader(Protocol):
     async def read(self, max_records: int = 5000) -> list[Record]:
         """Return the next records; wait until there is at least one. Each partition is read in order.
 
-        UnavailableError: the log cannot be reached, call again; or the reader was closed. ConflictError: the
-        position lies before the first stored record or behind the end, so the reader's state belongs to another log.
+        UnavailableError: the log cannot be reached, call again; or the reader was closed. TrimmedError: the position
+        lies before the first stored record. ConflictError: it lies behind the end, so the state belongs to another log.
         A cancelled call skips no record.
         """
         ...

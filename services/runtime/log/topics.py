@@ -13,6 +13,7 @@ class Topic:
     """One topic of the log. `envelope` is the message type of its records.
 
     A `single` topic has one partition and so one order; every other topic has the installation's number of partitions.
+    Every start folds a `kept` topic from its first record on, so its records stay in the log at every age.
     `answered_by` names the roles that must have applied a record before its writer's caller is answered.
     """
 
@@ -20,6 +21,7 @@ class Topic:
     envelope: type[Message]
     single: bool = False
     compacted: bool = False
+    kept: bool = False
     answered_by: tuple[str, ...] = ()
 
     def partitions(self, installation: int) -> int:

@@ -40,6 +40,11 @@ class Point(StrEnum):
     RANGE_NOTED = "range-noted"  # the range is stored, no row is inserted
     RANGE_INSERTED = "range-inserted"  # the rows are inserted, the range is not marked as done
     RANGE_ENDED = "range-ended"  # the range is marked as done
+    SEGMENT_READ = "segment-read"  # old records are read, nothing of them is archived
+    SEGMENT_WRITTEN = "segment-written"  # they are in a file that is not part of the archive yet
+    SEGMENT_NAMED = "segment-named"  # they are in the archive and in the log
+    SEGMENT_PARTLY_TRIMMED = "segment-partly-trimmed"  # one step of several has removed some from the embedded log
+    SEGMENT_TRIMMED = "segment-trimmed"  # they are in the archive alone
     COMMAND_CHECKED = "command-checked"  # a command is checked, not appended
     COMMAND_APPENDED = "command-appended"  # it is in the log, the caller has no answer
 

@@ -16,6 +16,10 @@ CERTIFICATE_EXPIRES = Gauge(
     ["setting"],
 )
 APPENDED = Counter("carillon_log_records_appended_total", "Records made durable in the event log", ["topic"])
+ARCHIVED = Counter("carillon_log_records_archived_total", "Records moved from the log into the archive", ["topic"])
+ARCHIVE_FAILURES = Counter(
+    "carillon_log_archive_failures_total", "Times that old records stayed in the log because the archive did not work"
+)
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
 LAG = Gauge("carillon_lag_records", "Records that a follower has not applied yet, when last checked", ["role", "topic"])
 DEAD_LETTERS = Counter(

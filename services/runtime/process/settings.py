@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     data_dir: str = "./data"
     host: str = "127.0.0.1"
+    log_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 35
     kafka_bootstrap: str | None = None
     kafka_replication: Positive = 1
     kafka_security_protocol: str = "PLAINTEXT"
@@ -102,6 +103,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def data(self) -> Path:
         return Path(self.data_dir)
+
+    @property
+    def log_file(self) -> Path:
+        """File of the embedded event log."""
+        return self.data / "log" / "events.db"
+
+    @property
+    def archive_dir(self) -> Path:
+        """Directory of the records that were moved out of the embedded event log."""
+        return self.log_file.parent / "archive"
 
     @property
     def key_file(self) -> Path:

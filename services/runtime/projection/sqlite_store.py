@@ -7,7 +7,7 @@ again from the log.
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from services.runtime.errors import UnavailableError
@@ -20,6 +20,20 @@ CREATE TABLE IF NOT EXISTS epochs (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 """
+
+
+def stored_offsets(path: Path) -> dict[Partition, int]:
+    """Return the next offsets in the file of another process's store; none where there is no such file yet.
+
+    UnavailableError: the file cannot be read.
+    """
+    if not path.exists():
+        return {}
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as rows:
+            return {Partition(t, p): n for t, p, n in rows.execute("SELECT topic, partition, next FROM offsets")}
+    except sqlite3.Error as error:
+        raise UnavailableError(f"the state {path} cannot be read: {error}") from error
 
 
 class SqliteStore:

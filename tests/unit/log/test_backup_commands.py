@@ -16,7 +16,9 @@ from protos.registry.v1.apps_pb2 import App, AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from services.domain.master_key import MasterKey, create_master
 from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, TOPICS, decode
-from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.archive.directory import ArchiveDirectory
+from services.runtime.log.archive.segments import encode
+from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.sqlite.log import SqliteLog
 from testkit.faults.full_disk import full_disk
 
@@ -52,6 +54,17 @@ def carillon(data: Path, *arguments: str | Path, **env: str) -> Result:
     return CliRunner(env={**settings, **env}).invoke(main, [str(argument) for argument in arguments])
 
 
+def write_segment(data: Path) -> Path:
+    """Write a segment into the archive, and what a kill left of another one; return the file of the first."""
+    partition = Partition(DELIVERIES.name, 1)
+    name, content = encode("", partition, 1, [Record(*partition, 0, b"key", b"value")])
+    archive = ArchiveDirectory(data / "log" / "archive")
+    archive.write(partition, name, content)
+    folder = archive.path / partition.topic / "0001"
+    (folder / "unfinished").write_bytes(b"\x28")
+    return folder / str(name)
+
+
 def commands(data: Path) -> dict[int, DeviceCommand]:
     """Return the only device command of each partition."""
 
@@ -69,11 +82,13 @@ def commands(data: Path) -> dict[int, DeviceCommand]:
 def test_a_backup_beside_the_writer_is_restored_with_numbers_reserved(data: Path, tmp_path: Path) -> None:
     with sqlite3.connect(data / "log" / "events.db") as writer:
         writer.execute("BEGIN IMMEDIATE")
-        made = carillon(data, "backup", tmp_path / "backups" / "monday", "--json")
+        segment = write_segment(data)
+    made = carillon(data, "backup", tmp_path / "backups" / "monday", "--json")
     assert made.exit_code == 0, made.output
     copy = tmp_path / "backups" / "monday" / "log" / "events.db"
-    assert json.loads(made.output) == {"directory": str(tmp_path / "backups" / "monday"), "bytes": copy.stat().st_size}
-    assert [path.name for path in copy.parent.iterdir()] == ["events.db"]
+    size = copy.stat().st_size + segment.stat().st_size
+    assert json.loads(made.output) == {"directory": str(tmp_path / "backups" / "monday"), "bytes": size}
+    assert sorted(path.name for path in copy.parent.iterdir()) == ["archive", "events.db"]
     assert [path.name for path in (tmp_path / "backups").iterdir()] == ["monday"]
 
     restored = tmp_path / "restored"
@@ -83,6 +98,7 @@ def test_a_backup_beside_the_writer_is_restored_with_numbers_reserved(data: Path
     done = carillon(restored, "restore", tmp_path / "backups" / "monday", "--lost-devices", "200", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.output) == {"newest_record": "2026-09-21T14:13:20+00:00", "apps": 1}
+    assert (restored / segment.relative_to(data)).read_bytes() == segment.read_bytes()
     for command in commands(restored).values():
         assert (command.appkey, command.meta.origin.door) == ("1234567890", "cli")
         assert 100 + 50 < command.reserve_numbers.count < 200
@@ -101,6 +117,14 @@ def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
         file.write(b"\xff" * 512)
     damaged = carillon(data, "backup", tmp_path / "monday")
     assert damaged.exit_code == 1, damaged.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_backup_of_a_damaged_archive_is_refused(data: Path, tmp_path: Path) -> None:
+    segment = write_segment(data)
+    segment.write_bytes(segment.read_bytes()[:-1])
+    damaged = carillon(data, "backup", tmp_path / "monday")
+    assert (damaged.exit_code, f"segment {segment} is damaged" in damaged.output) == (1, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
@@ -138,7 +162,8 @@ def test_a_restore_that_was_killed_is_repeated_by_the_same_command(data: Path, t
     assert carillon(data, "backup", tmp_path / "monday").exit_code == 0
     unfinished = data / "restoring"
     unfinished.mkdir()
-    for name in ("events.db", "events.db-wal", "events.db.lock"):
+    (unfinished / "archive").mkdir()
+    for name in ("events.db", "events.db-wal", "events.db.lock", "archive/segment"):
         (unfinished / name).write_bytes((data / "log" / "events.db").read_bytes()[:5000])
     (unfinished / "notes.txt").touch()
     shutil.rmtree(data / "log")

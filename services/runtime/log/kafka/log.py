@@ -28,6 +28,7 @@ from services.runtime.log.port import (
     NewRecord,
     Partition,
     Record,
+    TrimmedError,
     another_log,
     checked_size,
     trimmed,
@@ -112,7 +113,7 @@ class KafkaLog:
         first, ends = await self._bounds(starts)
         for partition, start in starts.items():
             if start < first[partition]:
-                raise ConflictError(trimmed(partition, start, first[partition]))
+                raise TrimmedError(trimmed(partition, start, first[partition]))
             if start > ends[partition]:
                 raise ConflictError(another_log(partition, start, ends[partition]))
         reader = KafkaReader(self._settings, self._timeout_s, dict(starts), self._readers.discard)

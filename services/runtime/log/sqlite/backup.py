@@ -1,11 +1,11 @@
 """Copies of the embedded log, which may be taken while a process writes it."""
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from services.runtime.errors import CarillonError
+from services.runtime.log.durable import make_durable
 from services.runtime.log.sqlite.file import connect
 
 
@@ -22,16 +22,8 @@ def copy_log(source: Path, target: Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
             (verdict,) = copy.execute("PRAGMA quick_check(1)").fetchone()
         for path in (target, target.parent):
-            _make_durable(path)
+            make_durable(path)
     except (OSError, sqlite3.Error) as error:
         raise CarillonError(f"the event log {source} cannot be copied to {target}: {error}") from error
     if verdict != "ok":
         raise CarillonError(f"the event log {source} is damaged: {verdict}")
-
-
-def _make_durable(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

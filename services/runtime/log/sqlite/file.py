@@ -9,6 +9,7 @@ from typing import IO, NamedTuple
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.log.sqlite.trimming import check_begin
 from services.runtime.log.topics import Topics
 
 _SCHEMA = """
@@ -20,6 +21,9 @@ CREATE TABLE IF NOT EXISTS latest (
   PRIMARY KEY (topic, partition, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS ends (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, "end" INTEGER NOT NULL,
+  PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS begins (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, begin INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL);
 """
@@ -120,14 +124,18 @@ def rewrite_version(connection: sqlite3.Connection) -> None:
 
 
 def select(connection: sqlite3.Connection, starts: Mapping[Partition, int], limit: int) -> Page:
-    """Return the records from the starts on, partition by partition: at most `limit`, and about 16 MiB."""
+    """Return the records from the starts on, partition by partition: at most `limit`, and about 16 MiB.
+
+    TrimmedError: a start lies before the first record of its partition.
+    """
     page = Page([], [])
     size = 0
     for partition, start in starts.items():
+        count = len(page.records)
         cursor = connection.execute(
             'SELECT "offset", key, value FROM records WHERE topic = ? AND partition = ? AND "offset" >= ?'
             ' ORDER BY "offset" LIMIT ?',
-            (partition.topic, partition.number, start, limit - len(page.records)),
+            (partition.topic, partition.number, start, limit - count),
         )
         for row in cursor:
             page.records.append(Record(partition.topic, partition.number, *row))
@@ -135,6 +143,8 @@ def select(connection: sqlite3.Connection, starts: Mapping[Partition, int], limi
             if size > _READ_BYTES:
                 break
         cursor.close()
+        if count == len(page.records) or page.records[count].offset > start:
+            check_begin(connection, partition, start)
         if size > _READ_BYTES or len(page.records) >= limit:
             break
         page.exhausted.append(partition)

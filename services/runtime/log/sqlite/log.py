@@ -12,10 +12,20 @@ from typing import TypeVar
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, another_log, checked_size
+from services.runtime.log.port import (
+    MAX_WAITING_BYTES,
+    NewRecord,
+    Partition,
+    Record,
+    TrimmedError,
+    another_log,
+    checked_size,
+    trimmed,
+)
 from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite.file import Page, changed_ends, connect, identity, select, stored_ends
 from services.runtime.log.sqlite.reader import POLL_S, SqliteReader
+from services.runtime.log.sqlite.trimming import stored_begins
 from services.runtime.log.sqlite.writer import SqliteWriter
 from services.runtime.log.topics import Topics
 from services.runtime.process.worker_thread import WorkerThread
@@ -73,7 +83,10 @@ class SqliteLog:
 
     async def open(self, starts: Mapping[Partition, int]) -> SqliteReader:
         ends = await self.ends(starts)
+        begins = await self.begins(starts)
         for partition, start in starts.items():
+            if start < begins[partition]:
+                raise TrimmedError(trimmed(partition, start, begins[partition]))
             if not 0 <= start <= ends[partition]:
                 raise ConflictError(another_log(partition, start, ends[partition]))
         reader = SqliteReader(self, dict(starts), ends)
@@ -81,7 +94,16 @@ class SqliteLog:
         return reader
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return dict.fromkeys(partitions, 0)
+        trimmed_to = await self._on_read_thread(lambda: stored_begins(self._reads))
+        return {partition: trimmed_to.get(partition, 0) for partition in partitions}
+
+    async def trim(self, partition: Partition, before: int) -> None:
+        """Remove the records before an offset in small steps; see TrimmableLog. ConflictError: they must stay."""
+        end = (await self.ends([partition]))[partition]
+        if self._writer is None or self.topics[partition.topic].compacted or before > end:
+            raise ConflictError(f"{partition.topic}/{partition.number} of {self._path} cannot be trimmed to {before}")
+        if before > (await self.begins([partition]))[partition]:
+            await self._writer.trim(partition, before)
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         if self.read_only:

@@ -9,8 +9,13 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.checkpoints import Checkpoints
 from services.runtime.log.sqlite.file import PAGE_BYTES, connect, insert, lock, rewrite_version
+from services.runtime.log.sqlite.trimming import trim_step
 from services.runtime.log.topics import Topics
+from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.worker_thread import WorkerThread
+
+_TRIM_PAUSE_S = 0.02
+"""How long the disk is free of trimming after each of its steps."""
 
 
 class SqliteWriter:
@@ -39,6 +44,15 @@ class SqliteWriter:
         size = sum(len(new_record.key) + len(new_record.value) for new_record in new_records)
         self._checkpoints.note_commit(size + PAGE_BYTES * (len(new_records) + len(ends)))
 
+    async def trim(self, partition: Partition, before: int) -> None:
+        """Remove the records before the offset, step by step; appends are committed between two steps."""
+        begin = -1
+        while begin < before:
+            begin, size = await self._thread.call(lambda: self._trim_step(partition, before))
+            self._checkpoints.note_commit(size + PAGE_BYTES)
+            reached(Point.SEGMENT_PARTLY_TRIMMED)
+            await asyncio.sleep(_TRIM_PAUSE_S)
+
     async def check_writable(self) -> None:
         """Write a page of the file: the number of partitions, which stays the same."""
         await self._thread.call(self._rewrite_version)
@@ -58,6 +72,12 @@ class SqliteWriter:
     def _insert(self, new_records: Sequence[NewRecord], offsets: Sequence[int], ends: Mapping[Partition, int]) -> None:
         try:
             insert(self._connection, self._topics, new_records, offsets, ends)
+        except sqlite3.Error as error:
+            raise self._unwritable(error) from error
+
+    def _trim_step(self, partition: Partition, before: int) -> tuple[int, int]:
+        try:
+            return trim_step(self._connection, partition, before)
         except sqlite3.Error as error:
             raise self._unwritable(error) from error
 

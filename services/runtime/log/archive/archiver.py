@@ -1,0 +1,131 @@
+"""The service that moves old records from the log into the archive, so that the log does not grow for ever.
+
+A segment is durable in the archive before its first record is removed from the log. A start finds a segment whose
+records are still in the log, in whole or in part, and goes on removing them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.log.archive.segments import decode, encode
+from services.runtime.log.point_in_time import time_ms
+from services.runtime.log.port import Partition, Record
+from services.runtime.process.clock import Clock
+from services.runtime.process.crashpoint import Point, reached
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import ARCHIVE_FAILURES, ARCHIVED
+
+DAY_MS = 86_400_000
+EVERY_MS = 3_600_000
+SEGMENT_BYTES = 4 * 1024 * 1024
+_RECORD_BYTES = 32
+_READ_RECORDS = 500
+
+Offsets = Mapping[Partition, int]
+
+
+class Archiver:
+    """Service that archives records once they are `retention_ms` old: as soon as they fill a segment, or after a day.
+
+    `needed` tells the offsets from which on readers still need the log itself; nothing behind them is archived. The
+    last record of a partition stays in the log.
+    """
+
+    name = "log archive"
+
+    def __init__(
+        self,
+        log: ArchivedLog,
+        clock: Clock,
+        partitions: Sequence[Partition],
+        retention_ms: int,
+        needed: Callable[[], Iterable[Offsets]] = tuple,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._log = log.live
+        self._archive = log.archive
+        self._clock = clock
+        self._partitions = partitions
+        self._retention_ms = retention_ms
+        self._needed = needed
+        self._segment_bytes = segment_bytes
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Archive what is old enough, and look again every hour. It keeps nobody from starting."""
+        ready.set()
+        while True:
+            try:
+                await self.archive_old()
+            except UnavailableError as error:
+                ARCHIVE_FAILURES.inc()
+                logger.warning("old records stay in the log; trying again in an hour", error=str(error))
+            await self._clock.sleep_until(self._clock.now_ms() + EVERY_MS)
+
+    async def archive_old(self) -> None:
+        """Archive and trim each partition. ConflictError: the archive is damaged, or belongs to another log."""
+        begins = await self._log.begins(self._partitions)
+        ends = await self._log.ends(self._partitions)
+        limits = {partition: end - 1 for partition, end in ends.items()}
+        for offsets in self._needed():
+            limits |= {p: min(limits[p], offset) for p, offset in offsets.items() if p in limits}
+        for partition, begin in begins.items():
+            archived = await self._trim_archived(partition, begin, ends[partition])
+            while archived < limits[partition] and (records := await self._old_records(partition, archived, limits)):
+                archived = await self._archive_records(partition, records)
+
+    async def _trim_archived(self, partition: Partition, begin: int, end: int) -> int:
+        """Remove from the log what the archive has already; return the first offset that only the log has."""
+        names = await asyncio.to_thread(self._archive.names, partition)
+        if not names or names[-1].end <= begin:
+            return begin
+        if names[-1].end > end:
+            raise ConflictError(
+                f"the archive {self._archive.path} has {partition.topic}/{partition.number} up to offset"
+                f" {names[-1].end}, but the log ends at {end}: it belongs to another log. Bring that log back, or the"
+                " archive of this one"
+            )
+        for name in names:
+            if name.first <= begin < name.end:
+                data = await asyncio.to_thread(self._archive.read, partition, name)
+                await asyncio.to_thread(decode, self._log.identity, partition, name, data)
+                begin = name.end
+                await self._log.trim(partition, begin)
+        return begin
+
+    async def _old_records(self, partition: Partition, begin: int, limits: Offsets) -> list[Record]:
+        """Return the records of the next segment, or nothing while they are too young or too few."""
+        now_ms = self._clock.now_ms()
+        records: list[Record] = []
+        size = newest_ms = 0
+        reader = await self._log.open({partition: begin})
+        try:
+            while size < self._segment_bytes and begin < limits[partition]:
+                for record in await reader.read(_READ_RECORDS if records else 1):
+                    newest_ms = max(newest_ms, time_ms(self._log.topics, record))
+                    begin = record.offset + 1
+                    if newest_ms > now_ms - self._retention_ms or begin > limits[partition]:
+                        break
+                    records.append(record)
+                    size += len(record.key) + len(record.value) + _RECORD_BYTES
+                    if size >= self._segment_bytes:
+                        return records
+                else:
+                    continue
+                break
+        finally:
+            await reader.close()
+        is_late = records and time_ms(self._log.topics, records[0]) <= now_ms - self._retention_ms - DAY_MS
+        return records if is_late else []
+
+    async def _archive_records(self, partition: Partition, records: list[Record]) -> int:
+        end = records[-1].offset + 1
+        name, data = await asyncio.to_thread(encode, self._log.identity, partition, end, records)
+        reached(Point.SEGMENT_READ)
+        await asyncio.to_thread(self._archive.write, partition, name, data)
+        reached(Point.SEGMENT_NAMED)
+        await self._log.trim(partition, end)
+        reached(Point.SEGMENT_TRIMMED)
+        ARCHIVED.labels(partition.topic).inc(len(records))
+        return end
