@@ -10,10 +10,13 @@ from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_
 from edge.console.gate.gate import Accesses
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, SecretPage
+from edge.console.pages.devices import DevicePage, DevicesPage
 from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
 from edge.console.pages.overview import OverviewPage
 from edge.console.pages.page import Page
+from edge.console.pages.pushes import PushesPage, PushNumbersFragment, PushPage
+from edge.console.pages.why import WhyFormPage, WhyPage
 from services.domain.accounts.permissions import Action
 
 STATIC_PATH = "/static/{name}"
@@ -47,6 +50,13 @@ ROUTES: Mapping[str, Route] = {
     ),
     "/apps/{appkey}": Route(AppPage, of_app(Action.VIEW)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
+    "/pushes": Route(PushesPage, LOGGED_IN),
+    "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
+    "/apps/{appkey}/pushes/{msgid}/numbers": Route(PushNumbersFragment, of_app(Action.VIEW)),
+    "/devices": Route(DevicesPage, LOGGED_IN),
+    "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
+    "/why": Route(WhyFormPage, LOGGED_IN),
+    "/apps/{appkey}/why": Route(WhyPage, of_app(Action.VIEW_DEVICES)),
 }
 
 

@@ -32,6 +32,13 @@ class Visit:
     is_fragment: bool = False
     form: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def section(self) -> str:
+        """The entry of the navigation that the page belongs to."""
+        first, _, rest = self.path.strip("/").partition("/")
+        within = {"pushes": "pushes", "device": "devices", "why": "why"}
+        return within.get(rest.split("/")[1], first) if first == "apps" and "/" in rest else first or "overview"
+
     def may(self, action: Action, team_id: str = "") -> bool:
         return may(self.actor, action, team_id)
 

@@ -12,11 +12,13 @@ class OverviewPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         apps = self.visible_apps(visit)
+        seeing_devices = [app for app in apps if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
         self.show(
             request,
             response,
             "overview/overview.html",
             apps=apps,
+            seeing_devices=seeing_devices,
             paused=[app for app in apps if app.HasField("pause")],
             installation_pause=self.site.apps.installation_pause,
             may_register=visit.may(Action.MANAGE_INSTALLATION),

@@ -8,3 +8,8 @@ document.addEventListener("click", async (event) => {
   button.textContent = button.dataset.done;
   setTimeout(() => { button.textContent = name; }, 2000);
 });
+
+// Nobody sees the live parts of a hidden page.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (document.hidden) event.preventDefault();
+});

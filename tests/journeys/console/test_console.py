@@ -7,10 +7,16 @@ from typing import Literal
 import pytest
 from playwright.async_api import ConsoleMessage, Page, expect
 
+from testkit.device import VirtualDevice
 from testkit.edge.browser import accessibility_findings, running_browser
+from testkit.installation.app_server import AppServer
 from testkit.installation.processes import Installation
 
 PASSWORD = "correct horse battery"
+STORM = {
+    "basic": {"content": "Stay inside", "is_notif": 1},
+    "android": {"title": "Storm", "click_action": 1, "click_param": ""},
+}
 VIEWS: dict[str, tuple[Literal["light", "dark"], int]] = {
     "light": ("light", 1280),
     "dark": ("dark", 1280),
@@ -65,7 +71,7 @@ async def check_pages(page: Page, paths: list[str]) -> None:
     assert findings == {}
 
 
-async def test_a_first_start_a_log_in_and_an_app(installation: Installation, page: Page) -> None:
+async def test_from_the_first_start_to_why_bob_got_no_push(installation: Installation, page: Page) -> None:
     link = re.search(r"http://\S+(/link\?token=\S+)", installation.output().read_text())
     assert link is not None
     await check_pages(page, ["/log-in", link[1], "/link"])
@@ -96,6 +102,40 @@ async def test_a_first_start_a_log_in_and_an_app(installation: Installation, pag
     await page.reload()
     await expect(page.get_by_text(secret)).to_have_count(0)
 
+    server = AppServer(installation.v2_url)
+    alice, bob = (VirtualDevice(installation.gateway_url, appkey) for _ in range(2))
+    for device, alias in ((alice, "alice"), (bob, "bob")):
+        await device.connect()
+        await device.set_alias(alias)
+    await alice.add_stags(["news"])
+    push = {"sendTo": {"appkey": {"android": appkey}, "userScope": 6, "stag": [["news"]]}, "msgStyle": STORM}
+    msgid = (await server.push(push, secret))["id"]
+    while (event := await alice.events.get()).get("msgid") != msgid:
+        pass
+    assert event["content"] == "Stay inside"
+
+    await page.get_by_role("link", name="Pushes").click()
+    await page.get_by_role("link", name=str(msgid)).click()
+    await expect(page.get_by_role("heading", name="Storm")).to_be_visible()
+    clicked = page.get_by_role("listitem").filter(has_text="Clicked")
+    await expect(clicked).to_contain_text("0 0%")
+    alice.report("clicked", msgid)
+    await expect(clicked).to_contain_text("1 100%", timeout=60_000)
+    await page.get_by_role("link", name="Overview").click()
+    await page.get_by_label("App").select_option("News")
+    await page.get_by_label("The user's alias").fill("bob")
+    await page.get_by_role("button", name="Explain").click()
+    await page.get_by_role("link", name=str(msgid)).click()
+    words = 'Not in the audience: the push was for stag "news", and the device had no stags.'
+    await expect(page.get_by_text(words)).to_be_visible()
+    await alice.close()
+    await bob.close()
+    await server.close()
+
+    pushes = ["/pushes", f"/apps/{appkey}/pushes/{msgid}"]
+    devices = ["/devices", f"/apps/{appkey}/device?name=alice", f"/apps/{appkey}/device?name=nobody"]
+    why = ["/why", f"/apps/{appkey}/why?name=bob", f"/apps/{appkey}/why?name=alice&push={msgid}"]
     app_paths = [f"/apps/{appkey}", f"/apps/{appkey}/secret"]
     account_paths = ["/account", "/account/password", "/account/second-factor"]
     await check_pages(page, ["/", "/apps", "/apps/new", *app_paths, *account_paths, "/no/such/page"])
+    await check_pages(page, [*pushes, *devices, *why])

@@ -93,14 +93,15 @@ class ConsoleInstallation:
     """A running console, and helpers to make users, teams and apps behind it."""
 
     application: Any
+    log: SqliteLog
+    peers: Peers
     clock: ManualClock
-    server: LocalServer
     analytics: ScriptedAnalytics
     browsers: list[Browser] = field(default_factory=list)
 
     @property
     def accounts(self) -> Any:
-        return AccountsServiceStub(self.server.channel())
+        return AccountsServiceStub(self.peers.all("accounts")[0])
 
     def browser(self, **headers: str) -> Browser:
         browser = Browser(self.application, **headers)
@@ -112,7 +113,7 @@ class ConsoleInstallation:
         request = CreateUserRequest(login=login, administrator=administrator, origin=OPERATOR)
         made = await self.accounts.CreateUser(request)
         use = UseLinkRequest(link_token=made.link_token, new_password=PASSWORD, origin=Origin(door="console"))
-        await LogInServiceStub(self.server.channel()).UseLink(use)
+        await LogInServiceStub(self.peers.all("accounts")[0]).UseLink(use)
         return str(made.user.user_id)
 
     async def logged_in(self, login: str) -> Browser:
@@ -123,7 +124,7 @@ class ConsoleInstallation:
     async def app(self, name: str = "News", team_id: str = "") -> str:
         """Register an app of a team; return the appkey."""
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name=name, package="org.example.news", origin=OPERATOR)
-        appkey = str((await RegistryServiceStub(self.server.channel()).CreateApp(request)).app.appkey)
+        appkey = str((await RegistryServiceStub(self.peers.all("registry")[0]).CreateApp(request)).app.appkey)
         if team_id:
             await self.accounts.GiveApp(GiveAppRequest(appkey=appkey, team_id=team_id, origin=OPERATOR))
         return appkey
@@ -144,19 +145,19 @@ class ConsoleInstallation:
 @pytest.fixture
 async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=PARTITIONS)
-    clock, server = ManualClock(START_MS), LocalServer()
+    clock, servers = ManualClock(START_MS), {name: LocalServer() for name in ("accounts", "registry", "analytics")}
     analytics = ScriptedAnalytics()  # type: ignore[abstract]
-    peers = Peers({name: [server.channel()] for name in ("accounts", "registry", "analytics")}, TOPICS)
+    peers = Peers({"targeting": [], **{name: [server.channel()] for name, server in servers.items()}}, TOPICS)
     apps = AppDirectory(log)
     context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps)
     data = str(tmp_path)
     registry = services.registry.main.build(RegistrySettings(data_dir=data, partitions=PARTITIONS), context)
     accounts = services.accounts.main.build(AccountsSettings(data_dir=data, partitions=PARTITIONS), context, CHEAP)
     console = build(ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone="Asia/Shanghai"), context)
-    add_servicers(registry, server)
-    add_servicers(accounts, server)
-    add_AnalyticsServiceServicer_to_server(analytics, cast(Server, server))
-    installation = ConsoleInstallation(console.pages, clock, server, analytics)
+    add_servicers(registry, servers["registry"])
+    add_servicers(accounts, servers["accounts"])
+    add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
+    installation = ConsoleInstallation(console.pages, log, peers, clock, analytics)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running_services([apps, *registry.services, *accounts.services]))
         await stack.enter_async_context(running_services(console.services))

@@ -1,0 +1,75 @@
+"""Why a user got a push or not: one sentence for each of the user's devices, with the records behind it."""
+
+import asyncio
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from falcon.asgi import Request, Response
+
+from edge.console.pages.devices import find_devices
+from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.pages.pushes import latest_pushes, push_of
+from edge.console.view.explanation import Explanation, explain
+from edge.console.view.push_view import content
+from protos.analytics.v1.analytics_pb2 import PushOnDevice
+from protos.registry.v1.devices_pb2 import Device
+from services.domain.accounts.permissions import Action
+
+MAX_PUSHES = 20
+
+
+class Answer(NamedTuple):
+    """The explanation for one device, and what it is made of."""
+
+    device: Device
+    explanation: Explanation
+    push: PushOnDevice
+
+
+class WhyFormPage(Page):
+    """GET shows the form, and goes on to the answer."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        asked = {name: (request.get_param(name) or "").strip() for name in ("appkey", "name", "push")}
+        if asked["appkey"].isdecimal() and asked["name"]:
+            raise go_to(f"/apps/{asked['appkey']}/why?{urlencode({'name': asked['name'], 'push': asked['push']})}")
+        apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
+        self.show(request, response, "devices/why_form.html", apps=apps)
+
+
+class WhyPage(Page):
+    """GET answers for the devices with an alias or a token; without a message id it lists the app's latest pushes."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app = self.app(appkey)
+        name, msgid = (request.get_param("name") or "").strip(), (request.get_param("push") or "").strip()
+        devices = await find_devices(self.site, appkey, name)
+        if not devices:
+            self.show(request, response, "devices/several.html", 404, app=app, name=name, devices=[])
+            return
+        if not msgid:
+            rows = (await latest_pushes(self.site, [app]))[:MAX_PUSHES]
+            self.show(request, response, "devices/why_pushes.html", app=app, name=name, rows=rows)
+            return
+        visit = visit_of(request)
+        audits = await asyncio.gather(*(push_of(self.site, appkey, msgid, device.token) for device in devices))
+        answers = [
+            Answer(
+                device,
+                explain(audit.device, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone)),
+                audit.device,
+            )
+            for device, audit in zip(devices, audits, strict=True)
+        ]
+        self.show(
+            request,
+            response,
+            "devices/why.html",
+            app=app,
+            name=name,
+            msgid=int(msgid),
+            content=content(audits[0].request_json),
+            answers=answers,
+            records_behind=max(audit.records_behind for audit in audits),
+        )

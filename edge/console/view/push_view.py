@@ -1,0 +1,78 @@
+"""What the page of a push shows of the audit's answer: its content, and its numbers as a funnel."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse, BroadcastRow
+
+_LATER = {
+    "sent": ("sent", "received", "shown", "clicked"),
+    "received": ("received", "shown", "clicked"),
+    "shown": ("shown", "clicked"),
+    "clicked": ("clicked",),
+}
+
+RECENT_MS = 10 * 60_000
+"""For so long after the last event of a push its numbers are fetched again: people look at it and click."""
+
+
+class Step(NamedTuple):
+    """One step of the funnel: how many devices came so far."""
+
+    name: str
+    devices: int
+
+
+class Content(NamedTuple):
+    """The words of a push, as far as its request has them."""
+
+    title: str
+    text: str
+
+
+def funnel(answer: AuditPushResponse, row: BroadcastRow | None) -> list[Step]:
+    """Return accepted, sent, received, shown, clicked.
+
+    `row`: the statistics of a broadcast or multicast, whose numbers other pages show too; a push to a list has none.
+    """
+    if row is not None:
+        return [Step("accepted", row.target), *(Step(name, getattr(row, name)) for name in _LATER)]
+    by_state: dict[str, int] = {}
+    for count in answer.states:
+        by_state[count.state] = by_state.get(count.state, 0) + count.devices
+    reached = [Step(name, sum(by_state.get(state, 0) for state in later)) for name, later in _LATER.items()]
+    return [Step("accepted", answer.audience_count), *reached]
+
+
+def is_moving(answer: AuditPushResponse, now_ms: int) -> bool:
+    """Return whether the numbers may change soon: a device may still get the push, or something happened just now."""
+    is_recent = any(now_ms - entry.last_ms < RECENT_MS for entry in answer.timeline)
+    return is_recent or any(count.state in ("pending", "sent") and count.devices for count in answer.states)
+
+
+def content(request_json: str) -> Content:
+    """Return the title and the text of a request of any interface; the text of a v2 push may differ by platform."""
+    try:
+        request: Any = msgspec.json.decode(request_json)
+    except msgspec.DecodeError:
+        return Content("", "")
+    style = _object(_object(request).get("msgStyle"))
+    title = _object(style.get("android")).get("title") or _object(request).get("title")
+    text = _object(style.get("basic")).get("content") or _object(request).get("message")
+    return Content(_text(title), _text(text))
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return " / ".join(dict.fromkeys(_texts(value.values())))
+    return value if isinstance(value, str) else ""
+
+
+def _texts(values: Iterable[object]) -> Iterable[str]:
+    return (str(value) for value in values)

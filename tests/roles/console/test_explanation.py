@@ -1,0 +1,89 @@
+"""The sentence about a push on a device, and the numbers of a push."""
+
+import pytest
+
+from edge.console.view.explanation import explain
+from edge.console.view.push_view import Content, content, funnel
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushResponse,
+    BroadcastRow,
+    Clause,
+    PushOnDevice,
+    StateCount,
+    TimelineEntry,
+)
+
+REGION = Clause(text="region 北京市", holds=False, found="region 上海市")
+
+
+def entry(event: str, ms: int, detail: str = "") -> TimelineEntry:
+    return TimelineEntry(first_ms=ms, last_ms=ms, event=event, count=1, detail=detail)
+
+
+def in_audience(*entries: TimelineEntry) -> PushOnDevice:
+    return PushOnDevice(in_audience=True, verdict="in the audience", timeline=[entry("audience", 1), *entries])
+
+
+def not_in(verdict: str, *clauses: Clause) -> PushOnDevice:
+    return PushOnDevice(verdict=verdict, clauses=clauses)
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence", "kind"),
+    [
+        (
+            not_in("excluded by region", Clause(text='stag "a"', holds=True), REGION),
+            "Not in the audience: the push was for region 北京市, and the device had region 上海市.",
+            "bad",
+        ),
+        (not_in("not one of the 3 targets"), "Not in the audience: not one of the 3 targets.", "bad"),
+        (in_audience(), "It waits: the device has been in the audience since 1, and gets it when it is", "warn"),
+        (in_audience(entry("sent", 2, "message 7")), "Sent at 2, and not acknowledged: the connection was", "warn"),
+        (
+            in_audience(entry("sent", 2), entry("received", 3), entry("finished", 9)),
+            "It got it: received at 3; the device has not reported that it was shown.",
+            "good",
+        ),
+        (
+            in_audience(entry("received", 3), entry("shown", 4), entry("clicked", 5)),
+            "It got it: received at 3, clicked at 5.",
+            "good",
+        ),
+        (in_audience(entry("received", 3), entry("shown", 4)), "It got it: received at 3, shown at 4.", "good"),
+        (
+            in_audience(entry("dropped", 3, "message 7, 100 messages were waiting")),
+            "Dropped at 3: 100 messages were waiting.",
+            "bad",
+        ),
+        (in_audience(entry("sent", 2), entry("failed", 3, "message 7")), "Failed at 3: no reason is recorded.", "bad"),
+        (
+            in_audience(entry("sent", 2), entry("push cancelled", 3, "in the device's partition")),
+            "The push was cancelled at 3, before the device had received it.",
+            "bad",
+        ),
+        (in_audience(entry("finished", 9)), "It expired at 9, before the device had received it.", "bad"),
+        (in_audience(entry("expired", 9), entry("received", 10)), "It got it: received at 10; the device", "good"),
+    ],
+)
+def test_one_sentence_names_the_clause_or_the_reason(device: PushOnDevice, sentence: str, kind: str) -> None:
+    explanation = explain(device, lambda text: text, str)
+    assert explanation.sentence.startswith(sentence)
+    assert explanation.kind == kind
+
+
+def test_a_funnel_counts_devices_that_came_at_least_so_far() -> None:
+    states = {"pending": 1, "sent": 2, "received": 4, "shown": 8, "clicked": 16, "failed": 32}
+    answer = AuditPushResponse(
+        audience_count=63, states=[StateCount(state=state, devices=devices) for state, devices in states.items()]
+    )
+    assert [step.devices for step in funnel(answer, None)] == [63, 30, 28, 24, 16]
+    row = BroadcastRow(target=63, sent=62, received=28, shown=24, clicked=16)
+    assert [step.devices for step in funnel(answer, row)] == [63, 62, 28, 24, 16]
+
+
+def test_the_content_of_any_interface_is_found() -> None:
+    v2 = '{"msgStyle":{"basic":{"content":{"android":"a","ios":"b"}},"android":{"title":"T"}}}'
+    assert content(v2) == Content("T", "a / b")
+    assert content('{"message":"hello","title":"T"}') == Content("T", "hello")
+    for odd in ("", "[]", "null", '{"msgStyle":[]}', '{"message":5,"title":{}}', "{"):
+        assert content(odd) == Content("", "")

@@ -1,0 +1,163 @@
+"""Pages of pushes and devices, and the explanation, with a scripted analytics behind them."""
+
+from protos.analytics.v1.analytics_pb2 import (
+    AuditDeviceResponse,
+    AuditPushRequest,
+    AuditPushResponse,
+    BroadcastRow,
+    Clause,
+    PushOnDevice,
+    StateCount,
+    StatisticsResponse,
+    TimelineEntry,
+)
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.devices_pb2 import AddStags, Attributes, DeviceCommand, RegisterDevice, SetAlias
+from services.domain.command_writer import CommandWriter, device_command
+from tests.roles.console.conftest import START_MS, Browser, ConsoleInstallation, text_of
+
+MSGID = 236244332179456
+REQUEST = '{"msgStyle":{"android":{"title":"<b>Storm</b>"},"basic":{"content":"Stay inside","is_notif":1}}}'
+
+
+def audit(appkey: str, **changes: object) -> AuditPushResponse:
+    answer = AuditPushResponse(
+        msgid=MSGID,
+        appkey=appkey,
+        kind="multicast",
+        audience="region 北京市",
+        audience_count=1200,
+        request_json=REQUEST,
+        states=[
+            StateCount(state="received", devices=1000),
+            StateCount(state="failed", reason="no disk", devices=200),
+        ],
+        device=PushOnDevice(
+            verdict="excluded", clauses=[Clause(text="region 北京市", holds=False, found="region 上海市")]
+        ),
+    )
+    answer.MergeFrom(AuditPushResponse(**changes))  # type: ignore[arg-type]
+    return answer
+
+
+async def push_of_app(console: ConsoleInstallation, name: str = "News") -> str:
+    """Register an app of the team of viewer, with a push; return the appkey."""
+    appkey = await console.app(name, await console.team(name, **{f"viewer-{name}": "viewer"}))
+    row = BroadcastRow(msgid=MSGID, sent_ms=START_MS, target=1200, sent=1100, received=1000, shown=7)
+    console.analytics.statistics[appkey] = StatisticsResponse(broadcasts=[row])
+    console.analytics.pushes[MSGID] = audit(appkey)
+    return appkey
+
+
+async def device(console: ConsoleInstallation, appkey: str, token: str, alias: str) -> None:
+    writer = CommandWriter("test", console.log, console.peers, console.clock, 4)
+    changes = (
+        DeviceCommand(register=RegisterDevice(platform=PLATFORM_ANDROID, attributes=Attributes(region="上海市"))),
+        DeviceCommand(set_alias=SetAlias(alias=alias)),
+        DeviceCommand(add_stags=AddStags(stags=["sports & <news>"])),
+    )
+    for change in changes:
+        change.appkey, change.token = appkey, token
+        await writer.append_and_wait([device_command(change)])
+
+
+async def viewer_of(console: ConsoleInstallation, name: str = "News") -> Browser:
+    return await console.logged_in(f"viewer-{name}")
+
+
+async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    viewer = await viewer_of(console)
+    listed = text_of(await viewer.get("/pushes"))
+    assert f"{MSGID} 2026-09-21 22:13:20 News 1,200 1,000 83.3% 7 0 0% 0" in listed
+    found = await viewer.get(f"/pushes?q={MSGID}")
+    assert found.headers["location"] == f"/apps/{appkey}/pushes/{MSGID}"
+    page = await viewer.get(found.headers["location"])
+    assert "<b>Storm" not in page.text
+    words = text_of(page)
+    for expected in (
+        "<b>Storm</b> Stay inside",
+        "region 北京市 (1,200 devices)",
+        "Sent 1,100 91.7%",
+        "failed 200 no disk",
+    ):
+        assert expected in words, words
+    assert "hx-get" not in page.text
+    console.analytics.pushes[MSGID].timeline.add(event="clicked", last_ms=START_MS)
+    assert "hx-get" in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
+    console.clock.move(600)
+    assert "hx-get" not in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
+    console.analytics.pushes[MSGID].states.add(state="pending", devices=3)
+    page = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")
+    assert f'hx-get="/apps/{appkey}/pushes/{MSGID}/numbers"' in page.text
+    fragment = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/numbers", **{"HX-Request": "true"})
+    assert fragment.text.lstrip().startswith('<div id="numbers"')
+    rows = await viewer.get("/pushes", **{"HX-Request": "true"})
+    assert rows.text.lstrip().startswith("<tr>")
+    chinese = await viewer.http.get(f"/apps/{appkey}/pushes/{MSGID}", headers={"Accept-Language": "zh-CN"})
+    assert "1,200 台设备" in text_of(chinese)
+
+
+async def test_a_push_of_another_team_is_not_found_in_any_way(console: ConsoleInstallation) -> None:
+    await push_of_app(console, "Others")
+    own = await push_of_app(console)
+    console.analytics.pushes[MSGID].appkey = "another"
+    viewer = await viewer_of(console)
+    assert (await viewer.get(f"/apps/{own}/pushes/{MSGID}")).status_code == 404
+    refused = await viewer.get(f"/pushes?q={MSGID}")
+    assert (refused.status_code, "No push of your apps" in text_of(refused)) == (404, True)
+    assert "Others" not in text_of(refused)
+    for odd in ("0", "-1", "x", "9" * 30, "٣"):
+        assert (await viewer.get(f"/apps/{own}/pushes/{odd}")).status_code == 404
+        assert (await viewer.get(f"/pushes?q={odd}")).status_code == 404
+
+
+async def test_the_reason_is_one_sentence_with_the_clauses_behind_it(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    await device(console, appkey, "token-1", "alice")
+    viewer = await viewer_of(console)
+    assert "Why did a user not get it?" in text_of(await viewer.get("/"))
+    asked = await viewer.get(f"/why?appkey={appkey}&name=alice&push=")
+    choice = await viewer.get(asked.headers["location"])
+    assert f"/apps/{appkey}/why?name=alice&amp;push={MSGID}" in choice.text
+    answer = text_of(await viewer.get(f"/apps/{appkey}/why?name=alice&push={MSGID}"))
+    assert "Not in the audience: the push was for region 北京市, and the device had region 上海市." in answer
+    assert console.analytics.asked[-1] == AuditPushRequest(msgid=MSGID, token="token-1", allow_behind=True)
+    nobody = await viewer.get(f"/apps/{appkey}/why?name=mallory&push={MSGID}")
+    assert (nobody.status_code, "No device is found" in text_of(nobody)) == (404, True)
+
+
+async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    await device(console, appkey, "token-1", "alice")
+    console.analytics.devices["token-1"] = AuditDeviceResponse(
+        timeline=[
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="connected", count=1),
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, detail="push 5"),
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, detail="push 6"),
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="received", count=1, detail="message 5"),
+        ]
+    )
+    viewer = await viewer_of(console)
+    found = await viewer.get(f"/devices?appkey={appkey}&name=alice")
+    by_alias = await viewer.get(found.headers["location"])
+    by_token = await viewer.get(f"/apps/{appkey}/device?name=token-1")
+    for page in (by_alias, by_token):
+        words = text_of(page)
+        for expected in ("token-1", "sports & <news>", "上海市", "online", "6 waits", "5 received"):
+            assert expected in words, words
+    await device(console, appkey, "token-2", "alice")
+    both = text_of(await viewer.get(f"/apps/{appkey}/device?name=alice"))
+    assert ("token-1" in both, "token-2" in both) == (True, True)
+
+
+async def test_while_analytics_is_away_pages_say_so(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    viewer = await viewer_of(console)
+    console.analytics.is_away = True
+    page = await viewer.get("/pushes")
+    assert (page.status_code, "does not answer at present" in text_of(page)) == (503, True)
+    fragment = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/numbers", **{"HX-Request": "true"})
+    assert (fragment.status_code, fragment.text.startswith('<div class="alert bad"')) == (503, True)
+    assert (await viewer.get("/")).status_code == 200
+    assert (await viewer.get("/apps")).status_code == 200
