@@ -41,6 +41,7 @@ _CLIENTS = 3
 _DUE_TOGETHER_MS, _DUE_WITHIN_MS = 2000, 60
 """Tasks fall due in groups, a few ms one after the other."""
 
+_TIME_AHEAD_MS = 1000
 _READ_BACK = 0.5
 
 
@@ -71,6 +72,8 @@ class Driver:
         self._ids = SoleWriterIds(self._clock)
         self._apps: list[str] = []
         self._tokens: list[tuple[str, str]] = []
+        self._registered: list[tuple[str, str]] = []
+        self._tasks_due_ms: int | None = None
         self._reader = ReadBack(installation, self.ledger)
 
     async def begin(self) -> None:
@@ -80,8 +83,10 @@ class Driver:
             made = await self._until_answered(lambda request=request: self._registry.CreateApp(request))  # type: ignore[misc]
             self._apps.append(made.app.appkey)
 
-    async def run(self, until_s: float) -> None:
-        """Let the clients write commands until the time has come."""
+    async def run(self, until_s: float, tasks_due_s: float | None = None) -> None:
+        """Let the clients write commands until the time has come; all tasks fall due after so many seconds, if set."""
+        if tasks_due_s is not None:
+            self._tasks_due_ms = self._clock.now_ms() + int(tasks_due_s * 1000)
         await asyncio.gather(*(self._client(until_s) for _ in range(_CLIENTS)))
 
     async def _until_answered(self, call: Callable[[], Awaitable[Result]]) -> Result:
@@ -111,6 +116,7 @@ class Driver:
         devices.append(device)
         await self._append(device_command(DeviceCommand(appkey=device.appkey, token=device.token, register=register)))
         device.stags = set()
+        self._registered.append((device.appkey, device.token))
 
     async def _change_device(self, devices: list[_Device]) -> None:
         if not devices:
@@ -136,7 +142,11 @@ class Driver:
 
     async def _push(self) -> None:
         push = self._new_push()
+        registered, tokens = set(self._registered), list(push.audience.tokens.tokens)
         resolved = await self._audiences.resolve(push.appkey, push.audience)
+        for token in (tokens[place] for place in resolved.unknown):
+            if (push.appkey, token) in registered:
+                self.ledger.errors.append(f"token {token} was registered and is not found")
         push.audience.CopyFrom(resolved.audience)
         await self._append(push_command(PushCommand(send=push)))
         self.ledger.pushes[push.msgid] = push
@@ -148,11 +158,11 @@ class Driver:
             self.ledger.cancelled_pushes.add(push.msgid)
 
     async def _time(self) -> None:
+        if (due_ms := self._next_due_ms()) is None:
+            return
         push = self._new_push()
         key = f"task-{push.msgid}"
         push.task_key = key
-        soon_ms = self._clock.now_ms() + self._random.randrange(1000, 12_000)
-        due_ms = soon_ms // _DUE_TOGETHER_MS * _DUE_TOGETHER_MS + self._random.randrange(_DUE_WITHIN_MS)
         create = CreateTask(pushes=[push], due_ms=due_ms)
         await self._append(task_command(TaskCommand(task_key=key, create=create)))
         self.ledger.tasks[key] = create
@@ -169,6 +179,16 @@ class Driver:
     async def _append(self, command: Command) -> None:
         await self._writer.append_and_wait([command])
 
+    def _next_due_ms(self) -> int | None:
+        """Return when the next task falls due; None if there is no further one in this world."""
+        now_ms = self._clock.now_ms()
+        if self._tasks_due_ms is None:
+            soon_ms = now_ms + self._random.randrange(1000, 12_000)
+            return soon_ms // _DUE_TOGETHER_MS * _DUE_TOGETHER_MS + self._random.randrange(_DUE_WITHIN_MS)
+        if now_ms + _TIME_AHEAD_MS > self._tasks_due_ms:
+            return None
+        return self._tasks_due_ms + self._random.randrange(_DUE_WITHIN_MS)
+
     def _new_push(self) -> SendPush:
         appkey = self._random.choice(self._apps)
         tokens = [token for app, token in self._tokens if app == appkey]
@@ -180,6 +200,8 @@ class Driver:
                 audience = Audience(tokens=Tokens(tokens=self._random.choices(tokens, k=self._random.randrange(1, 4))))
         count = max(1, len(audience.tokens.tokens))
         msgid = self._ids.take(count)
+        if audience.HasField("everyone"):
+            self.ledger.targets[msgid] = [name for name in self._registered if name[0] == appkey]
         return SendPush(
             msgid=msgid,
             id_count=count,

@@ -15,4 +15,6 @@ class Ledger:
     cancelled_pushes: set[int] = field(default_factory=set)
     cancelled_tasks: set[str] = field(default_factory=set)
     """Tasks that scheduling has said to be cancelled."""
+    targets: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    """The appkeys and tokens of devices that were registered when a push to everyone was made, by message id."""
     errors: list[str] = field(default_factory=list)

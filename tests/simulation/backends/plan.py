@@ -1,9 +1,10 @@
 """What a seed makes of a world of roles: its size, its instances, and its faults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from tests.simulation.backends.situations import situation_of
 from tests.simulation.kernel.faults import Fault, swarm_faults
 from tests.simulation.kernel.hosts import process_name
 
@@ -22,7 +23,7 @@ _ROLES = ("registry", "targeting", "scheduling", "delivery")
 class Plan:
     """One world. `shards`: the number of instances by role. `rate`: commands a second of each client.
 
-    `slowness`: how many times longer than usual the log, the network and threads take.
+    `slowness`: how many times longer than usual the log, the network and threads take. `tasks_due_s` as for Situation.
     """
 
     shards: Mapping[str, int]
@@ -31,6 +32,7 @@ class Plan:
     rate: float
     snapshot_s: int
     slowness: int
+    tasks_due_s: float | None = None
 
 
 def plan_of(seed: int) -> Plan:
@@ -38,7 +40,7 @@ def plan_of(seed: int) -> Plan:
     random = Random(f"{seed}/plan")
     is_long = random.random() < _LONG
     load_s, rate = (_LONG_S, 2.0) if is_long else random.choice(_SHORT)
-    return Plan(
+    plan = Plan(
         shards={role: random.choice([1, 2]) for role in _ROLES},
         partitions=4 if is_long else random.choice((2, 4)),
         load_s=load_s,
@@ -46,10 +48,21 @@ def plan_of(seed: int) -> Plan:
         snapshot_s=20 if is_long else random.choice((1, 2, 5, 20)),
         slowness=random.choice((1, 1, 1, 8)),
     )
+    if (situation := situation_of(seed)) is None:
+        return plan
+    return replace(
+        plan,
+        shards={**plan.shards, **situation.shards},
+        load_s=situation.load_s,
+        rate=situation.rate,
+        tasks_due_s=situation.tasks_due_s,
+    )
 
 
 def faults_of(seed: int, mean: int) -> list[Fault]:
-    """Return the faults of a seed: up to twice the mean in a long world, a few in a short one."""
+    """Return the faults of a seed: those of its situation, up to twice the mean in a long world, else a few."""
+    if (situation := situation_of(seed)) is not None:
+        return list(situation.faults) if mean else []
     plan, random = plan_of(seed), Random(f"{seed}/faults")
     hosts = [process_name(role, shard) for role, count in plan.shards.items() for shard in range(count)]
     count = random.randrange(2 * mean + 1) if plan.load_s == _LONG_S else min(random.choice(_FEW_FAULTS), 2 * mean)

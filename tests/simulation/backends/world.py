@@ -9,6 +9,7 @@ from services.domain.topics import TOPICS
 from services.registry.main import ROLE as REGISTRY
 from services.scheduling.main import ROLE as SCHEDULING
 from services.targeting.main import ROLE as TARGETING
+from tests.simulation.backends.audience_checks import left_out
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
 from tests.simulation.backends.fact_checks import BOUND_MS, fact_findings
@@ -64,7 +65,7 @@ class Backends:
         begun_s = world.loop.time()
         dated = [replace(fault, at_s=begun_s + fault.at_s) for fault in faults]
         injected.inject(dated)
-        await driver.run(begun_s + plan.load_s)
+        await driver.run(begun_s + plan.load_s, plan.tasks_due_s)
         injected.heal()
         findings = await until_settled(installation, hosts, driver.ledger, SETTLE_S)
         findings += [] if findings else await final_states(installation)
@@ -74,6 +75,7 @@ class Backends:
         findings += fact_findings(
             installation, driver.ledger, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
         )
+        findings += left_out(broker, driver.ledger)
         findings += await replays_unequal(installation, hosts)
         return findings + [
             f"error: {each.process}: {each.text} {each.details}" for each in world.errors if not _expected(each)

@@ -9,6 +9,7 @@ from services.runtime.process.crashpoint import Point
 from tests.simulation.kernel.hosts import Installation, RoleHost
 
 _MILLISECONDS = 1000
+_SLOW_READ_S = 0.5
 _ONE_TARGET = 0.3
 """Share of the lists of faults that have one target."""
 
@@ -79,6 +80,13 @@ class Faults:
         host = self._hosts[fault.target]
         host.is_disk_full = True
         self._later(fault.amount, lambda: setattr(host, "is_disk_full", False))
+
+    def rebuild(self, fault: Fault) -> None:
+        """Lose the files of the target; its next process reads the log slowly, for `amount` seconds."""
+        broker = self._installation.broker
+        broker.slow_down(fault.target, _SLOW_READ_S)
+        self._hosts[fault.target].lose_disk()
+        self._later(fault.amount, lambda: broker.slow_down(fault.target, 0))
 
     def upgrade(self, fault: Fault) -> None:
         """Kill the target, and go on with a version whose files have other schemas."""

@@ -7,7 +7,9 @@ from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.hosts import RoleHost
 
-_TAKES_TIME = frozenset({"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "resets", "fill_disk"})
+_TAKES_TIME = frozenset(
+    {"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "rebuild", "resets", "fill_disk"}
+)
 """Kinds of faults whose amount is the seconds that they last."""
 
 _CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})

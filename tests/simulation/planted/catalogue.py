@@ -72,7 +72,7 @@ BUGS: Sequence[PlantedBug] = (
     _bug(
         "stale-audience",
         "targeting resolves audiences before it has read the log",
-        "installation",
+        "backends",
         (
             "services.targeting.projection:TargetingProjection.query",
             "if self._ready is None or not self._ready.is_set():",
@@ -82,7 +82,7 @@ BUGS: Sequence[PlantedBug] = (
     _bug(
         "not-found-while-rebuilding",
         'the registry answers "not found" while it reads the log',
-        "installation",
+        "backends",
         ("services.registry.queries:RegistryQueries._check_caught_up", "if not self._is_caught_up():", "if False:"),
     ),
     _bug(
@@ -135,11 +135,7 @@ BUGS: Sequence[PlantedBug] = (
         "dedupe-skipped",
         "a repeated push command starts its push again once all devices have it",
         "backends",
-        (
-            f"{_DELIVERY}.state.delivery_state:DeliveryState._request",
-            " or msgid in self.dedupe_window:",
-            ":",
-        ),
+        (f"{_DELIVERY}.state.delivery_state:DeliveryState._request", " or msgid in self.dedupe_window:", ":"),
     ),
     _bug(
         "owner-ignored",
@@ -152,9 +148,9 @@ BUGS: Sequence[PlantedBug] = (
         "a push starts nowhere while one instance of targeting does not answer",
         "backends",
         (
-            f"{_DELIVERY}.audience_bitmaps:AudienceBitmapResolver.resolve",
-            "return Resolution(found, ",
-            "return Resolution({} if errors else found, ",
+            f"{_DELIVERY}.starting.app_queue:AppQueue.note_resolved",
+            "and waiting.audiences:",
+            "and waiting.is_resolved:",
         ),
     ),
     _bug(
@@ -213,13 +209,18 @@ BUGS: Sequence[PlantedBug] = (
     # --- timed tasks
     _bug(
         "lost-wake-up",
-        "tasks that fall due while earlier ones of their app are being sent wait for the next one that falls due",
+        "tasks that fall due while a page of their app's tasks is being sent wait for the next one that falls due",
         "backends",
         ("services.scheduling.app_sender:AppSender.run", "        self._woken.clear()\n", ""),
         (
             "services.scheduling.app_sender:AppSender.run",
             "        await self._send_all()",
             "        await self._send_all()\n        self._woken.clear()",
+        ),
+        (
+            "services.scheduling.app_sender:AppSender._send_all",
+            "now_ms() + RETRY_MS\n            return",
+            "now_ms() + RETRY_MS\n        return",
         ),
     ),
     _bug(

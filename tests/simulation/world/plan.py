@@ -20,6 +20,8 @@ _BASE_LEFT_OUT = frozenset({"set_clock"})
 """A kind of fault that `more_faults` makes in place of `random_faults`."""
 
 
+_CUT_OFF_EVERY, _CUT_OFF_REST = 10, 5
+_CUT_OFF_S = 8.0
 _LASTING = frozenset({"down", "pause", "block"})
 
 
@@ -129,13 +131,14 @@ def plan_of(seed: int) -> Plan:
     if seed % 2 == 0:
         return plan
     size = Random(f"{seed}/size")
-    return replace(
+    plan = replace(
         plan,
         devices=size.randint(2, 5),
         rate=size.choice((1.0, 4.0, 10.0)),
         load_s=size.choice((4.0, 8.0, 15.0)),
         snapshot_s=size.choice((1, 3, 300)),
     )
+    return replace(plan, load_s=15.0, snapshot_s=size.choice((1, 3))) if _is_cut_off(seed) else plan
 
 
 def faults_of(seed: int) -> list[Fault]:
@@ -144,6 +147,8 @@ def faults_of(seed: int) -> list[Fault]:
     Even seeds have the older kinds of faults only, so that the worlds of seeds that tests name stay as they are.
     """
     plan, random = plan_of(seed), Random(f"{seed}/faults")
+    if _is_cut_off(seed):
+        return cut_off_and_killed(random, plan)
     count = random.choice(_COUNTS)
     if seed % 2:
         faults = [*swarm_faults(random, plan.hosts, count, plan.load_s, _BASE_LEFT_OUT), *more_faults(seed, plan)]
@@ -153,6 +158,20 @@ def faults_of(seed: int) -> list[Fault]:
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _is_cut_off(seed: int) -> bool:
+    return seed % _CUT_OFF_EVERY == _CUT_OFF_REST
+
+
+def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
+    """Kill a process that the log has not answered for some seconds: nothing that it has confirmed may be lost."""
+    role = random.choice(("edge", "delivery"))
+    target, at_s = process_name(role, random.randrange(plan.processes[role])), random.uniform(1, 5)
+    return [
+        Fault(at_s, "log_cut_off", target, _CUT_OFF_S),
+        Fault(at_s + random.uniform(1, _CUT_OFF_S - 1), "kill", target),
+    ]
 
 
 def more_faults(seed: int, plan: Plan) -> list[Fault]:

@@ -88,6 +88,7 @@ class Broker:
         self.behaviour = behaviour
         self._is_available = True
         self._cut_off: set[str] = set()
+        self._slow_s: dict[str, float] = {}
         self._fatal: dict[str, bool] = {}
         self._note = note
         self._now_ms = now_ms
@@ -101,6 +102,12 @@ class Broker:
         process = CURRENT.get()
         return self._is_available and (process is None or process.name not in self._cut_off)
 
+    @property
+    def extra_s(self) -> float:
+        """By how much longer the process that asks waits for its answer."""
+        process = CURRENT.get()
+        return 0.0 if process is None else self._slow_s.get(process.name, 0.0)
+
     def set_available(self, is_available: bool) -> None:
         """Answer everybody or nobody from now on."""
         self._is_available = is_available
@@ -113,13 +120,18 @@ class Broker:
         """Answer the processes of these names again, or all where none is given."""
         self._cut_off.difference_update(names or tuple(self._cut_off))
 
+    def slow_down(self, name: str, seconds: float) -> None:
+        """Let the processes of this name wait for so long for each answer to what they read."""
+        self._slow_s[name] = seconds
+
     def kill_at_append(self, name: str, *, is_stored: bool) -> None:
         """Kill the process of this name at its next append: just before its records are stored, or just after."""
         self._fatal[name] = is_stored
 
     def spare(self) -> None:
-        """Take back what `kill_at_append` has arranged."""
+        """Take back what `kill_at_append` and `slow_down` have arranged."""
         self._fatal.clear()
+        self._slow_s.clear()
 
     def reached(self, *, is_stored: bool) -> None:
         """Note that the process that runs now appends, and kill it if that was arranged."""

@@ -173,7 +173,7 @@ class SimulatedReader:
 
 async def answered(broker: Broker, timeout_s: float) -> None:
     """Return after the time that a question and its answer take. UnavailableError: the broker does not answer."""
-    await asyncio.sleep(broker.behaviour.delay_s())
+    await asyncio.sleep(broker.behaviour.delay_s() + broker.extra_s)
     waited_s = 0.0
     while not broker.answers:
         await asyncio.sleep(RETRY_S)

@@ -1,0 +1,61 @@
+"""Situations that random faults seldom make, each in a world of its own: one in five seeds has one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.hosts import process_name
+
+_EVERY, _REST = 5, 2
+_REBUILD_S = 15.0
+_TASK_POINTS = ("task-due", "task-fell-due", "task-sending", "task-sent")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is particular in the world. `tasks_due_s`: when after the start of the load all tasks fall due, if set."""
+
+    shards: dict[str, int]
+    load_s: float
+    rate: float
+    faults: Sequence[Fault] = ()
+    tasks_due_s: float | None = None
+
+
+def situation_of(seed: int) -> Situation | None:
+    """Return the situation of a seed; None for ordinary worlds."""
+    if seed % _EVERY != _REST:
+        return None
+    random = Random(f"{seed}/situation")
+    return random.choice((_due_at_once, _rebuild, _targeting_away, _decided_again))(random)
+
+
+def _due_at_once(random: Random) -> Situation:
+    """All tasks fall due within some ms; the process that sends them may be killed then. None comes later."""
+    shards, due_s = random.choice((1, 2)), 6.0
+    target, point = process_name("scheduling", random.randrange(shards)), random.choice(_TASK_POINTS)
+    fault = Fault(random.uniform(0, due_s - 1), "kill_at_point", target, other=point)
+    return Situation({"scheduling": shards}, due_s + 3, 2.0, random.choice(((), (fault,))), due_s)
+
+
+def _rebuild(random: Random) -> Situation:
+    """An instance reads the log again while the others have questions for it."""
+    role, shards = random.choice(("registry", "targeting")), random.choice((1, 2))
+    target = process_name(role, random.randrange(shards))
+    return Situation({role: shards}, 20.0, 4.0, [Fault(random.uniform(3, 6), "rebuild", target, _REBUILD_S)])
+
+
+def _targeting_away(random: Random) -> Situation:
+    """One of two instances of targeting does not answer, because it is down or hangs."""
+    target, kind = process_name("targeting", random.randrange(2)), random.choice(("down", "pause"))
+    return Situation({"targeting": 2}, 12.0, 2.0, [Fault(random.uniform(1, 3), kind, target, random.uniform(20, 40))])
+
+
+def _decided_again(random: Random) -> Situation:
+    """Processes are killed when the log has facts that they have not committed."""
+    roles = ("registry", "scheduling")
+    shards = {role: random.choice((1, 2)) for role in roles}
+    hosts = [process_name(role, shard) for role in roles for shard in range(shards[role])]
+    faults = [Fault(random.uniform(1, 10), "kill_at_append", random.choice(hosts), 1.0) for _ in range(4)]
+    return Situation(shards, 12.0, 4.0, sorted(faults, key=lambda fault: fault.at_s))
