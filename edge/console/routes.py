@@ -15,6 +15,7 @@ from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
 from edge.console.pages.overview import OverviewPage
 from edge.console.pages.page import Page
+from edge.console.pages.phone import PhonePage
 from edge.console.pages.pushes import PushesPage, PushNumbersFragment, PushPage
 from edge.console.pages.why import WhyFormPage, WhyPage
 from services.domain.accounts.permissions import Action
@@ -49,6 +50,7 @@ ROUTES: Mapping[str, Route] = {
         NewAppPage, of_installation(Action.MANAGE_INSTALLATION), of_installation(Action.MANAGE_INSTALLATION)
     ),
     "/apps/{appkey}": Route(AppPage, of_app(Action.VIEW)),
+    "/apps/{appkey}/phone": Route(PhonePage, of_app(Action.SEND)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/pushes": Route(PushesPage, LOGGED_IN),
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),

@@ -94,7 +94,8 @@ class Gate:
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         for name, value in self._headers:
-            response.set_header(name, value)
+            if response.get_header(name) is None:
+                response.set_header(name, value)
         if response.get_header("Cache-Control") is None:
             response.set_header("Cache-Control", "no-store")
             visit: Visit | None = getattr(request.context, "visit", None)

@@ -1,23 +1,30 @@
 """The security headers of every answer of the console."""
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
+POLICY_HEADER = "Content-Security-Policy"
+
+
+def content_security_policy(socket_url: str = "") -> str:
+    """Return the policy: no inline script or style, and nothing of another host but WebSockets to `socket_url`."""
+    sockets = urlsplit(socket_url)
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            f"connect-src 'self' {sockets.scheme}://{sockets.netloc}" if socket_url else "connect-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
     )
-)
-"""No inline script or style, and nothing of another host."""
+
 
 _ALWAYS = (
-    ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
+    (POLICY_HEADER, content_security_policy()),
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
     ("Referrer-Policy", "same-origin"),

@@ -79,6 +79,7 @@ class AppPage(Page):
             app=self.app(appkey),
             team=team.name if team else "",
             installation_pause=self.site.apps.installation_pause,
+            may_send=visit.may_app(Action.SEND, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
             now_ms=self.site.clock.now_ms(),
         )

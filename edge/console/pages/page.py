@@ -30,6 +30,7 @@ class Site:
     sessions: Sessions
     languages: Languages
     clock: Clock
+    gateway_url: str
 
 
 class Page:

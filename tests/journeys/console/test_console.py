@@ -9,8 +9,9 @@ from playwright.async_api import ConsoleMessage, Page, expect
 
 from testkit.device import VirtualDevice
 from testkit.edge.browser import accessibility_findings, running_browser
-from testkit.installation.app_server import AppServer
+from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
+from tests.journeys.test_push import message
 
 PASSWORD = "correct horse battery"
 STORM = {
@@ -71,6 +72,41 @@ async def check_pages(page: Page, paths: list[str]) -> None:
     assert findings == {}
 
 
+async def use_a_virtual_phone(page: Page, server: AppServer, app: AppCredentials) -> None:
+    await page.goto(f"/apps/{app.appkey}")
+    await page.get_by_role("link", name="Virtual phone").click()
+    state, notifications = page.locator("#state"), page.get_by_role("list", name="Notifications")
+    await expect(state).to_have_text("Online")
+    await page.get_by_label("Alias").fill("carol")
+    await page.get_by_role("button", name="Set Alias").click()
+    await expect(page.locator("#alias")).to_have_text("carol")
+    await page.get_by_label("String tags").fill("music, sport")
+    await page.get_by_role("button", name="Set String tags").click()
+    await expect(page.locator("#stags")).to_have_text("music, sport")
+    await page.get_by_label("String tags").fill("music")
+    await page.get_by_role("button", name="Set String tags").click()
+    await expect(page.locator("#stags")).to_have_text("music")
+    await page.get_by_label("Numeric tags").fill("seven")
+    await page.get_by_role("button", name="Set Numeric tags").click()
+    await expect(page.locator("#answer")).to_contain_text("Not accepted")
+
+    assert (await server.push(message(app, 4, "to carol", alias="carol"), app.secret_key))["result"] == 0
+    shown = notifications.get_by_role("listitem").filter(has_text="to carol")
+    await shown.get_by_role("button", name="Click").click()
+    await expect(page.get_by_text(re.compile(r"Notification \d+ clicked"))).to_be_visible()
+    await expect(page.get_by_text("No notifications")).to_be_visible()
+
+    await page.get_by_role("button", name="Go offline").click()
+    await expect(state).to_have_text("Offline")
+    assert (await server.push(message(app, 6, "while away", stag=[["music"]]), app.secret_key))["result"] == 0
+    await page.get_by_role("button", name="Come back online").click()
+    await expect(notifications.get_by_text("while away")).to_be_visible()
+    token = await page.locator("#token").inner_text()
+    await page.reload()
+    await expect(notifications.get_by_text("while away")).to_be_visible()
+    await expect(page.locator("#token")).to_have_text(token)
+
+
 async def test_from_the_first_start_to_why_bob_got_no_push(installation: Installation, page: Page) -> None:
     link = re.search(r"http://\S+(/link\?token=\S+)", installation.output().read_text())
     assert link is not None
@@ -103,6 +139,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await expect(page.get_by_text(secret)).to_have_count(0)
 
     server = AppServer(installation.v2_url)
+    await use_a_virtual_phone(page, server, AppCredentials(appkey, secret))
     alice, bob = (VirtualDevice(installation.gateway_url, appkey) for _ in range(2))
     for device, alias in ((alice, "alice"), (bob, "bob")):
         await device.connect()
@@ -135,7 +172,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     pushes = ["/pushes", f"/apps/{appkey}/pushes/{msgid}"]
     devices = ["/devices", f"/apps/{appkey}/device?name=alice", f"/apps/{appkey}/device?name=nobody"]
     why = ["/why", f"/apps/{appkey}/why?name=bob", f"/apps/{appkey}/why?name=alice&push={msgid}"]
-    app_paths = [f"/apps/{appkey}", f"/apps/{appkey}/secret"]
+    app_paths = [f"/apps/{appkey}", f"/apps/{appkey}/secret", f"/apps/{appkey}/phone"]
     account_paths = ["/account", "/account/password", "/account/second-factor"]
     await check_pages(page, ["/", "/apps", "/apps/new", *app_paths, *account_paths, "/no/such/page"])
     await check_pages(page, [*pushes, *devices, *why])

@@ -8,6 +8,7 @@ from tests.roles.console.conftest import Browser, ConsoleInstallation
 EVERYBODY = {"nobody", "stranger", "viewer", "sender", "approver", "head", "administrator"}
 LOGGED_IN = EVERYBODY - {"nobody"}
 MEMBERS = LOGGED_IN - {"stranger"}
+SENDERS = MEMBERS - {"viewer"}
 HEADS = {"head", "administrator"}
 ADMINISTRATOR = {"administrator"}
 
@@ -29,6 +30,7 @@ ALLOWED = {
     ("GET", "/apps/new"): ADMINISTRATOR,
     ("POST", "/apps/new"): ADMINISTRATOR,
     ("GET", "/apps/{appkey}"): MEMBERS,
+    ("GET", "/apps/{appkey}/phone"): SENDERS,
     ("GET", "/apps/{appkey}/secret"): HEADS,
     ("POST", "/apps/{appkey}/secret"): HEADS,
     ("GET", "/pushes"): LOGGED_IN,

@@ -1,0 +1,185 @@
+// The virtual phone: a device of the SDK that shows its pushes as a phone does.
+
+import { Device } from "./carillon-device.js";
+
+const MAX_NOTIFICATIONS = 50;
+const MAX_EVENTS = 200;
+const at = (id) => document.getElementById(id);
+const root = at("phone");
+const { url, appkey } = root.dataset;
+const texts = JSON.parse(root.dataset.texts);
+const NOTIFICATIONS_KEY = `carillon-notifications-${appkey}`;
+const DEVICE_KEY = `carillon-phone-${appkey}`;
+
+let device = null;
+let notifications = JSON.parse(sessionStorage.getItem(NOTIFICATIONS_KEY) ?? "[]");
+let badge = 0;
+let reports = []; // of what the user did while the phone was offline
+
+function text(name, values = {}) {
+  return texts[name].replace(/\{(\w+)\}/g, (_, key) => String(values[key] ?? ""));
+}
+
+function note(name, values) {
+  const line = document.createElement("li");
+  const time = document.createElement("time");
+  time.textContent = new Date().toLocaleTimeString();
+  line.append(time, " ", text(name, values));
+  at("events").prepend(line);
+  while (at("events").childElementCount > MAX_EVENTS) at("events").lastElementChild.remove();
+}
+
+function showState(name, values) {
+  at("state").textContent = text(name, values);
+  root.dataset.state = name;
+}
+
+function report(event, msgid) {
+  try {
+    device.report(event, msgid);
+  } catch {
+    reports.push([event, msgid]);
+  }
+  note(event, { msgid });
+}
+
+function sendReports() {
+  const waiting = reports;
+  reports = [];
+  for (const [event, msgid] of waiting) device.report(event, msgid);
+}
+
+// --- pushes
+
+function onPush(push) {
+  if (push.badge !== undefined) showBadge(push.badge === -1 ? badge + 1 : push.badge);
+  if (!push.is_notif) {
+    note("passed", push);
+    return;
+  }
+  notifications = [push, ...notifications].slice(0, MAX_NOTIFICATIONS);
+  showNotifications();
+  report("shown", push.msgid);
+}
+
+function showBadge(count) {
+  badge = count;
+  at("badge").textContent = String(badge);
+  at("badge").hidden = badge <= 0;
+}
+
+function showNotifications() {
+  sessionStorage.setItem(NOTIFICATIONS_KEY, JSON.stringify(notifications));
+  at("notifications").replaceChildren(...notifications.map(notificationOf));
+  at("nothing").hidden = notifications.length > 0;
+}
+
+function notificationOf(push) {
+  const item = at("notification").content.firstElementChild.cloneNode(true);
+  const { action = 0, param } = push.click ?? {};
+  const effect = texts[`action${action}`] ? text(`action${action}`, { param }) : "";
+  item.querySelector(".phone-title").textContent = push.title ?? "";
+  item.querySelector(".phone-content").textContent = push.content;
+  item.querySelector(".phone-effect").textContent = effect;
+  item.querySelector("[data-does=dismissed]").hidden = push.removable === false;
+  item.addEventListener("click", ({ target }) => {
+    const does = target.closest("button")?.dataset.does;
+    if (!does) return;
+    notifications = notifications.filter(({ msgid }) => msgid !== push.msgid);
+    showNotifications();
+    if (does === "clicked") showBadge(0);
+    report(does, push.msgid);
+  });
+  return item;
+}
+
+// --- the connection
+
+function onEvent(event) {
+  switch (event.type) {
+    case "welcome":
+      note(event.new ? "registered" : "connected");
+      showState("online");
+      at("token").textContent = event.token;
+      sendReports();
+      showDevice().catch(() => {});
+      break;
+    case "disconnected":
+      note("disconnected", event);
+      showState("lost", { seconds: Math.ceil(event.retry_ms / 1000) });
+      break;
+    case "ended":
+      showState("ended", event);
+      break;
+  }
+}
+
+async function goOnline() {
+  device = new Device(url, appkey, { storage: sessionStorage, storageKey: DEVICE_KEY, onPush, onEvent });
+  showState("connecting");
+  at("go-online").hidden = true;
+  at("go-offline").hidden = false;
+  await device.connect().catch(() => {}); // what goes wrong comes as an event too
+}
+
+async function goOffline() {
+  at("go-offline").hidden = true;
+  at("go-online").hidden = false;
+  await device.close();
+  showState("offline");
+}
+
+async function takeNewPhone() {
+  await device.close();
+  for (const key of [DEVICE_KEY, NOTIFICATIONS_KEY]) sessionStorage.removeItem(key);
+  location.reload();
+}
+
+// --- the device's alias and tags
+
+async function showDevice() {
+  const { alias, stags, tags } = await device.getDevice();
+  at("alias").textContent = alias ?? texts.none;
+  at("stags").textContent = stags.join(", ") || texts.none;
+  at("tags").textContent = tags.join(", ") || texts.none;
+}
+
+const wordsOf = (value) => value.split(",").map((word) => word.trim()).filter(Boolean);
+
+const CHANGES = {
+  alias: (value) => (value.trim() ? device.setAlias(value.trim()) : device.clearAlias()),
+  stags: async (value) => replace(wordsOf(value), (await device.getDevice()).stags, device.addStags, device.removeStags),
+  tags: async (value) =>
+    replace(wordsOf(value).map(Number), (await device.getDevice()).tags, device.addTags, device.removeTags),
+};
+
+async function replace(wanted, present, add, remove) {
+  const added = wanted.filter((tag) => !present.includes(tag));
+  const removed = present.filter((tag) => !wanted.includes(tag));
+  if (removed.length) await remove(removed);
+  if (added.length) await add(added);
+}
+
+document.addEventListener("submit", async (event) => {
+  const name = event.target.dataset.changes;
+  if (!name) return;
+  event.preventDefault();
+  try {
+    await CHANGES[name](new FormData(event.target).get(name));
+    await showDevice();
+    at("answer").textContent = texts.saved;
+  } catch (error) {
+    at("answer").textContent = text("refused", { reason: error.message });
+  }
+});
+
+at("go-offline").addEventListener("click", goOffline);
+at("go-online").addEventListener("click", goOnline);
+at("new-phone").addEventListener("click", takeNewPhone);
+const showTime = () => {
+  at("clock").textContent = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+};
+setInterval(showTime, 10_000);
+showTime();
+showNotifications();
+goOnline();
