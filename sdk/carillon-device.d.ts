@@ -128,6 +128,7 @@ export class Device {
   removeStags(stags: string[]): Promise<Frame>;
   setAttributes(device: Attributes): Promise<Frame>;
   getDevice(): Promise<{ alias: string | null; tags: number[]; stags: string[]; device: Attributes }>;
+  // Reports are sent at once, and over each later connection until the service confirms that they will not be lost.
   report(event: "shown" | "clicked" | "dismissed", msgid: number): void;
   activity(event: "open" | "login" | "logout"): void;
   /** Sends a frame with a new id; fulfilled by the ok frame that answers it. */

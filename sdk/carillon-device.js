@@ -1,16 +1,14 @@
 /**
  * A client of Carillon's device protocol for browsers and Node. docs/devices.md specifies the protocol.
  *
- * @typedef {{type: "push", msgid: number, is_notif: 0 | 1, content: string, expires_at: number, title?: string,
- *   sound?: boolean, vibrate?: boolean, removable?: boolean, click?: {action: number, param?: any}, badge?: number,
- *   extra?: string}} Push
+ * @typedef {import("./carillon-device").Push} Push
  * @typedef {{type: string, [field: string]: any}} Frame
  * @typedef {Object<string, string>} Attributes
  */
 
 const SUBPROTOCOL = "carillon.device.v1";
 const MAX_MSGIDS = 1000; // handled message ids that are stored, so that no push is shown twice
-const MAX_QUEUED = 1000; // frames that wait for the app
+const [MAX_QUEUED, MAX_REPORTS] = [1000, 200]; // frames that wait for the app; reports that are not confirmed
 const MAX_ACKNOWLEDGED = 400; // ids in one ack: a frame has 8 KiB at most
 const [ANSWER_MS, CALLBACK_MS, CLOSE_MS] = [10_000, 30_000, 2_000];
 const [FIRST_RETRY_MS, MAX_RETRY_MS, MAX_REQUESTED_RETRY_MS] = [200, 30_000, 86_400_000];
@@ -47,6 +45,7 @@ export class Device {
   #acknowledging = null;
   #saving = Promise.resolve();
   #pending = new Map();
+  #reports = new Map(); // unconfirmed, oldest first; sent again over the next connection
   #lastId = 0;
   #running = null;
   #welcomed = null;
@@ -112,21 +111,26 @@ export class Device {
   setAttributes = (/** @type {Attributes} */ device) => this.request({ type: "set_attributes", device });
   /** @returns {Promise<{alias: string | null, tags: number[], stags: string[], device: Attributes}>} */
   getDevice = () => this.request({ type: "get_device" });
+  // Reports are sent at once, and over each later connection until the service confirms that they will not be lost.
   /** @param {"shown" | "clicked" | "dismissed"} event @param {number} msgid */
-  report = (event, msgid) => this.send({ type: "report", event, msgid });
+  report = (event, msgid) => this.#report({ type: "report", event, msgid });
   /** @param {"open" | "login" | "logout"} event */
-  activity = (event) => this.send({ type: "activity", event });
+  activity = (event) => this.#report({ type: "activity", event });
 
   /** Sends a frame with a new id. @param {Frame} frame @returns {Promise<any>} the ok frame that answers it */
   async request(frame, ms = ANSWER_MS) {
     const [id, answered] = [++this.#lastId, deferred()];
     this.send({ ...frame, id });
     this.#pending.set(id, answered);
-    try {
-      return await this.#within(ms, answered.promise, `answer to ${frame.type}`);
-    } finally {
-      this.#pending.delete(id);
-    }
+    const answer = this.#within(ms, answered.promise, `answer to ${frame.type}`);
+    return answer.finally(() => this.#pending.delete(id));
+  }
+
+  #report(frame) {
+    const numbered = { ...frame, id: ++this.#lastId };
+    this.#reports.set(numbered.id, numbered);
+    if (this.#reports.size > MAX_REPORTS) this.#reports.delete(this.#reports.keys().next().value);
+    if (this.#socket !== null) this.send(numbered);
   }
 
   /** Sends a frame unchanged. DeviceError "unavailable": no connection. @param {Frame} frame */
@@ -187,6 +191,7 @@ export class Device {
       } else if (frame?.type === "welcome" && frame.token && frame.key && frame.heartbeat > 0) {
         [welcomed, heartbeat_ms] = [true, frame.heartbeat * 1000];
         [this.#token, this.#key, this.#socket] = [frame.token, frame.key, socket];
+        this.#reports.forEach((report) => this.send(report));
         this.#enqueue(frame);
         start(ping, this.random() * heartbeat_ms);
       }
@@ -202,6 +207,7 @@ export class Device {
 
   #received(frame) {
     const answered = this.#pending.get(frame?.id);
+    this.#reports.delete(frame?.id);
     const isPush = frame?.type === "push" && Number.isSafeInteger(frame.msgid);
     if (frame?.type === "ok") answered?.resolve(frame);
     else if (isPush || (frame?.type === "error" && !answered)) this.#enqueue(frame);
@@ -290,10 +296,4 @@ function deferred() {
   return { promise, ...methods };
 }
 
-function parsed(data) {
-  try {
-    return JSON.parse(data);
-  } catch {
-    return null;
-  }
-}
+const parsed = (data) => { try { return JSON.parse(data); } catch { return null; } };

@@ -1,11 +1,10 @@
 """A device of the Python SDK that reports its notifications as shown and queues its events."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Mapping
 
-from carillon_device import Device, Frame, MemoryStorage, Push, Saved, UnavailableError
+from carillon_device import Device, Frame, MemoryStorage, Push, Saved
 
 
 class VirtualDevice(Device):
@@ -35,5 +34,4 @@ class VirtualDevice(Device):
     def _shown(self, push: Push) -> None:
         self.events.put_nowait({**push})
         if push["is_notif"]:
-            with contextlib.suppress(UnavailableError):
-                self.report("shown", push["msgid"])
+            self.report("shown", push["msgid"])

@@ -52,8 +52,8 @@ class PushFrame(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
     extra: Annotated[str | UnsetType, _described("Free text from the app server.")] = UNSET
 
 
-_UNANSWERED: tuple[type[msgspec.Struct], ...] = (frames.Ack, frames.Report, frames.Activity)
-_SENT: tuple[type[msgspec.Struct], ...] = (frames.Hello, *_UNANSWERED, frames.Ping, *device.CHANGES)
+_REPORTS: tuple[type[msgspec.Struct], ...] = (frames.Report, frames.Activity)
+_SENT: tuple[type[msgspec.Struct], ...] = (frames.Hello, frames.Ack, *_REPORTS, frames.Ping, *device.CHANGES)
 _FRAMES = (
     *map(device.frame, _SENT),
     Component(PushFrame, "Push"),
@@ -64,7 +64,7 @@ _FRAMES = (
 _EXAMPLES: dict[str, Json] = {
     "Hello": {**device.HELLO, **device.CREDENTIALS},
     "Ack": {"type": "ack", "msgids": [5523479825186816]},
-    "Report": {"type": "report", "event": "shown", "msgid": 5523479825186816},
+    "Report": {"type": "report", "id": 10, "event": "shown", "msgid": 5523479825186816},
     "Activity": device.ACTIVITY,
     "Ping": {"type": "ping"},
     "Pong": {"type": "pong"},
@@ -124,8 +124,9 @@ def _message(name: str) -> Json:
 def _operations() -> Json:
     """Return the operations from the service's side: it receives the frames that devices send."""
     operations: Json = {"hello": _operation("receive", "Hello") | {"reply": _reply("Welcome", "Error", "Goodbye")}}
-    for struct in _UNANSWERED:
-        operations[_verb(struct)] = _operation("receive", struct.__name__)
+    operations["ack"] = _operation("receive", "Ack")
+    for struct in _REPORTS:
+        operations[_verb(struct)] = _operation("receive", struct.__name__) | {"reply": _reply("Ok", "Error")}
     operations["ping"] = _operation("receive", "Ping") | {"reply": _reply("Pong")}
     for struct in device.CHANGES:
         ok = "DeviceOk" if struct is frames.GetDeviceRequest else "Ok"

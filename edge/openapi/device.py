@@ -72,7 +72,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "set attributes": {"type": "set_attributes", "id": 7, "device": DEVICE},
     "get device": {"type": "get_device", "id": 8},
 }
-ACTIVITY = {"type": "activity", "event": "open"}
+ACTIVITY = {"type": "activity", "id": 9, "event": "open"}
 _EXAMPLES = {
     "register": HELLO,
     "hello again": {**HELLO, "key": KEY},

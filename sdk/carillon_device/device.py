@@ -16,6 +16,9 @@ from carillon_device.frames import ActivityEvent, Frame, Known, ReportEvent
 from carillon_device.inbox import Inbox, OnEvent, OnPush
 from carillon_device.storage import DeviceState, MemoryStorage, Storage
 
+MAX_REPORTS = 200
+"""Reports that a device keeps until the service confirms them; of more, the oldest is not sent again."""
+
 
 class Device:
     """A device, which stays connected from `connect` until `close` or a final goodbye.
@@ -57,6 +60,7 @@ class Device:
         self._inbox = Inbox(self._state, on_push, on_event, self._acknowledge, sleep)
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Frame]] = {}
+        self._reports: dict[int, Frame] = {}
         self._connection: GatewayConnection | None = None
         self._welcomed = asyncio.Event()
         self._closing = False
@@ -142,12 +146,15 @@ class Device:
         return cast(Known, await self.request({"type": "get_device"}))
 
     def report(self, event: ReportEvent, msgid: int) -> None:
-        """Report what the user did with a notification. UnavailableError: no connection."""
-        self.send({"type": "report", "event": event, "msgid": msgid})
+        """Report what the user did with a notification.
+
+        It is sent at once, and over each later connection until the service confirms that it will not be lost.
+        """
+        self._report({"type": "report", "event": event, "msgid": msgid})
 
     def activity(self, event: ActivityEvent) -> None:
-        """Report how the app is used. UnavailableError: no connection."""
-        self.send({"type": "activity", "event": event})
+        """Report how the app is used, as `report` does."""
+        self._report({"type": "activity", "event": event})
 
     async def request(self, frame: Mapping[str, Any], seconds: float = ANSWER_S) -> Frame:
         """Send a frame with a new id; return the ok frame that answers it."""
@@ -164,6 +171,14 @@ class Device:
         if answer["type"] == "error":
             raise RefusedError(answer.get("code", 500), answer.get("desc", ""))
         return answer
+
+    def _report(self, frame: Frame) -> None:
+        number = next(self._ids)
+        self._reports[number] = {**frame, "id": number}
+        if len(self._reports) > MAX_REPORTS:
+            del self._reports[next(iter(self._reports))]
+        with contextlib.suppress(UnavailableError):
+            self.send(self._reports[number])
 
     def send(self, frame: Mapping[str, Any]) -> None:
         """Send a frame unchanged. UnavailableError: no connection."""
@@ -221,6 +236,8 @@ class Device:
         self._state.token, self._state.key = first["token"], first["key"]
         await self._state.save()
         self._connection = connection
+        for report in self._reports.values():
+            connection.send(report)
         self._inbox.put(first)
         self._welcomed.set()
         heartbeats = asyncio.create_task(self._send_heartbeats(connection, first["heartbeat"]))
@@ -261,7 +278,9 @@ class Device:
             connection.drop()
 
     def _dispatch(self, connection: GatewayConnection, frame: Frame) -> None:
-        answered = self._pending.get(frame.get("id", 0))
+        number = frame.get("id", 0)
+        self._reports.pop(number, None)
+        answered = self._pending.get(number)
         match frame["type"]:
             case "ok" | "error" if answered is not None:
                 if not answered.done():

@@ -5,7 +5,7 @@ from functools import partial
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
-from services.domain.device_protocol.answers import Error, Pong, error_answer
+from services.domain.device_protocol.answers import Error, Ok, Pong, error_answer
 from services.domain.device_protocol.commands import activity_kind, report_kind
 from services.domain.device_protocol.frames import (
     Ack,
@@ -25,7 +25,7 @@ from services.gateway.connections import ConnectionTable, Session
 from services.gateway.decide import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.handler import Handler
-from services.gateway.session_writer import SessionWriter
+from services.gateway.session_writer import Confirm, SessionWriter
 from services.gateway.uplink import UnreportedQueue
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.metrics import CONNECTIONS, UNSENT_REPORTS_DROPPED
@@ -93,11 +93,12 @@ class SessionHandler(Handler[DeviceConnection]):
                 self._report(connection, session, msgids, unsent, OutcomeKind.OUTCOME_KIND_RECEIVED)
             case Report(event=event, msgid=msgid):
                 unsent = 0 if connection.is_unacknowledged(msgid) else 1
-                self._report(connection, session, [msgid], unsent, report_kind(event))
+                confirm = _confirmation(connection, frame.id)
+                self._report(connection, session, [msgid], unsent, report_kind(event), confirm)
             case Ping():
                 connection.send(Pong())
             case Activity(event=event):
-                self._writer.record(session, activity_kind(event))
+                self._writer.record(session, activity_kind(event), confirm=_confirmation(connection, frame.id))
                 connection.has_unapplied_activity = True
             case Hello():
                 connection.goodbye("protocol", UNEXPECTED_HELLO)
@@ -111,6 +112,7 @@ class SessionHandler(Handler[DeviceConnection]):
         msgids: list[int],
         unsent: int,
         kind: "OutcomeKind.ValueType",
+        confirm: Confirm | None = None,
     ) -> None:
         """Hand the report to delivery; `unsent` of the messages are not known to have been sent to the device."""
         connection.unsent_reports += unsent
@@ -118,7 +120,7 @@ class SessionHandler(Handler[DeviceConnection]):
             UNSENT_REPORTS_DROPPED.inc(unsent)
             connection.goodbye("protocol", TOO_MANY_UNSENT)
         else:
-            self._queue(session).report(session, msgids, kind, self._now_ms(), is_proved=unsent == 0)
+            self._queue(session).report(session, msgids, kind, self._now_ms(), unsent == 0, confirm)
 
     async def _answer(self, connection: DeviceConnection, session: Session, request: Change | GetDeviceRequest) -> None:
         """Carry out a request after what the device reported of its use before, so that its ok covers both."""
@@ -133,6 +135,11 @@ class SessionHandler(Handler[DeviceConnection]):
 
     def _queue(self, session: Session) -> UnreportedQueue:
         return self._unreported[session.partition % len(self._unreported)]
+
+
+def _confirmation(connection: DeviceConnection, number: int | None) -> Confirm | None:
+    """Return a call that confirms the device's report of this number; None for one without a number."""
+    return None if number is None else partial(connection.send, Ok(id=number))
 
 
 def decode_or_answer(connection: DeviceConnection, payload: bytes) -> Frame | None:

@@ -28,6 +28,9 @@ _FLUSH_S = 0.2
 _RETRY_S = 1.0
 _MINUTE_MS = 60_000
 
+Confirm = Callable[[], None]
+"""Tells the device that the log has what it reported."""
+
 
 class SessionWriter:
     """Service: appends recorded events within 200 ms, app opens at once, in one record a partition and flush.
@@ -54,16 +57,20 @@ class SessionWriter:
         self._stamp = RecordStamp("gateway")
         self._partitions = partitions
         self._count = count
-        self._events: deque[tuple[int, SessionEvent]] = deque(maxlen=MAX_EVENTS)
+        self._events: deque[tuple[int, SessionEvent, Confirm | None]] = deque(maxlen=MAX_EVENTS)
         self._counts: deque[SessionFact] = deque(maxlen=_MINUTE_MS)
         self._unsent: list[NewRecord] = []
+        self._unconfirmed: list[Confirm] = []
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._recorded = self._flushed = 0
         self._has_flushed = asyncio.Event()
         self._appended: dict[int, Position] = {}
 
-    def record(self, session: Session, kind: "SessionEventKind.ValueType", reason: str = "") -> None:
+    def record(
+        self, session: Session, kind: "SessionEventKind.ValueType", reason: str = "", confirm: Confirm | None = None
+    ) -> None:
+        """Have the event appended; `confirm` is called once it is in the log."""
         event = SessionEvent(
             appkey=session.appkey,
             token=session.token,
@@ -73,7 +80,7 @@ class SessionWriter:
             connection=session.connection,
             reason=reason,
         )
-        self._events.append((session.partition, event))
+        self._events.append((session.partition, event, confirm))
         self._recorded += 1
         self._changed.set()
         if kind == SessionEventKind.SESSION_EVENT_KIND_APP_OPENED:
@@ -150,8 +157,11 @@ class SessionWriter:
             for new_record, offset in zip(new_records, offsets, strict=True):
                 place = Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
                 self._appended[new_record.partition] = place
+            for confirm in self._unconfirmed:
+                confirm()
         reached(Point.SESSIONS_APPENDED)
         self._unsent = []
+        self._unconfirmed = []
         for new_record in new_records:
             APPENDED.labels(new_record.topic).inc()
         return True
@@ -159,8 +169,10 @@ class SessionWriter:
     def _new_records(self) -> list[NewRecord]:
         by_partition: dict[int, list[SessionEvent]] = defaultdict(list)
         while self._events:
-            partition, event = self._events.popleft()
+            partition, event, confirm = self._events.popleft()
             by_partition[partition].append(event)
+            if confirm is not None:
+                self._unconfirmed.append(confirm)
         new_records: list[NewRecord] = []
         for partition, events in by_partition.items():
             for start in range(0, len(events), _EVENTS_A_RECORD):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind, Reports
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from services.gateway.connections import Session
+from services.gateway.session_writer import Confirm
 from services.runtime.errors import CarillonError, PermissionDeniedError
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
@@ -118,6 +119,7 @@ class ReportColumns:
         self.msgids = array("Q")
         self.kinds = array("B")
         self.times_ms = array("q")
+        self.confirms: list[Confirm] = []
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -146,6 +148,7 @@ class ReportBatch(NamedTuple):
     sequence: int
     rows: int
     reports: list[Reports]
+    confirms: list[Confirm]
 
 
 class UnreportedQueue:
@@ -182,8 +185,12 @@ class UnreportedQueue:
         kind: "OutcomeKind.ValueType",
         time_ms: int,
         is_proved: bool = True,
+        confirm: Confirm | None = None,
     ) -> None:
-        """Queue reports of one kind; `is_proved`: this gateway has sent the device all of these messages."""
+        """Queue reports of one kind; `is_proved`: this gateway has sent the device all of these messages.
+
+        `confirm` is called once the log has them, and never where they are dropped.
+        """
         if self.unrecorded + len(msgids) > (MAX_REPORTS if is_proved else MAX_UNPROVED_REPORTS):
             logger.error("reports were dropped: delivery has been away for too long", count=len(msgids))
             return
@@ -192,6 +199,8 @@ class UnreportedQueue:
             columns = self._filling[session.appkey] = ReportColumns(session.appkey)
         for msgid in msgids:
             columns.add(session, msgid, kind, time_ms)
+        if confirm is not None:
+            columns.confirms.append(confirm)
         self.unrecorded += len(msgids)
         if len(columns) >= _BATCH_REPORTS:
             self._full.append(self._filling.pop(session.appkey))
@@ -200,7 +209,10 @@ class UnreportedQueue:
     def recorded(self, sequence: int) -> None:
         """Forget the reports of all batches up to this one: the log has them."""
         while self._sent and self._sent[0].sequence <= sequence:
-            self.unrecorded -= self._sent.popleft().rows
+            batch = self._sent.popleft()
+            self.unrecorded -= batch.rows
+            for confirm in batch.confirms:
+                confirm()
         self.changed.set()
 
     def restart(self, current: list[Session]) -> None:
@@ -239,7 +251,8 @@ class UnreportedQueue:
         count = sum(map(len, columns))
         REPORTS.inc(count)
         self._sequence += 1
-        batch = ReportBatch(self._sequence, count, [column.to_proto() for column in columns])
+        confirms = [confirm for column in columns for confirm in column.confirms]
+        batch = ReportBatch(self._sequence, count, [column.to_proto() for column in columns], confirms)
         self._sent.append(batch)
         return batch
 

@@ -14,15 +14,20 @@ from pathlib import Path
 import httpx
 import pytest
 
+from services.domain.topics import DELIVERIES, TOPICS
+from services.runtime.log.port import Partition, Record
+from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.data_directory import lock_directory
+from testkit.delivery.records import SHOWN, outcome_rows
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
-from testkit.waiting import until_holds
+from testkit.waiting import until, until_holds
 from tests.journeys.test_push import message, shown
 
 DEVICES = 4
 KILLS = 3
+PARTITIONS = 32
 ANSWERED_PER_RUN = 200
 MOST_WAITING = 40
 """Messages that may wait for a device: at most 100 are kept, and a device may take long to connect again."""
@@ -72,7 +77,7 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
 
 @pytest.mark.long
 async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
-    """Every push answered with 0 is shown on its device exactly once."""
+    """Every push answered with 0 is shown on its device exactly once, and reported as shown."""
     app = installation.create_app()
     soon = functools.partial(random.uniform, 0, 0.1)  # At most 3 s before a device connects again.
     devices = [VirtualDevice(installation.gateway_url, app.appkey, random=soon) for _ in range(DEVICES)]
@@ -108,11 +113,32 @@ async def test_kill_9_while_pushes_are_sent(installation: Installation) -> None:
     with contextlib.suppress(TimeoutError):
         await until_holds(lambda: not any(waiting()))
     assert waiting() == [set()] * DEVICES
+    await until(lambda: _reported_all(installation, counts))
     for device, task in zip(devices, counting, strict=True):
         task.cancel()
         await device.close()
     installation.stop()
     assert [{content: count for content, count in shown.items() if count > 1} for shown in counts] == [{}] * DEVICES
+
+
+async def _reported_all(installation: Installation, counts: list[Counter[str]]) -> bool:
+    """Return whether the log has a report of each message that the devices have shown."""
+    log = SqliteLog(installation.data / "log" / "events.db", TOPICS, read_only=True)
+    try:
+        ends = await log.ends(Partition(DELIVERIES.name, number) for number in range(PARTITIONS))
+        records = [record for partition, end in ends.items() for record in await _records(log, partition, end)]
+    finally:
+        await log.close()
+    reported = [row for each in records for row in outcome_rows(each) if row.kind == SHOWN]
+    return len(reported) == sum(shown.total() for shown in counts)
+
+
+async def _records(log: SqliteLog, partition: Partition, end: int) -> list[Record]:
+    reader, records = await log.open({partition: 0}), list[Record]()
+    while len(records) < end:
+        records += await reader.read()
+    await reader.close()
+    return records
 
 
 async def _count_shown(device: VirtualDevice, counts: Counter[str]) -> None:

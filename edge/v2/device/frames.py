@@ -68,9 +68,9 @@ class FrameHandler:
         match frame:
             case frames.Ack() | frames.Report() | frames.Ping():
                 raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
-            case frames.Activity(event=event):
+            case frames.Activity(event=event, id=number):
                 await self._append_activity(caller, event)
-                return answers.Ok()
+                return answers.Ok(number)
             case frames.GetDeviceRequest(id=request):
                 return await self._device(caller, request)
             case _:

@@ -1,7 +1,7 @@
 """Frames that devices send: JSON objects, the same over WebSocket and over HTTP.
 
-A device sends `Hello` first. `Ack`, `Report` and `Activity` are not answered, `Ping` is answered by `Pong`, and every
-other frame by an answer with its id.
+A device sends `Hello` first. `Ack` is not answered, `Report` and `Activity` only where they carry an id, `Ping` is
+answered by `Pong`, and every other frame by an answer with its id.
 """
 
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ def described(text: str) -> msgspec.Meta:
 
 RequestId = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
+_CONFIRMED = described("With an id the frame is answered by ok, once what it reports cannot be lost any more.")
 Tag = Annotated[int, msgspec.Meta(ge=-32767, le=32767)]
 Tags = Annotated[list[Tag], msgspec.Meta(min_length=1, max_length=100), described("Number tags.")]
 Name = Annotated[str, msgspec.Meta(extra_json_schema=_NAME)]
@@ -102,10 +103,12 @@ class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):
 class Report(msgspec.Struct, frozen=True, tag_field="type", tag="report"):
     event: Annotated[ReportEvent, described("The outcome of the notification.")]
     msgid: Annotated[MessageId, described("The message.")]
+    id: Annotated[RequestId | None, _CONFIRMED] = None
 
 
 class Activity(msgspec.Struct, frozen=True, tag_field="type", tag="activity"):
     event: Annotated[ActivityEvent, described("The app was opened, or its user logged in or out.")]
+    id: Annotated[RequestId | None, _CONFIRMED] = None
 
 
 class Ping(msgspec.Struct, frozen=True, tag_field="type", tag="ping"):

@@ -27,10 +27,38 @@ async def test_requests_are_sent_and_answered(start_device: StartDevice, gateway
     request = await connection.next()
     connection.send({"type": "ok", "id": request["id"], "alias": None, "tags": [], "stags": [], "device": {}})
     assert (await device.next("returned"))["tags"] == []
-    for method, frame in (("report", {"event": "clicked", "msgid": 5}), ("activity", {"event": "open"})):
-        device.call(method, *frame.values())
-        assert await connection.next() == {"type": method, **frame}
+
+
+async def test_reports_that_are_not_confirmed_are_sent_again(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    """A killed gateway has confirmed none of what is lost with it. A report without a connection waits for one."""
+    device, connection = await connected(start_device, gateway)
+    sent: list[dict[str, Any]] = []
+    for method, values in (("report", ["clicked", 5]), ("report", ["shown", 6]), ("activity", ["open"])):
+        device.call(method, *values)
+        sent.append(await connection.next())
         await device.next("returned")
+    assert sent == [
+        {"type": "report", "event": "clicked", "msgid": 5, "id": 1},
+        {"type": "report", "event": "shown", "msgid": 6, "id": 2},
+        {"type": "activity", "event": "open", "id": 3},
+    ]
+    connection.send({"type": "ok", "id": 2})
+    connection.drop()
+    device.elapse(await device.retry_ms())
+    connection = await gateway.welcome_next()
+    assert [await connection.next() for _ in range(2)] == [sent[0], sent[2]]
+    connection.send({"type": "ok", "id": 1}, {"type": "error", "id": 3, "code": 400, "desc": "input error: event"})
+    await device.event("welcome")
+    assert (await device.event("error"))["id"] == 3
+    connection.drop()
+    retry_ms = await device.retry_ms()
+    device.call("report", "dismissed", 6)
+    await device.next("returned")
+    device.elapse(retry_ms)
+    connection = await gateway.welcome_next()
+    assert await connection.next() == {"type": "report", "event": "dismissed", "msgid": 6, "id": 4}
 
 
 async def test_requests_fail_in_four_ways(start_device: StartDevice, gateway: ScriptedGateway) -> None:
@@ -49,5 +77,5 @@ async def test_requests_fail_in_four_ways(start_device: StartDevice, gateway: Sc
     connection.drop()
     line = {**await device.line(), **await device.line()}
     assert (line["raised"], line["event"]["type"]) == (["unavailable", None], "disconnected")
-    device.call("activity", "open")
+    device.call("clear_alias")
     assert await device.next("raised") == ["unavailable", None]

@@ -21,9 +21,11 @@ Kind = SessionEventKind
 async def test_the_facts_of_a_session_are_recorded_in_order(gateway: RunningGateway) -> None:
     client = await DeviceClient.connect(gateway.port)
     welcome = await client.hello(ANDROID)
-    for event in ("login", "logout", "open"):
-        client.send(type="activity", event=event)
-    assert (await client.request(type="get_device", id=1))["type"] == "ok"
+    for number, event in enumerate(("login", "logout", "open"), 7):
+        client.send(type="activity", event=event, id=number)
+    for number in (7, 8, 9):
+        assert await client.next() == {"type": "ok", "id": number}
+    assert len((await gateway.session_facts(enough=4))[0]) == 4, "what is confirmed is in the log"
     gateway.clock.move(60)
     await gateway.session_facts(enough=5)
     client.transport.send_close(WSCloseCode.OK)

@@ -92,6 +92,23 @@ async def test_a_new_stream_announces_connections_and_repeats_unrecorded_reports
     assert (await stays.next())["content"] == "after"
 
 
+async def test_a_report_with_an_id_is_confirmed_once_the_log_has_it(
+    gateway: RunningGateway,
+) -> None:
+    gateway.delivery.confirms = False
+    client = await DeviceClient.connect(gateway.port)
+    await client.hello(ANDROID)
+    client.send(type="report", event="shown", msgid=5, id=1)
+    client.send(type="report", event="clicked", msgid=5, id=2)
+    client.send(type="report", event="shown", msgid=6)
+    await gateway.delivery.until(lambda: len(gateway.delivery.reports()) == 3)
+    assert (await client.request(type="ping"))["type"] == "pong", "nothing is confirmed before the log has it"
+    gateway.delivery.confirms = True
+    gateway.delivery.break_stream()
+    assert [await client.next(), await client.next()] == [{"type": "ok", "id": 1}, {"type": "ok", "id": 2}]
+    assert (await client.request(type="ping"))["type"] == "pong", "what has no id is not answered"
+
+
 async def test_reports_made_before_a_stop_arrive(gateway: RunningGateway) -> None:
     client = await DeviceClient.connect(gateway.port)
     await client.hello(ANDROID)
