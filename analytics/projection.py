@@ -72,7 +72,8 @@ class AnalyticsStore:
         after_failure_s, at_most_s = self._patience
         await asyncio.sleep(after_failure_s)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._failed.wait(), at_most_s - after_failure_s)
+            async with asyncio.timeout(at_most_s - after_failure_s):
+                await self._failed.wait()
         logger.error(
             "the service starts without analytics, because its store is not open yet: until it is, statistics,"
             " acknowledgements and audits are unavailable; nothing is lost",

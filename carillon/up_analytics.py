@@ -113,7 +113,8 @@ async def _locked(state: Path, stopping: asyncio.Event) -> AsyncIterator[None]:
             except ConflictError:
                 logger.warning("analytics waits for the end of its former process", state=str(state))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), _LOCK_EVERY_S)
+                    async with asyncio.timeout(_LOCK_EVERY_S):
+                        await stopping.wait()
         yield
 
 

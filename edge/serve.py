@@ -21,6 +21,7 @@ from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from edge.workers import WorkersConsole, WorkerSockets
 from services.domain.master_key import load_keys
 from services.domain.role_context import connected_peers, role_context
+from services.runtime.child.of_parent import die_with_parent
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
@@ -39,7 +40,6 @@ from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
 
 _START_S = 20.0
-_LOOK_S = 1.0
 
 
 def run(env: Mapping[str, str]) -> None:
@@ -75,6 +75,7 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
 
         The last listeners are the console, and the socket on which the other workers ask this one for the console.
         """
+        die_with_parent(self.ppid)
         self.config.app = self.wsgi
         settings = self.wsgi.settings
         shared = shared_addresses(settings.client_addresses())
@@ -142,7 +143,6 @@ class EdgeProcess:
 
     async def _live(self) -> None:
         tasks = [
-            background.start_endless("watch for gunicorn", _end_with_parent(os.getppid())),
             background.start_endless("health", self._check_health()),
         ]
         try:
@@ -167,14 +167,6 @@ class EdgeProcess:
         finally:
             for task in tasks:
                 task.cancel()
-
-
-async def _end_with_parent(parent: int) -> None:
-    """Stop this worker when gunicorn was killed, so that the ports are free for the next one."""
-    while os.getppid() == parent:
-        await asyncio.sleep(_LOOK_S)
-    logger.critical("the edge ends: gunicorn is gone")
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _GunicornLogger(Logger):  # type: ignore[misc]

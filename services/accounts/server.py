@@ -86,7 +86,8 @@ class AccountsServicer(AccountsServiceServicer):
 
     async def GetUsers(self, request: GetUsersRequest, context: Context) -> GetUsersResponse:
         def find(accounts: AccountTable) -> GetUsersResponse:
-            found = (accounts.user(user_id) for user_id in request.user_ids)
+            found = [accounts.user(user_id) for user_id in request.user_ids]
+            found += [accounts.user_of_login(login) for login in request.logins]
             return GetUsersResponse(users=[user_summary(accounts, user) for user in found if user])
 
         return await self._query(find)
@@ -130,10 +131,14 @@ class AccountsServicer(AccountsServiceServicer):
         return GiveAppResponse()
 
     async def ListTeams(self, request: ListTeamsRequest, context: Context) -> ListTeamsResponse:
-        def all_teams(accounts: AccountTable) -> ListTeamsResponse:
-            return ListTeamsResponse(teams=[summary_of_team(accounts, team.team_id) for team in accounts.teams()])
+        def find(accounts: AccountTable) -> ListTeamsResponse:
+            found = accounts.teams()
+            if request.HasField("team"):
+                one = accounts.team(request.team) or accounts.team_of_name(request.team)
+                found = [one] if one else []
+            return ListTeamsResponse(teams=[summary_of_team(accounts, team.team_id) for team in found])
 
-        return await self._query(all_teams)
+        return await self._query(find)
 
     async def CreateToken(self, request: CreateTokenRequest, context: Context) -> CreateTokenResponse:
         check_texts(request)

@@ -109,7 +109,8 @@ class SessionWriter:
             while True:
                 await self._changed.wait()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._urgent.wait(), _FLUSH_S)
+                    async with asyncio.timeout(_FLUSH_S):
+                        await self._urgent.wait()
                 await self._flush()
         finally:
             counting.cancel()

@@ -12,7 +12,7 @@ from carillon.commands.role_calls import call_role
 from carillon.commands.tables import show, table
 from carillon.environment import environment
 from protos.accounts.v1.accounts_pb2 import MemberRole
-from protos.accounts.v1.service_pb2 import ListTeamsRequest, ListUsersRequest, TeamSummary, UserSummary
+from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTeamsRequest, TeamSummary, UserSummary
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
 from services.runtime.errors import NotFoundError
 from services.runtime.process.settings import Settings, load
@@ -41,17 +41,15 @@ def call_accounts(call: "Callable[[AccountsServiceAsyncStub], Awaitable[Answer]]
 
 async def find_user(accounts: "AccountsServiceAsyncStub", login: str) -> UserSummary:
     """Return the user with this login name. NotFoundError: there is none."""
-    for user in (await accounts.ListUsers(ListUsersRequest())).users:
-        if user.login.casefold() == login.strip().casefold():
-            return user
+    for user in (await accounts.GetUsers(GetUsersRequest(logins=[login]))).users:
+        return user
     raise NotFoundError(f"there is no user {login!r}; `carillon user list` shows all")
 
 
 async def find_team(accounts: "AccountsServiceAsyncStub", name: str) -> TeamSummary:
     """Return the team with this name or id. NotFoundError: there is none."""
-    for team in (await accounts.ListTeams(ListTeamsRequest())).teams:
-        if name == team.team.team_id or team.team.name.casefold() == name.strip().casefold():
-            return team
+    for team in (await accounts.ListTeams(ListTeamsRequest(team=name))).teams:
+        return team
     raise NotFoundError(f"there is no team {name!r}; `carillon team list` shows all")
 
 

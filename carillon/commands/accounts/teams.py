@@ -1,6 +1,6 @@
 """`carillon team`: create teams, and set their members, apps and approval rules."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,9 +20,9 @@ from carillon.commands.origin import command_origin
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import (
     CreateTeamRequest,
+    GetUsersRequest,
     GiveAppRequest,
     ListTeamsRequest,
-    ListUsersRequest,
     SetMemberRequest,
     TeamSummary,
     UpdateTeamRequest,
@@ -57,7 +57,8 @@ def list_teams(json_output: bool) -> None:
     """List all teams with their members, apps and approval rules."""
 
     async def both(accounts: "AccountsServiceAsyncStub") -> tuple[list[TeamSummary], Logins]:
-        return list((await accounts.ListTeams(ListTeamsRequest())).teams), await _logins(accounts)
+        teams = list((await accounts.ListTeams(ListTeamsRequest())).teams)
+        return teams, await _logins(accounts, teams)
 
     teams, logins = call_accounts(both)
     if json_output:
@@ -154,7 +155,8 @@ def _change(
     change: "Callable[[AccountsServiceAsyncStub], Awaitable[TeamSummary]]", done: str, json_output: bool
 ) -> None:
     async def change_and_name(accounts: "AccountsServiceAsyncStub") -> tuple[TeamSummary, Logins]:
-        return await change(accounts), await _logins(accounts)
+        changed = await change(accounts)
+        return changed, await _logins(accounts, [changed])
 
     changed, logins = call_accounts(change_and_name)
     if json_output:
@@ -163,8 +165,9 @@ def _change(
         click.echo(done)
 
 
-async def _logins(accounts: "AccountsServiceAsyncStub") -> Logins:
-    return {user.user_id: user.login for user in (await accounts.ListUsers(ListUsersRequest())).users}
+async def _logins(accounts: "AccountsServiceAsyncStub", teams: Iterable[TeamSummary]) -> Logins:
+    members = {member.user_id for known in teams for member in known.team.members}
+    return {user.user_id: user.login for user in (await accounts.GetUsers(GetUsersRequest(user_ids=members))).users}
 
 
 def _record(known: TeamSummary, logins: Logins) -> dict[str, Any]:

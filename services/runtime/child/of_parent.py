@@ -21,13 +21,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, where it can (Linux); exit if the parent has ended.
+    """Let this process die with its parent, and stop when that asks for it.
 
     Signals to stop are ignored: a terminal and a service manager send them to the parent too, which then stops this
     process by `stop_is_asked`.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    die_with_parent(parent)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, where it can (Linux); exit if the parent has ended.
+
+    The kernel does so whatever this process is doing: a busy or stopped event loop would notice nothing.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -49,7 +49,8 @@ class HttpServer(uvicorn.Server):
         """Do uvicorn's work of each second until the server stops. uvicorn itself wakes up ten times a second."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _TICK_S)
+                async with asyncio.timeout(_TICK_S):
+                    await self._stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()

@@ -13,6 +13,10 @@ ABSENT_AFTER = 5
 """Own records behind another instance's last one, after which the other instance counts as ended."""
 
 
+MAX_ENDED = 1000
+"""Ended instances that are remembered, because what one was appending as it ended may come after its end."""
+
+
 @dataclass(slots=True)
 class Instance:
     """What an instance has said last; `missed` counts the observer's own records since then."""
@@ -32,7 +36,7 @@ class Instances:
     def __init__(self, own: str = "") -> None:
         self._own = own
         self._instances: dict[str, Instance] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, None] = {}
 
     def apply(self, fact: InstanceFact) -> None:
         match fact.WhichOneof("fact"):
@@ -76,7 +80,9 @@ class Instances:
 
     def _end(self, instance: str) -> None:
         self._instances.pop(instance, None)
-        self._ended.add(instance)
+        self._ended[instance] = None
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def _of(self, role: str, shard: int) -> list[Instance]:
         return [each for each in self._instances.values() if (each.alive.role, each.alive.shard) == (role, shard)]

@@ -141,6 +141,8 @@ async def test_users_change_what_is_theirs_and_administrators_the_rest(installat
         assert [user.login for user in users] == ["alice", "root"]
         some = await installation.accounts.GetUsers(GetUsersRequest(user_ids=[root.user_id, "unknown", alice.user_id]))
         assert [user.login for user in some.users] == ["root", "alice"]
+        some = await installation.accounts.GetUsers(GetUsersRequest(logins=["unknown", " Alice"]))
+        assert [user.login for user in some.users] == ["alice"]
 
 
 async def test_a_front_end_sees_at_once_who_is_out(installation: Installation) -> None:
@@ -216,6 +218,9 @@ async def test_an_app_belongs_to_one_team(installation: Installation) -> None:
         await installation.accounts.GiveApp(GiveAppRequest(appkey=APP, team_id=second, origin=OPERATOR))
         teams = (await installation.accounts.ListTeams(ListTeamsRequest())).teams
         assert [(team.team.name, list(team.appkeys)) for team in teams] == [("First", [OTHER_APP]), ("Second", [APP])]
+        for name, expected in (("second ", [second]), (first, [first]), ("third", []), ("", [])):
+            found = await installation.accounts.ListTeams(ListTeamsRequest(team=name))
+            assert [team.team.team_id for team in found.teams] == expected
         with pytest.raises(NotFoundError, match="no app"):
             await installation.accounts.GiveApp(GiveAppRequest(appkey="1", team_id=first, origin=OPERATOR))
         with pytest.raises(NotFoundError, match="no team"):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
-from services.runtime.ownership.instances import ABSENT_AFTER, Instances
+from services.runtime.ownership.instances import ABSENT_AFTER, MAX_ENDED, Instances
 
 
 def alive(instance: str, *, epoch: int = 0, caught_up: bool = True, place: str = "", shard: int = 0) -> InstanceFact:
@@ -33,6 +33,15 @@ def test_the_owner_is_the_one_with_the_highest_epoch() -> None:
     assert owner(seen_by("", alive("a", epoch=5), alive("b", epoch=9), alive("a", epoch=5))) == "b"
     assert owner(seen_by("", alive("b", epoch=9), left("b"), alive("b", epoch=9), alive("a"))) == ""
     assert owner(seen_by("", alive("a", epoch=5, shard=1))) == ""
+
+
+def test_late_records_of_ended_instances_are_ignored_and_only_the_last_of_these_are_remembered() -> None:
+    ended = [f"ended-{number}" for number in range(MAX_ENDED + 1)]
+    instances = seen_by("", *(fact for each in ended for fact in (alive(each, epoch=5), left(each))))
+    for late in ended[1:]:
+        instances.apply(alive(late, epoch=9))
+    assert owner(instances) == ""
+    assert len(instances._ended) == MAX_ENDED
 
 
 def test_a_standby_waits_while_the_owner_is_present() -> None:

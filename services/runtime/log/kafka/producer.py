@@ -133,4 +133,5 @@ async def _stop_producer(producer: AIOKafkaProducer, grace_s: float) -> None:
         await asyncio.wait({stopping}, timeout=STOP_S)
         stopping.cancel()
         with contextlib.suppress(TimeoutError, KafkaError, OSError):
-            await asyncio.wait_for(producer.client.close(), STOP_S)
+            async with asyncio.timeout(STOP_S):
+                await producer.client.close()

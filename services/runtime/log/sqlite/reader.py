@@ -75,7 +75,8 @@ class SqliteReader:
         self._grown.clear()
         if self._log.read_only:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._grown.wait(), self._log.poll_s)
+                async with asyncio.timeout(self._log.poll_s):
+                    await self._grown.wait()
             if not self._closed:
                 self.notify(await self._log.ends(self._positions))
         else:

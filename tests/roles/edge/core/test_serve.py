@@ -151,6 +151,7 @@ async def test_workers_end_when_gunicorn_is_killed(tmp_path: Path) -> None:
     async with serving(env) as process:
         await ready(f"http://127.0.0.1:{ports['CONSOLE']}/healthz", process)
         (worker,) = psutil.Process(process.pid).children()
+        worker.suspend()  # as one does whose event loop is busy for ever
         process.kill()
         await process.wait()
         await asyncio.to_thread(worker.wait, 30)
