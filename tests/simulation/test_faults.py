@@ -17,6 +17,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 from services.runtime.process.settings import Settings
 from services.runtime.projection import sqlite_store
+from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.snapshot import SnapshotFile
 from services.runtime.projection.sqlite_store import SqliteStore
 from tests.simulation.backends.world import Backends
@@ -153,6 +154,11 @@ def with_the_former_secret_for_ever(secrets: Callable[..., Secrets]) -> Callable
     return opened
 
 
+def never_superseded(_: Callable[..., None]) -> Callable[..., None]:
+    """Let a process of scheduling decide on beside its successor."""
+    return lambda fencing, record: None
+
+
 def whatever_the_shards(_: Callable[..., Path]) -> Callable[..., Path]:
     """Let an instance go on with the state that it had beside another number of instances."""
     return lambda settings, role: settings.data / role
@@ -178,6 +184,7 @@ WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
     (AppDirectory, "is_revoked", never_revoked, InstallationWorld(), [Fault(1, "revoke_key")]),
     (SignatureVerifier, "_secrets", without_the_former_secret, InstallationWorld(), [Fault(1, "rotate_secret")]),
     (SignatureVerifier, "_secrets", with_the_former_secret_for_ever, InstallationWorld(), [Fault(1, "rotate_secret")]),
+    (Fencing, "check", never_superseded, InstallationWorld(), [Fault(4, "run_second", "scheduling-0", 12)]),
     (
         Settings,
         "state_dir",

@@ -52,7 +52,7 @@ _NETWORK_S = 0.001
 _INTERNET_S = 0.02
 _RETRY_S = 0.5
 _NEVER_MS = 2**62
-_SUPERSEDED = "another process of the role scheduling has taken over"
+_SUPERSEDED = ("another process of the role scheduling has taken over", "the thread was shut down")
 """What a process of scheduling says when it stops because another one of its instance has begun."""
 
 _READERS_DEVICE = 1_000_000
@@ -273,7 +273,7 @@ class Simulation:
         """Return what was logged as an error. Under faults requests and pushes may fail; other checks judge that."""
         errors = [error for error in self._world.errors if not is_alarm(error)]
         if any(fault.kind == "run_second" for fault in self._faults):
-            errors = [error for error in errors if _SUPERSEDED not in error.details]
+            errors = [error for error in errors if not any(text in error.details for text in _SUPERSEDED)]
         return [error for error in errors if not (self._faults and is_refusal(error))]
 
     def _now_ms(self) -> int:
