@@ -5,6 +5,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from services.runtime.process.logs import logger
@@ -37,17 +38,13 @@ async def wait_for_first(clock: Clock, moment_ms: int | None, *events: asyncio.E
             wait.cancel()
 
 
-_SLEW = 0.1
-_APART_MS = 1000
+_NS_PER_MS = 1_000_000
+_ADJUST_NS = 100 * _NS_PER_MS
+_APART_NS = 1000 * _NS_PER_MS
+_SLEW_SHARE = 10
 
-
-def _host_ms() -> float:
-    return time.time_ns() / 1_000_000
-
-
-def _elapsed_ms() -> float:
-    """Return the real time since the machine's start; on Linux with the time in which it was suspended."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) / 1_000_000
+_elapsed_ns = partial(time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Returns the real time since the machine's start; on Linux with the time in which it was suspended."""
 
 
 class SystemClock:
@@ -71,45 +68,52 @@ class SteadyClock(SystemClock):
     `follow`s a difference to the host's clock, such as that to the clocks of other hosts.
     """
 
-    def __init__(self, host_ms: Callable[[], float] = _host_ms, elapsed_ms: Callable[[], float] = _elapsed_ms) -> None:
-        """`elapsed_ms`: real time since any moment, during which the machine may have been suspended."""
-        self._host_ms = host_ms
-        self._elapsed_ms = elapsed_ms
-        self._last = elapsed_ms(), host_ms()
-        self._difference_ms = 0
+    def __init__(self, host_ns: Callable[[], int] = time.time_ns, elapsed_ns: Callable[[], int] = _elapsed_ns) -> None:
+        """`elapsed_ns`: real time since any moment, during which the machine may have been suspended."""
+        self._host_ns = host_ns
+        self._elapsed_ns = elapsed_ns
+        elapsed = elapsed_ns()
+        self._adjusted = elapsed, host_ns() - elapsed
+        self._difference_ns = 0
         self._follows = False
         self._is_apart = False
 
     def now_ms(self) -> int:
-        last_elapsed_ms, last_ms = self._last  # read and replaced as one, because threads ask for the time too
-        elapsed_ms = self._elapsed_ms()
-        steady_ms = last_ms + elapsed_ms - last_elapsed_ms
-        apart_ms = self._host_ms() + self._difference_ms - steady_ms
-        most_ms = abs(elapsed_ms - last_elapsed_ms) * _SLEW
-        now_ms = steady_ms + min(max(apart_ms, -most_ms), most_ms)
-        self._last = elapsed_ms, now_ms
-        if (abs(apart_ms) > _APART_MS) is not self._is_apart:
-            self._note(apart_ms)
-        return int(now_ms)
+        elapsed_ns = self._elapsed_ns()
+        adjusted_ns, ahead_ns = self._adjusted  # read and replaced as one, because threads ask for the time too
+        if elapsed_ns - adjusted_ns >= _ADJUST_NS:
+            ahead_ns = self._adjust(elapsed_ns, elapsed_ns - adjusted_ns, ahead_ns)
+        return (elapsed_ns + ahead_ns) // _NS_PER_MS
+
+    def _adjust(self, elapsed_ns: int, passed_ns: int, ahead_ns: int) -> int:
+        """Look at the host's clock; return the difference between the time and real time from now on."""
+        apart_ns = self._host_ns() + self._difference_ns - elapsed_ns - ahead_ns
+        most_ns = passed_ns // _SLEW_SHARE
+        ahead_ns += min(max(apart_ns, -most_ns), most_ns)
+        self._adjusted = elapsed_ns, ahead_ns
+        if (abs(apart_ns) > _APART_NS) is not self._is_apart:
+            self._note(apart_ns)
+        return ahead_ns
 
     def host_ms(self) -> int:
         """Return the host's clock as it is."""
-        return int(self._host_ms())
+        return self._host_ns() // _NS_PER_MS
 
     def follow(self, difference_ms: int) -> None:
         """Follow the host's clock and this difference: at the first call at once, later slowly."""
-        self._difference_ms = difference_ms
+        self._difference_ns = difference_ms * _NS_PER_MS
         if not self._follows:
             self._follows = True
-            self._last = self._elapsed_ms(), self._host_ms() + difference_ms
-        CLOCK_CORRECTION.set((self.now_ms() - self._host_ms()) / 1000)
+            elapsed_ns = self._elapsed_ns()
+            self._adjusted = elapsed_ns, self._host_ns() + self._difference_ns - elapsed_ns
+        CLOCK_CORRECTION.set((self.now_ms() - self.host_ms()) / 1000)
 
-    def _note(self, apart_ms: float) -> None:
+    def _note(self, apart_ns: int) -> None:
         self._is_apart = not self._is_apart
         if self._is_apart:
             logger.warning(
                 "the host's clock was set; the process follows slowly, and at once when it is started again",
-                seconds=round(apart_ms / 1000, 3),
+                seconds=round(apart_ns / _NS_PER_MS / 1000, 3),
             )
         else:
             logger.info("the process has the time of the host's clock again")

@@ -50,7 +50,7 @@ class Host:
         self.elapsed_ms = 5_000.0
 
     def clock(self) -> SteadyClock:
-        return SteadyClock(lambda: self.wall_ms, lambda: self.elapsed_ms)
+        return SteadyClock(lambda: int(self.wall_ms * 1e6), lambda: int(self.elapsed_ms * 1e6))
 
     def pass_s(self, seconds: float, drift: float = 0) -> None:
         self.elapsed_ms += seconds * 1000

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def host(ahead_ms: int) -> SteadyClock:
-    return SteadyClock(lambda: RIGHT_MS + ahead_ms, lambda: 0)
+    return SteadyClock(lambda: (RIGHT_MS + ahead_ms) * 1_000_000, lambda: 0)
 
 
 def channels(clocks: Sequence[SteadyClock]) -> dict[str, list[Channel]]:
