@@ -111,11 +111,14 @@ async def measure(
     return Measured([Push(msgid, at_s, arrivals[content]) for content, (msgid, at_s) in sent.items()], cpu_s)
 
 
-def carillon(options: argparse.Namespace, data: Path) -> tuple[Measured, dict[str, list[float]]]:
-    """Measure `carillon up`; return the result and the times of each stage."""
+def carillon(
+    options: argparse.Namespace, data: Path, settings: Mapping[str, str] | None = None
+) -> tuple[Measured, dict[str, list[float]]]:
+    """Measure `carillon up` with these settings; return the result and the times of each stage."""
     stages = data / "stages"
     with contextlib.closing(Installation(data / "carillon", None)) as installation:
         installation.env |= {"CARILLON_PARTITIONS": str(PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
+        installation.env |= settings or {}
         if not options.no_stages:
             installation.env["CARILLON_STAGES_DIR"] = str(stages)
         installation.start()

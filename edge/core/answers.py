@@ -13,6 +13,7 @@ from edge.core.parsing.fields import described
 from services.runtime.errors import CarillonError, RetryLaterError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
+from services.runtime.traces import push_traces
 
 MEDIA_TYPE = "application/json;charset=utf-8"
 JsonApi: TypeAlias = "falcon.asgi.App[Request, Response]"
@@ -124,6 +125,7 @@ class _RequestMetrics:
 
     async def process_request(self, request: Request, response: Response) -> None:
         request.context.started = time.perf_counter()
+        request.context.span = push_traces.begin_request()
         response.context.result = 0
 
     async def process_response(self, request: Request, response: Response, resource: object, succeeded: bool) -> None:
@@ -131,6 +133,10 @@ class _RequestMetrics:
         count, duration = self._metrics(request.uri_template or "other", response.context.result)
         count.inc()
         duration.observe(seconds)
+        if request.context.span is not None:
+            name = f"{request.method} {request.uri_template or 'other'}"
+            attributes = {"carillon.interface": self._interface, "carillon.result": response.context.result}
+            push_traces.end_request(request.context.span, name, attributes)
 
     def _metrics(self, path: str, result: int) -> tuple[Counter, Histogram]:
         """Return the labelled metrics from a cache: looking labels up costs more than counting."""

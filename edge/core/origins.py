@@ -7,6 +7,7 @@ from falcon.asgi import Request
 
 from protos.runtime.v1.log_pb2 import Origin
 from services.runtime.http.client_address import ClientAddresses
+from services.runtime.traces.push_traces import trace_of
 
 
 class Origins:
@@ -22,4 +23,5 @@ class Origins:
         # `door` is the recorded field's name for the interface: android, ios or v2.
         request_id = f"{self._process}-{next(self._count)}"
         address = self._addresses.of_scope(request.scope)
-        return Origin(door=self._interface, address=address, request_id=request_id)
+        trace = trace_of(getattr(request.context, "span", None))
+        return Origin(door=self._interface, address=address, request_id=request_id, trace=trace)

@@ -21,6 +21,7 @@ from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process import stages
 from services.runtime.process.clock import Clock
+from services.runtime.traces import push_traces
 
 
 class AppPush(msgspec.Struct, frozen=True):
@@ -146,7 +147,8 @@ class Pushes:
         else:
             await self._quotas.take_broadcasts(prepared.commands)
             commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
-            await self._writer.append(commands, prepared.origin)
+            with push_traces.appending(prepared.origin.trace, prepared.results[0].msgid):
+                await self._writer.append(commands, prepared.origin)
             stages.note("appended", prepared.results[0].msgid)
 
     async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
@@ -163,7 +165,8 @@ class Pushes:
         command = TaskCommand(task_key=task_key, create=create)
         if command.ByteSize() > MAX_PUSH_BYTES:
             raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
-        await self._writer.append_and_wait([task_command(command)], prepared.origin)
+        with push_traces.appending(prepared.origin.trace, prepared.results[0].msgid):
+            await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
     def _command(
         self, msgid: int, push: AppPush, found: ResolvedAudience, request_json: str, task_key: str

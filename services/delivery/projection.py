@@ -19,6 +19,7 @@ from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
+from services.runtime.traces import push_traces
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 _BATCH = 200
@@ -100,4 +101,5 @@ class PushProjection:
             self._starter.end_cancelled()
         elif (push := self._state.requested.get(command.send.msgid)) is not None:
             stages.note("followed", command.send.msgid)
+            push_traces.read(command.meta.origin.trace, command.send.msgid)
             self._starter.add(push)

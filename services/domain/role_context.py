@@ -31,6 +31,7 @@ from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.tls import Tls
+from services.runtime.traces import push_traces
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
@@ -104,7 +105,10 @@ async def role_context(
             await log.close()
             raise
     with stages.noting(settings.stages_dir):
-        async with context_on(log, clock or SteadyClock(), peers, keys, health) as context:
+        async with (
+            push_traces.exporting(push_traces.otlp_exporter(settings.traces_url), settings.traces_ratio),
+            context_on(log, clock or SteadyClock(), peers, keys, health) as context,
+        ):
             await check_keys(context)
             yield context
 

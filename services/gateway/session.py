@@ -29,6 +29,7 @@ from services.gateway.session_writer import Confirm, SessionWriter
 from services.gateway.uplink import UnreportedQueue
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.metrics import CONNECTIONS, UNSENT_REPORTS_DROPPED
+from services.runtime.traces import push_traces
 
 TOO_MANY_UNSENT = "too many acknowledgements and reports of pushes that were not sent to this device"
 UNEXPECTED_HELLO = "hello is the first frame, and comes once"
@@ -90,6 +91,7 @@ class SessionHandler(Handler[DeviceConnection]):
         match frame:
             case Ack(msgids=msgids):
                 unsent = connection.acknowledged(msgids)
+                push_traces.acknowledged(msgids)
                 self._report(connection, session, msgids, unsent, OutcomeKind.OUTCOME_KIND_RECEIVED)
             case Report(event=event, msgid=msgid):
                 unsent = 0 if connection.is_unacknowledged(msgid) else 1

@@ -9,6 +9,7 @@ import pytest
 
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
 from testkit.installation.processes import STANDBY, Installation
 from testkit.kafka.broker import kafka
 from tests.journeys.kinds import KINDS
@@ -16,8 +17,17 @@ from tests.journeys.kinds import KINDS
 WELCOME = re.compile(r"(Carillon is ready\.|Nobody can log in .*|\d\. .*| {2,3}\S.*)?")
 
 
+@pytest.fixture(scope="session")
+def collector() -> Iterator[OtlpReceiver]:
+    """The collector to which the installation exports the traces of all requests."""
+    with otlp_receiver() as receiver:
+        yield receiver
+
+
 @pytest.fixture(scope="session", params=KINDS)
-def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def carillon(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, collector: OtlpReceiver
+) -> Iterator[Installation]:
     """A running installation, shared by the journeys; each creates apps of its own."""
     with contextlib.ExitStack() as stack:
         data = tmp_path_factory.mktemp(request.param)
@@ -33,6 +43,8 @@ def carillon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             stack.callback(clickhouse.kill)
             installation.env["CARILLON_CLICKHOUSE_URL"] = clickhouse.url
         installation.env["CARILLON_STAGES_DIR"] = str(data / "stages")
+        installation.env |= {"CARILLON_TRACES_URL": collector.url, "CARILLON_TRACES_RATIO": "1"}
+        installation.env["OTEL_BSP_SCHEDULE_DELAY"] = "100"
         names = [name for name in installation.names if name != STANDBY]
         installation.start(*names)
         yield installation

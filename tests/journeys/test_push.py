@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.otlp_receiver import OtlpReceiver, ReceivedSpan
 from testkit.installation.processes import CARILLON, Installation
 from testkit.waiting import until
 from tests.journeys.kinds import SHARDS_IN_LONG
@@ -88,8 +90,31 @@ def noted_stages(carillon: Installation, msgid: int) -> list[str]:
     return list(dict.fromkeys(stage for _, stage in by_time))
 
 
+async def check_traced(collector: OtlpReceiver, msgid: int) -> None:
+    """Check that one trace leads from the request for the push to the device's acknowledgement."""
+
+    async def complete() -> list[ReceivedSpan] | None:
+        spans = collector.trace_with(msgid)
+        parents = {span.parent_id for span in spans if span.parent_id}
+        has_parents = parents <= {span.span_id for span in spans}
+        return spans if has_parents and "device acknowledgement" in {span.name for span in spans} else None
+
+    spans = await until(complete)
+    by_id = {span.span_id: span for span in spans}
+    span = next(span for span in spans if span.name == "device acknowledgement")
+    names = [span.name]
+    while span.parent_id:
+        span = by_id[span.parent_id]
+        names.append(span.name)
+    assert names == ["device acknowledgement", "gateway write", "delivery start", "POST /v2/push"]
+    by_name = Counter(span.name for span in spans)
+    assert by_name.pop("delivery start") in (1, 2), "one for each instance of delivery that read the push"
+    assert set(by_name.values()) == {1}
+    assert all(span.start_ns <= span.end_ns for span in spans)
+
+
 async def test_a_push_arrives_is_acknowledged_and_audited(
-    carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
+    carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect, collector: OtlpReceiver
 ) -> None:
     device = await connect(alias="alice", stags=["news"])
     answer = await server.push(message(app, 6, "Guten Tag", stag=[["news"]]), app.secret_key)
@@ -101,6 +126,11 @@ async def test_a_push_arrives_is_acknowledged_and_audited(
     assert "appended" in noted
     in_order = ["read", "signed", "resolved", "followed", "started", "handed"]
     assert [stage for stage in noted if stage != "appended"] == in_order, "delivery may be as fast as the edge's answer"
+    await check_traced(collector, answer["id"])
+    body = message(app, 3, "only once", alias="alice")
+    with_key = await server.call("POST", "/v2/push", body, app.secret_key, headers={"Idempotency-Key": "once"})
+    assert (await shown(device))["msgid"] == with_key["id"]
+    await check_traced(collector, with_key["id"])
     report = await audited(carillon, answer["id"], "command", "audience", "sent", "received", "shown")
     counts = {entry["event"]: int(entry["count"]) for entry in report["timeline"]}
     assert (counts["audience"], counts["sent"], counts["received"]) == (1, 1, 1)

@@ -11,6 +11,7 @@ from protos.push.v1.push_pb2 import Message
 from services.delivery.state.pushes import StartedPush
 from services.runtime.errors import BusyError
 from services.runtime.fairness.queue import FairQueue
+from services.runtime.traces import push_traces
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Byte budget of one gateway's queue, which apps share (see `has_capacity`). Beyond it the stream fails; after a new
@@ -143,6 +144,7 @@ class GatewayStream:
                     expires_ms=item.push.expires_ms,
                     connections=item.connections.tobytes(),
                     msgids=item.msgids.tobytes(),
+                    trace=push_traces.sent_trace(item.push.msgid),
                 )
             else:
                 response.closes.add(connection=item.connection, reason=item.reason)

@@ -26,6 +26,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import PENDING, PUSHES_FAILED, PUSHES_HELD_UP, PUSHES_STARTED
+from services.runtime.traces import push_traces
 
 ROUND = 10_000
 """Work that is started by one append to the log, in units of about a microsecond."""
@@ -164,6 +165,7 @@ class PushStarter:
         if waiting.is_over:
             return
         logger.error("a push failed", msgid=waiting.msgid, app=waiting.appkey, reason=reason)
+        push_traces.started(waiting.msgid, reason)
         self._failed.append((waiting, reason))
         self._forget(waiting)
         self._has_work.set()
@@ -215,6 +217,7 @@ class PushStarter:
             stages.note("started", part.waiting.msgid)
             self._send(part)
             if not part.waiting.unstarted:
+                push_traces.started(part.waiting.msgid)
                 self._forget(part.waiting)
         reached(Point.PUSH_SENT)
         PUSHES_STARTED.inc(len(starts))

@@ -19,6 +19,7 @@ from services.runtime.fairness.queue import FairQueue
 from services.runtime.process import background, stages
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import FRAMES_SENT
+from services.runtime.traces import push_traces
 
 MAX_WAITING = 100_000
 """Frames that wait for their apps' turns, beyond which no more are taken from delivery."""
@@ -126,6 +127,7 @@ class PushSender:
         connections = numpy.frombuffer(send.connections, "<u8").tolist()
         msgids = numpy.frombuffer(send.msgids, "<u8").tolist()
         stages.note("handed", msgids[0])
+        push_traces.handed(send.trace, msgids[0], len(connections))
         appkey = next((found for connection in connections if (found := self._app_of(connection))), None)
         if appkey is None:
             return
@@ -226,6 +228,7 @@ class PushSender:
                 connection.send_push(part.shared or part.frames.frame(msgid), msgid, now_ms)
                 sent += 1
         FRAMES_SENT.inc(sent)
+        push_traces.written(part.msgids[:1])
 
     def _write_burst(self, part: BurstPart) -> None:
         now_ms, sent = self._now_ms(), 0
@@ -239,6 +242,7 @@ class PushSender:
                 connection.send_pushes(joined, msgids, now_ms)
                 sent += len(msgids)
         FRAMES_SENT.inc(sent)
+        push_traces.written(msgids)
 
     def _close(self, close: Close) -> None:
         connection = self._connections.find(close.connection)

@@ -1,6 +1,7 @@
 """Settings: environment variables CARILLON_<NAME>, a .env file under them, read once into a frozen type per role."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from services.runtime.sockets.open_files import hard_file_limit
 
 PREFIX = "CARILLON_"
 LOCALTIME = "/etc/localtime"
+_HTTP_URL = re.compile(r"https?://[^\s/]+(:[0-9]+)?/?")
 _KAFKA_TLS = ("kafka_tls_authority", "kafka_tls_cert", "kafka_tls_key")
 _KAFKA_SASL = ("kafka_sasl_mechanism", "kafka_sasl_user", "kafka_sasl_password_file")
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -68,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300
     stages_dir: str | None = None
+    traces_url: str | None = None
+    traces_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
     master_key_file: str | None = None
     device_keys_file: str | None = None
     secrets_key_file: str | None = None
@@ -96,6 +100,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tls_cert", "tls_key", "tls_authority"):
             if (path := getattr(self, name)) is not None and not os.access(path, os.R_OK):
                 raise SettingsError(f"{PREFIX}{name.upper()} is {path!r}, which cannot be read")
+        if self.traces_url is not None and not _HTTP_URL.fullmatch(self.traces_url):
+            raise SettingsError(f"{PREFIX}TRACES_URL is {self.traces_url!r}; use a URL like http://collector:4317")
         self.zone()
         self.kafka_security()
         self.client_addresses()
