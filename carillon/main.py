@@ -11,6 +11,7 @@ from services.runtime.process.logs import configure
 COMMANDS = {
     "apns-simulator": "carillon.commands.apns_simulator",
     "app": "carillon.commands.app.group",
+    "archive": "carillon.archive",
     "audit": "carillon.commands.audit",
     "backup": "carillon.commands.backup",
     "device": "carillon.commands.device",

@@ -14,6 +14,7 @@ from analytics.settings import ROLE_NAME as ANALYTICS
 from analytics.settings import AnalyticsSettings
 from carillon import up_analytics
 from carillon.analytics_calls import add_forwarded_analytics
+from carillon.archive import retention_ms
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
@@ -26,7 +27,7 @@ from services.domain.topics import TOPICS, archived_partitions
 from services.runtime.child.child_process import ChildProcess, ChildReadiness
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
-from services.runtime.log.archive.archiver import DAY_MS, Archiver
+from services.runtime.log.archive.archiver import Archiver
 from services.runtime.log.port import Partition
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SteadyClock
@@ -47,7 +48,6 @@ from services.runtime.rpc.user_socket import UserSocket
 
 _HERE = [role for role in ROLES if role != ANALYTICS]
 _ANALYTICS_READY_S = 90
-_SPARE_DAYS = 5
 
 
 @click.command()
@@ -121,9 +121,8 @@ def _archiver(
         ingested = stored_offsets(analytics_settings.offsets_file())
         return [ingested, *(followed.applied.next_offsets(followed.partitions) for followed in followers)]
 
-    days = max(analytics_settings.log_days, edge_settings.v2_max_period_s // 86_400 + _SPARE_DAYS)
-    partitions = archived_partitions(analytics_settings.partitions)
-    return [Archiver(context.archived, context.clock, partitions, days * DAY_MS, needed)]
+    partitions = archived_partitions(edge_settings.partitions)
+    return [Archiver(context.archived, context.clock, partitions, retention_ms(edge_settings), needed)]
 
 
 def _check_analytics(env: Mapping[str, str]) -> AnalyticsSettings:

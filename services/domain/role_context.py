@@ -14,7 +14,7 @@ from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBY
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.log.archive.log import ArchivedLog, TrimmableLog
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
@@ -52,7 +52,12 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
 
 
 async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
-    """Open the Kafka log if the settings name one, else the embedded log and its archive; see SqliteLog."""
+    """Open the Kafka log if the settings name one, else the embedded log; with its archive. See SqliteLog."""
+    log = await _open_live_log(settings, read_only, poll_s)
+    return ArchivedLog(log, ArchiveDirectory(settings.archive_path)) if settings.archive_path else log
+
+
+async def _open_live_log(settings: Settings, read_only: bool, poll_s: float) -> TrimmableLog:
     if settings.kafka_bootstrap is not None:
         # Only installations with Kafka pay for its client in memory and in the time of their start.
         from services.runtime.log.kafka.log import KafkaLog
@@ -66,8 +71,7 @@ async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float
         )
     file = settings.log_file
     file.parent.mkdir(parents=True, exist_ok=True)
-    log = SqliteLog(file, TOPICS, partitions=settings.partitions, read_only=read_only, poll_s=poll_s)
-    return ArchivedLog(log, ArchiveDirectory(settings.archive_dir))
+    return SqliteLog(file, TOPICS, partitions=settings.partitions, read_only=read_only, poll_s=poll_s)
 
 
 async def _wait_for_log(settings: Settings) -> Log:

@@ -140,7 +140,8 @@ def trimmed(partition: Partition, start: int, begin: int) -> str:
     return (
         f"the event log holds {partition.topic}/{partition.number} from offset {begin} on, but the next record to read"
         f" is {start}: those between were removed, and a rebuild would miss them too. Restore a backup of the log, or"
-        f" of a state that has read up to {begin} (docs/operators/backup.md), and see that no retention is set"
+        f" of a state that has read up to {begin} (docs/operators/backup.md), and see that no retention is set."
+        " Where `carillon archive` removed them, set CARILLON_KAFKA_ARCHIVE_DIR"
     )
 
 

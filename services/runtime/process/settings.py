@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 35
     kafka_bootstrap: str | None = None
     kafka_replication: Positive = 1
+    kafka_archive_dir: str | None = None
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_tls_authority: str | None = None
     kafka_tls_cert: str | None = None
@@ -103,8 +104,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.traces_url is not None and not _HTTP_URL.fullmatch(self.traces_url):
             raise SettingsError(f"{PREFIX}TRACES_URL is {self.traces_url!r}; use a URL like http://collector:4317")
         self.zone()
+        self._check_archive()
         self.kafka_security()
         self.client_addresses()
+
+    def _check_archive(self) -> None:
+        if self.kafka_archive_dir is None:
+            return
+        if self.kafka_bootstrap is None:
+            raise SettingsError(
+                f"{PREFIX}KAFKA_ARCHIVE_DIR is set, but {PREFIX}KAFKA_BOOTSTRAP is not: the embedded log has its"
+                f" archive at {self.archive_path}"
+            )
+        if not Path(self.kafka_archive_dir).is_dir():
+            raise SettingsError(f"{PREFIX}KAFKA_ARCHIVE_DIR is {self.kafka_archive_dir!r}, which is no directory here")
 
     @property
     def data(self) -> Path:
@@ -116,9 +129,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.data / "log" / "events.db"
 
     @property
-    def archive_dir(self) -> Path:
-        """Directory of the records that were moved out of the embedded event log."""
-        return self.log_file.parent / "archive"
+    def archive_path(self) -> Path | None:
+        """Directory of the records that were moved out of the event log; None where all stay in Kafka."""
+        if self.kafka_bootstrap is None:
+            return self.log_file.parent / "archive"
+        return Path(self.kafka_archive_dir) if self.kafka_archive_dir else None
 
     @property
     def key_file(self) -> Path:

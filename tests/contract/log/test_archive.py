@@ -219,6 +219,10 @@ async def test_a_damaged_or_foreign_archive_is_told_apart(disk: Disk) -> None:
     with pytest.raises(ConflictError, match="lacks them too"):
         await read_count(reader, len(all_records))
     away.rename(second)
+    whole_archive = (disk.path / "archive").rename(disk.path / "unmounted")
+    with pytest.raises(UnavailableError, match="is it mounted"):
+        await disk.archiver(log).archive_old()
+    whole_archive.rename(disk.path / "archive")
     other = disk.path / "other"
     other.mkdir()
     (disk.path / "archive").rename(other / "archive")

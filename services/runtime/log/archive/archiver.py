@@ -19,7 +19,7 @@ from services.runtime.process.metrics import ARCHIVE_FAILURES, ARCHIVED
 
 DAY_MS = 86_400_000
 EVERY_MS = 3_600_000
-SEGMENT_BYTES = 4 * 1024 * 1024
+SEGMENT_BYTES = 1024 * 1024
 _RECORD_BYTES = 32
 _READ_RECORDS = 500
 
@@ -63,8 +63,13 @@ class Archiver:
                 logger.warning("old records stay in the log; trying again in an hour", error=str(error))
             await self._clock.sleep_until(self._clock.now_ms() + EVERY_MS)
 
-    async def archive_old(self) -> None:
-        """Archive and trim each partition. ConflictError: the archive is damaged, or belongs to another log."""
+    async def archive_old(self) -> int:
+        """Archive and trim each partition; return how many records went to the archive.
+
+        ConflictError: the archive is damaged, or belongs to another log. UnavailableError: it, or the log, does not
+        work.
+        """
+        count = 0
         begins = await self._log.begins(self._partitions)
         ends = await self._log.ends(self._partitions)
         limits = {partition: end - 1 for partition, end in ends.items()}
@@ -74,11 +79,18 @@ class Archiver:
             archived = await self._trim_archived(partition, begin, ends[partition])
             while archived < limits[partition] and (records := await self._old_records(partition, archived, limits)):
                 archived = await self._archive_records(partition, records)
+                count += len(records)
+        return count
 
     async def _trim_archived(self, partition: Partition, begin: int, end: int) -> int:
         """Remove from the log what the archive has already; return the first offset that only the log has."""
         names = await asyncio.to_thread(self._archive.names, partition)
-        if not names or names[-1].end <= begin:
+        if begin > (names[-1].end if names else 0):
+            raise UnavailableError(
+                f"the archive {self._archive.path} lacks records of {partition.topic}/{partition.number} before offset"
+                f" {begin}, which the log holds no more: is it mounted? Bring its files back"
+            )
+        if not names or names[-1].end == begin:
             return begin
         if names[-1].end > end:
             raise ConflictError(

@@ -22,7 +22,7 @@ from services.runtime.log.kafka.lookup import find_batch, last_record
 from services.runtime.log.kafka.producer import ReplaceableProducer
 from services.runtime.log.kafka.reader import KafkaReader
 from services.runtime.log.kafka.security import PLAINTEXT, KafkaSecurity
-from services.runtime.log.kafka.topics import check_replicas, prepare_topics
+from services.runtime.log.kafka.topics import check_replicas, delete_before, prepare_topics
 from services.runtime.log.port import (
     MAX_WAITING_BYTES,
     NewRecord,
@@ -123,6 +123,11 @@ class KafkaLog:
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._check_open()
         return await self._begins(partitions)
+
+    async def trim(self, partition: Partition, before: int) -> None:
+        """Remove the records before an offset; see TrimmableLog."""
+        self._check_open()
+        await self._bounded(delete_before(self._settings, partition, before))
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._check_open()

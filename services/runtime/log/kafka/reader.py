@@ -6,9 +6,9 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError, OffsetOutOfRangeError
 
-from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.errors import UnavailableError
 from services.runtime.log.kafka.client import ClientSettings, assign, new_consumer, stop, to_record, unavailable
-from services.runtime.log.port import Partition, Record
+from services.runtime.log.port import Partition, Record, TrimmedError
 
 
 class KafkaReader:
@@ -35,7 +35,7 @@ class KafkaReader:
             try:
                 pages = await consumer.getmany(timeout_ms=int(self._timeout_s * 1000), max_records=max_records)
             except OffsetOutOfRangeError as error:
-                raise ConflictError(
+                raise TrimmedError(
                     f"records of the event log were removed before they were read, or the log was replaced: {error}."
                     " Start the process again, which says what to do"
                 ) from error

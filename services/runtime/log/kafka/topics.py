@@ -1,9 +1,10 @@
-"""Creation of the log's topics in a Kafka cluster, and the check of topics that exist."""
+"""The log's topics in a Kafka cluster: their creation, the check of those that exist, and trimming."""
 
 from collections.abc import Iterable, Mapping
 from ssl import SSLCertVerificationError, SSLError
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import (
     KafkaConnectionError,
@@ -19,6 +20,7 @@ from aiokafka.errors import (
 from services.runtime.errors import ConflictError
 from services.runtime.log.kafka.client import REFUSALS, ClientSettings
 from services.runtime.log.kafka.topic_check import check_topics, topic_configs, wanted
+from services.runtime.log.port import Partition
 from services.runtime.log.topics import Topic, Topics
 
 
@@ -50,6 +52,16 @@ async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: i
     finally:
         await admin.close()
     return None if missing else cluster["cluster_id"] or ""
+
+
+async def delete_before(settings: ClientSettings, partition: Partition, before: int) -> None:
+    """Delete the records of a partition before an offset. KafkaError: they are not deleted."""
+    admin = AIOKafkaAdminClient(**settings)
+    try:
+        await admin.start()
+        await admin.delete_records({TopicPartition(*partition): RecordsToDelete(before_offset=before)})
+    finally:
+        await admin.close()
 
 
 async def check_replicas(settings: ClientSettings, topics: Topics) -> None:

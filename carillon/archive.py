@@ -1,0 +1,56 @@
+"""`carillon archive`: moves old records from a Kafka log into its archive."""
+
+import json
+
+import click
+import uvloop
+
+from carillon.environment import environment
+from carillon.startup import plain_errors, restrict_permissions
+from edge.settings import EdgeSettings
+from services.domain.role_context import open_log
+from services.domain.topics import archived_partitions
+from services.runtime.errors import InputError
+from services.runtime.log.archive.archiver import DAY_MS, Archiver
+from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.process import data_directory
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.settings import load
+
+_SPARE_DAYS = 5
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def archive(as_json: bool) -> None:
+    """Move records older than CARILLON_LOG_DAYS from Kafka into CARILLON_KAFKA_ARCHIVE_DIR. Run it every day.
+
+    Every role must have the setting, and read that directory: all records are read on from there. A command that was
+    killed is repeated. `carillon up` does the same by itself.
+    """
+    restrict_permissions()
+    with plain_errors():
+        settings = load(EdgeSettings, environment())
+        if settings.kafka_bootstrap is None:
+            raise InputError("the log is embedded, and `carillon up` moves its old records into the archive by itself")
+        if settings.archive_path is None:
+            raise InputError("set CARILLON_KAFKA_ARCHIVE_DIR, for this command and for every role")
+        with data_directory.lock_directory(settings.archive_path, "archiver.lock"):
+            count = uvloop.run(_archive(settings))
+    answer = {"directory": str(settings.archive_path), "records": count}
+    click.echo(json.dumps(answer) if as_json else f"{count} records were moved to {settings.archive_path}.")
+
+
+def retention_ms(settings: EdgeSettings) -> int:
+    """Return how long records stay in the log: no less than pushes of that age may wait for their devices."""
+    return max(settings.log_days, settings.v2_max_period_s // 86_400 + _SPARE_DAYS) * DAY_MS
+
+
+async def _archive(settings: EdgeSettings) -> int:
+    log = await open_log(settings)
+    try:
+        assert isinstance(log, ArchivedLog)
+        partitions = archived_partitions(settings.partitions)
+        return await Archiver(log, SystemClock(), partitions, retention_ms(settings)).archive_old()
+    finally:
+        await log.close()

@@ -1,0 +1,68 @@
+"""`carillon archive`: old records leave Kafka, and are read from the archive as if Kafka had them."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from carillon.main import main
+from services.runtime.log.archive.archiver import DAY_MS
+from services.runtime.log.archive.directory import ArchiveDirectory
+from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.log.port import TrimmedError
+from services.runtime.process.clock import SystemClock
+from testkit.kafka.broker import KafkaBroker
+from tests.contract.log.conftest import PARTITIONS, Connect
+from tests.contract.log.reading import P0, P1, read_count, read_to_end
+from tests.contract.log.test_archive import fact
+
+
+async def carillon(**env: object) -> Result:
+    settings = {f"CARILLON_{name}": str(value) for name, value in env.items()}
+    runner = CliRunner(env={"CARILLON_PARTITIONS": str(PARTITIONS), **settings})
+    return await asyncio.to_thread(runner.invoke, main, ["archive", "--json"])
+
+
+@pytest.mark.kafka
+async def test_old_records_leave_kafka_and_are_read_from_the_archive(
+    connect: Connect, empty_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    now_ms = SystemClock().now_ms()
+    live = await connect()
+    log = ArchivedLog(live, ArchiveDirectory(tmp_path))
+    await log.append([fact(number, now_ms - 40 * DAY_MS) for number in range(1200)])
+    await log.append([fact(number, now_ms - 30 * DAY_MS) for number in range(100)])
+    all_records = await read_to_end(log, {P0: 0})
+    behind = await log.open({P0: 0})
+    assert await read_count(behind, 10, 10) == all_records[:10]
+
+    done = await carillon(KAFKA_BOOTSTRAP=empty_broker.bootstrap, KAFKA_ARCHIVE_DIR=tmp_path)
+    assert (done.exit_code, json.loads(done.output)["records"]) == (0, 1200)
+    assert await live.begins([P0, P1]) == {P0: 1200, P1: 0}
+    with pytest.raises(TrimmedError):
+        await live.open({P0: 1199})
+    for start in (0, 1199, 1200):
+        assert await read_to_end(log, {P0: start}) == all_records[start:]
+    assert await read_count(behind, 1290) == all_records[10:]
+    again = await carillon(KAFKA_BOOTSTRAP=empty_broker.bootstrap, KAFKA_ARCHIVE_DIR=tmp_path)
+    assert (again.exit_code, json.loads(again.output)["records"]) == (0, 0)
+
+    (tmp_path / "elsewhere").mkdir()
+    unmounted = await carillon(KAFKA_BOOTSTRAP=empty_broker.bootstrap, KAFKA_ARCHIVE_DIR=tmp_path / "elsewhere")
+    assert (unmounted.exit_code, "is it mounted?" in unmounted.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [
+        ({}, "moves its old records into the archive by itself"),
+        ({"KAFKA_BOOTSTRAP": "127.0.0.1:1"}, "set CARILLON_KAFKA_ARCHIVE_DIR, for this command and for every role"),
+        ({"KAFKA_ARCHIVE_DIR": "."}, "KAFKA_BOOTSTRAP is not: the embedded log has its archive at data/log/archive"),
+        ({"KAFKA_BOOTSTRAP": "127.0.0.1:1", "KAFKA_ARCHIVE_DIR": "/none"}, "which is no directory here"),
+    ],
+)
+async def test_what_cannot_be_archived_is_refused(env: dict[str, str], why: str) -> None:
+    refused = await carillon(**env)
+    assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
