@@ -2,7 +2,8 @@
 
 import base64
 import io
-from zoneinfo import available_timezones
+from functools import cache
+from importlib.resources import files
 
 import segno
 from falcon.asgi import Request, Response
@@ -55,7 +56,7 @@ class AccountPage(Page):
             user=user,
             problem=problem,
             languages=self.site.languages.all(),
-            zones=sorted(zone for zone in available_timezones() if "/" in zone or zone == "UTC"),
+            zones=_zones(),
         )
 
 
@@ -151,6 +152,13 @@ async def own_summary(page: Page, visit: Visit) -> UserSummary:
     if not users:
         raise NotFoundError("this user does not exist any more")
     return users[0]
+
+
+@cache
+def _zones() -> list[str]:
+    """Return the names of the time zones to choose from: those of places, and UTC."""
+    names = files("tzdata").joinpath("zones").read_text().split()
+    return sorted(name for name in names if ("/" in name and not name.startswith("Etc/")) or name == "UTC")
 
 
 def _qr_image(uri: str) -> str:

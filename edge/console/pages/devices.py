@@ -46,8 +46,8 @@ class DevicesPage(Page):
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
-        appkey, name = request.get_param("appkey"), (request.get_param("name") or "").strip()
-        if appkey and name and appkey.isdecimal():
+        appkey, name = request.get_param("appkey") or "", (request.get_param("name") or "").strip()
+        if self.site.apps.get(appkey) and name:
             raise go_to(f"/apps/{appkey}/device?{urlencode({'name': name})}")
         apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
         self.show(request, response, "devices/find.html", apps=apps)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import falcon
+import falcon.uri
 from falcon.asgi import Request, Response
 
 from edge.console.gate.sessions import Sessions
@@ -67,8 +68,8 @@ def visit_of(request: Request) -> Visit:
 
 
 def go_to(path: str) -> falcon.HTTPStatus:
-    """Return the answer to a form that was right; raise it."""
-    return falcon.HTTPSeeOther(path)
+    """Return the answer that leads to another page of the console, such as after a form that was right; raise it."""
+    return falcon.HTTPSeeOther(falcon.uri.encode_check_escaped(path))
 
 
 def problem_of(error: CarillonError) -> str:

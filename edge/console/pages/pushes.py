@@ -37,7 +37,7 @@ class PushRow(NamedTuple):
 
 
 class PushesPage(Page):
-    """GET lists pushes, the newest first; with a message id in `q` it goes to that push."""
+    """GET lists pushes, the newest first; with a message id in `q` it goes to that push. `latest` bounds the list."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
@@ -59,7 +59,7 @@ class PushesPage(Page):
             404 if problem else 200,
             apps=apps,
             chosen=chosen,
-            rows=rows[:MAX_ROWS],
+            rows=rows[: request.get_param_as_int("latest", min_value=1, max_value=MAX_ROWS) or MAX_ROWS],
             problem=problem,
             sought=sought,
         )

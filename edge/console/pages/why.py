@@ -32,7 +32,7 @@ class WhyFormPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         asked = {name: (request.get_param(name) or "").strip() for name in ("appkey", "name", "push")}
-        if asked["appkey"].isdecimal() and asked["name"]:
+        if self.site.apps.get(asked["appkey"]) and asked["name"]:
             raise go_to(f"/apps/{asked['appkey']}/why?{urlencode({'name': asked['name'], 'push': asked['push']})}")
         apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
         self.show(request, response, "devices/why_form.html", apps=apps)

@@ -56,10 +56,12 @@ class Operations:
         """The ASGI application of the console."""
         if scope["type"] != "http":
             return
-        if self._pages is None or not self._ready or scope["path"] in PATHS:
+        if self._pages is None or scope["path"] in PATHS:
             await answer(scope, send, self.answer)
-        else:
+        elif self._ready:
             await self._pages(scope, receive, send)
+        else:
+            await _send(send, scope["method"], *readiness(is_ready=False, problems={}))
 
     async def answer(self, path: str) -> tuple[int, str, bytes]:
         """Return the status, media type and body for one of PATHS."""
@@ -91,8 +93,12 @@ async def answer(scope: Any, send: Any, answer_of: Any) -> None:
             status, content_type, body = await answer_of(scope["path"])
         else:
             status, body = 405, b'{"status":"only GET"}'
+    await _send(send, scope["method"], status, content_type, body)
+
+
+async def _send(send: Any, method: str, status: int, content_type: str, body: bytes) -> None:
     headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     if status == 405:
         headers.append((b"allow", b"GET, HEAD"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})

@@ -94,6 +94,9 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
     assert fragment.text.lstrip().startswith('<div id="numbers"')
     rows = await viewer.get("/pushes", **{"HX-Request": "true"})
     assert rows.text.lstrip().startswith("<tr>")
+    one = await viewer.get("/pushes?latest=1", **{"HX-Request": "true"})
+    assert one.text.count("<tr>") == 1
+    assert (await viewer.get("/pushes?latest=0")).status_code == 400
     chinese = await viewer.http.get(f"/apps/{appkey}/pushes/{MSGID}", headers={"Accept-Language": "zh-CN"})
     assert "1,200 台设备" in text_of(chinese)
 

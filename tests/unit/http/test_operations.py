@@ -158,3 +158,18 @@ def _answering(note: Callable[[], None]) -> Any:
         await send({"type": "http.response.body", "body": b"done"})
 
     return application
+
+
+async def test_pages_are_served_beside_the_operations_once_the_process_is_ready() -> None:
+    async def pages(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"page"})
+
+    operations = Operations("127.0.0.1", 0, pages=pages)
+    async with Opened(operations) as client:
+        early = await client.get("/apps")
+        assert (early.status_code, early.content) == (503, b'{"status":"starting"}')
+        operations.set_ready()
+        assert (await client.get("/apps")).content == b"page"
+        assert (await client.get("/healthz")).content == b'{"status":"ready"}'
+        assert (await client.post("/metrics")).status_code == 405
