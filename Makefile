@@ -8,7 +8,7 @@ TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_i
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor test test-long test-python sdk lint buf bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor test test-long test-python sdk lint buf release-schema bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -80,6 +80,11 @@ lint: install-dev
 buf:
 	npx --yes @bufbuild/buf@$(BUF_VERSION) lint
 	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
+	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking --against $(lastword $(sort $(wildcard .ci/released_schemas/*.binpb)))
+
+## Store the contracts of a release, with which every later version is compared: make release-schema VERSION=0.2.0
+release-schema:
+	npx --yes @bufbuild/buf@$(BUF_VERSION) build --exclude-source-info -o .ci/released_schemas/$(VERSION).binpb
 
 ## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
 soak: install-dev
