@@ -12,6 +12,9 @@ _TAKES_TIME = frozenset(
 )
 """Kinds of faults whose amount is the seconds that they last."""
 
+_OF_SEVERAL = frozenset({"block", "log_unavailable", "log_faults", "resets"})
+"""Those among them that concern other hosts than their target too."""
+
 _CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})
 
 
@@ -33,7 +36,7 @@ class Outages:
         """`faults`: with the times at which they happened."""
         found = [Outage(*outage, host.name) for host in hosts for outage in host.outages]
         found += [
-            Outage(fault.at_s, fault.at_s + fault.amount, "" if fault.kind == "block" else fault.target)
+            Outage(fault.at_s, fault.at_s + fault.amount, "" if fault.kind in _OF_SEVERAL else fault.target)
             for fault in faults
             if fault.kind in _TAKES_TIME
         ]
