@@ -32,6 +32,7 @@ FOUND = (
     "frame-sent-twice",
     "outcomes-not-written",
     "outcome-recorded-twice",
+    "commands-decided-twice",
     "not-found-while-rebuilding",
     "stale-audience",
     "task-forgotten",

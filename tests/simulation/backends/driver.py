@@ -57,11 +57,14 @@ class _Device:
 class Driver:
     """Writes random commands of a few apps; the world's own code, which no fault reaches but that of the log."""
 
-    def __init__(self, installation: Installation, random: Random, rate: float = 2.0) -> None:
-        """`rate`: commands a second of each client."""
+    def __init__(
+        self, installation: Installation, random: Random, rate: float = 2.0, *, few_devices: bool = False
+    ) -> None:
+        """`rate`: commands a second of each client. `few_devices`: one of each client."""
         self.ledger = Ledger()
         self._random = random
         self._rate = rate
+        self._few_devices = few_devices
         self._loop = installation.world.loop
         self._clock = installation.world.clock()
         peers = installation.peers()
@@ -110,6 +113,9 @@ class Driver:
                 await self._random.choice(actions)()
 
     async def _register(self, devices: list[_Device]) -> None:
+        if self._few_devices and devices:
+            await self._change_device(devices)
+            return
         device = _Device(self._random.choice(self._apps), new_token(), None)
         register = RegisterDevice(platform=PLATFORM_ANDROID)
         self._tokens.append((device.appkey, device.token))

@@ -1,9 +1,10 @@
 """What must hold of the facts in the log: each is decided once and in time, and what is cancelled is not sent."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from services.domain.topics import DEVICES, PUSH_COMMANDS, PUSHES, TASKS
+from services.domain.topics import DEVICES, PUSH_COMMANDS, PUSHES, TASKS, decode
+from services.runtime.log.port import NewRecord, Partition, Record
 from tests.simulation.backends.checks import partitions_of
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.log_reading import messages
@@ -24,14 +25,37 @@ _KEEP_THE_LOG = frozenset(
 """Kinds of faults under which each append is stored once, and the process that asked for it learns that."""
 
 
+class StoredFacts:
+    """Counts the facts of devices and tasks by event id as the log stores them: compaction removes some of them later.
+
+    `note` takes the place of the function that a Broker is given, which it calls.
+    """
+
+    def __init__(self, note: Callable[[Partition, int, Sequence[NewRecord]], None]) -> None:
+        self.counts: Counter[tuple[str, bytes]] = Counter()
+        self._note = note
+
+    def note(self, partition: Partition, offset: int, new_records: Sequence[NewRecord]) -> None:
+        self._note(partition, offset, new_records)
+        if partition.topic in (DEVICES.name, TASKS.name):
+            for place, new_record in enumerate(new_records, offset):
+                fact = decode(Record(*partition, place, new_record.key, new_record.value))
+                self.counts[partition.topic, fact.meta.event_id] += 1
+
+
 def fact_findings(
-    installation: Installation, ledger: Ledger, faults: Sequence[Fault], outages: Outages, bound_ms: int
+    installation: Installation,
+    ledger: Ledger,
+    stored: StoredFacts,
+    faults: Sequence[Fault],
+    outages: Outages,
+    bound_ms: int,
 ) -> list[str]:
     """Return what is wrong with the facts in the log; each finding begins with the name of the rule."""
     broker = installation.broker
     return [
         *_started_twice(broker),
-        *(_decided_twice(broker) if {fault.kind for fault in faults} <= _KEEP_THE_LOG else ()),
+        *(_decided_twice(stored) if {fault.kind for fault in faults} <= _KEEP_THE_LOG else ()),
         *_cancelled_and_sent(broker, ledger),
         *(_tasks_late(broker, outages, bound_ms) if outages.tells_time else ()),
         *(_pushes_late(installation, outages, bound_ms) if outages.tells_time else ()),
@@ -49,13 +73,11 @@ def _started_twice(broker: Broker) -> Iterator[str]:
             yield f"started twice: push {push} in partition {number}, {len(ids)} times"
 
 
-def _decided_twice(broker: Broker) -> Iterator[str]:
-    """Yield the facts that are in the log twice although it has stored every append once."""
-    for topic in (DEVICES.name, TASKS.name):
-        counts = Counter(fact.meta.event_id for fact in messages(broker, topic))
-        for event_id, count in counts.items():
-            if count > 1:
-                yield f"decided twice: the fact {event_id.hex()} is in {topic} {count} times"
+def _decided_twice(stored: StoredFacts) -> Iterator[str]:
+    """Yield the facts that were stored twice although every append was stored once."""
+    for (topic, event_id), count in stored.counts.items():
+        if count > 1:
+            yield f"decided twice: the fact {event_id.hex()} was stored in {topic} {count} times"
 
 
 def _cancelled_and_sent(broker: Broker, ledger: Ledger) -> Iterator[str]:

@@ -23,7 +23,8 @@ _ROLES = ("registry", "targeting", "scheduling", "delivery")
 class Plan:
     """One world. `shards`: the number of instances by role. `rate`: commands a second of each client.
 
-    `slowness`: how many times longer than usual the log, the network and threads take. `tasks_due_s` as for Situation.
+    `slowness`: how many times longer than usual the log, the network and threads take. `tasks_due_s` and
+    `has_few_devices` as for Situation.
     """
 
     shards: Mapping[str, int]
@@ -33,6 +34,7 @@ class Plan:
     snapshot_s: int
     slowness: int
     tasks_due_s: float | None = None
+    has_few_devices: bool = False
 
 
 def plan_of(seed: int) -> Plan:
@@ -56,6 +58,7 @@ def plan_of(seed: int) -> Plan:
         load_s=situation.load_s,
         rate=situation.rate,
         tasks_due_s=situation.tasks_due_s,
+        has_few_devices=situation.has_few_devices,
     )
 
 

@@ -14,13 +14,17 @@ _TASK_POINTS = ("task-due", "task-fell-due", "task-sending", "task-sent")
 
 @dataclass(frozen=True)
 class Situation:
-    """What is particular in the world. `tasks_due_s`: when after the start of the load all tasks fall due, if set."""
+    """What is particular in the world. `tasks_due_s`: when after the start of the load all tasks fall due, if set.
+
+    `has_few_devices`: each client registers one device, and changes it all the more often.
+    """
 
     shards: dict[str, int]
     load_s: float
     rate: float
     faults: Sequence[Fault] = ()
     tasks_due_s: float | None = None
+    has_few_devices: bool = False
 
 
 def situation_of(seed: int) -> Situation | None:
@@ -53,9 +57,8 @@ def _targeting_away(random: Random) -> Situation:
 
 
 def _decided_again(random: Random) -> Situation:
-    """Processes are killed when the log has facts that they have not committed."""
-    roles = ("registry", "scheduling")
-    shards = {role: random.choice((1, 2)) for role in roles}
-    hosts = [process_name(role, shard) for role in roles for shard in range(shards[role])]
-    faults = [Fault(random.uniform(1, 10), "kill_at_append", random.choice(hosts), 1.0) for _ in range(4)]
-    return Situation(shards, 12.0, 4.0, sorted(faults, key=lambda fault: fault.at_s))
+    """A registry comes back to many commands, and is killed when the log has their facts and its files do not."""
+    shards = random.choice((1, 2))
+    target, at_s, down_s = process_name("registry", random.randrange(shards)), random.uniform(2, 4), 20.0
+    faults = [Fault(at_s, "down", target, down_s), Fault(at_s + 1, "kill_at_append", target, 1.0)]
+    return Situation({"registry": shards}, 30.0, 4.0, faults, has_few_devices=True)

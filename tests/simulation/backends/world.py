@@ -12,7 +12,7 @@ from services.targeting.main import ROLE as TARGETING
 from tests.simulation.backends.audience_checks import left_out
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
-from tests.simulation.backends.fact_checks import BOUND_MS, fact_findings
+from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_findings
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import faults_of, plan_of
 from tests.simulation.kernel.faults import Fault, Faults
@@ -49,7 +49,8 @@ class Backends:
     async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
         plan = plan_of(world.seed)
         behaviour = Behaviour(world.random("log"), plan.slowness * _LOG_S)
-        broker = Broker(TOPICS, plan.partitions, behaviour, world.note_stored)
+        stored = StoredFacts(world.note_stored)
+        broker = Broker(TOPICS, plan.partitions, behaviour, stored.note)
         network = Network(world, Latency(world.random("network delays"), plan.slowness * _NETWORK_S))
         world.loop.threads.delay_s = Latency(world.random("slow threads"), plan.slowness * THREAD_S)
         installation = Installation(world, broker, network, dict(plan.shards))
@@ -60,7 +61,7 @@ class Backends:
         ]
         running = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
         injected = Faults(installation, hosts)
-        driver = Driver(installation, world.random("driver"), plan.rate)
+        driver = Driver(installation, world.random("driver"), plan.rate, few_devices=plan.has_few_devices)
         await driver.begin()
         begun_s = world.loop.time()
         dated = [replace(fault, at_s=begun_s + fault.at_s) for fault in faults]
@@ -73,7 +74,7 @@ class Backends:
         await asyncio.gather(*running)
         findings += answered_and_lost(installation, driver.ledger)
         findings += fact_findings(
-            installation, driver.ledger, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
+            installation, driver.ledger, stored, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
         )
         findings += left_out(broker, driver.ledger)
         findings += await replays_unequal(installation, hosts)
