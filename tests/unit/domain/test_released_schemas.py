@@ -25,7 +25,7 @@ def released_envelopes(schema: Path) -> dict[str, Any]:
     """Return the envelope of each topic that the release has, as a class of its own schema."""
     pool = DescriptorPool()
     for file in FileDescriptorSet.FromString(schema.read_bytes()).file:
-        pool.Add(file)  # type: ignore[no-untyped-call]
+        pool.Add(file)
     found = {}
     for name, topic in TOPICS.items():
         try:
