@@ -6,6 +6,7 @@ from services.runtime.process.settings import Settings
 from services.runtime.sockets.open_files import file_shares, hard_file_limit
 
 _SHARE_OF_ONE_ADDRESS = 4
+_MAX_PAGES = 256
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +35,14 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 CONSOLE_LIMITS = HttpLimits(connections=64, per_address=16, spare_files=4)
 """The console has connections of its own, which app servers and devices cannot take."""
 
-PAGES_LIMITS = HttpLimits(connections=1024, per_address=256, spare_files=4)
-"""Where the console serves pages, each browser keeps several connections, and many may be behind one proxy."""
+
+def pages_limits(open_files: int) -> HttpLimits:
+    """Return the limits where the console serves pages to browsers, each of which keeps several connections.
+
+    They take at most half of the open files that are reserved for the process itself.
+    """
+    connections = max(CONSOLE_LIMITS.connections, min(_MAX_PAGES, file_shares(open_files).reserved // 2))
+    return HttpLimits(connections=connections, per_address=connections // 2, spare_files=CONSOLE_LIMITS.spare_files)
 
 
 def api_limits(settings: Settings) -> HttpLimits:

@@ -8,10 +8,11 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from services.runtime.http.connections import HttpConnections
-from services.runtime.http.limits import CONSOLE_LIMITS, PAGES_LIMITS
+from services.runtime.http.limits import CONSOLE_LIMITS, pages_limits
 from services.runtime.http.listener import Asgi, HttpListener
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.metrics import READY
+from services.runtime.sockets.open_files import hard_file_limit
 
 _JSON = "application/json"
 PATHS = ("/healthz", "/livez", "/metrics")
@@ -39,7 +40,9 @@ class Operations:
         self._metrics = metrics
         self._problems = problems
         self._pages = pages
-        connections = HttpConnections("console", PAGES_LIMITS if pages else CONSOLE_LIMITS, SteadyClock())
+        connections = HttpConnections(
+            "console", pages_limits(hard_file_limit()) if pages else CONSOLE_LIMITS, SteadyClock()
+        )
         self._listener = HttpListener("the console", self.application, host, port, connections)
 
     @property

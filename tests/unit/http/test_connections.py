@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runtime.http.limits import HttpLimits, api_limits
+from services.runtime.http.limits import HttpLimits, api_limits, pages_limits
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import Settings, SettingsError
 from services.runtime.sockets.open_files import hard_file_limit
@@ -90,6 +90,11 @@ def test_the_settings_bound_the_connections() -> None:
     assert (limits.connections, limits.per_address) == (100, 25)
     assert api_limits(Settings(http_max_connections=100, http_connections_per_address=7)).per_address == 7
     assert api_limits(Settings(http_max_connections=1)).per_address == 1
+
+
+def test_pages_take_at_most_half_of_the_reserved_files() -> None:
+    connections = {files: pages_limits(files).connections for files in (256, 1024, 2048, 4096, 2**20)}
+    assert connections == {256: 64, 1024: 64, 2048: 128, 4096: 256, 2**20: 256}
 
 
 def test_more_connections_than_half_of_the_open_files_stop_the_start() -> None:
