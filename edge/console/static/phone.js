@@ -14,7 +14,6 @@ const DEVICE_KEY = `carillon-phone-${appkey}`;
 let device = null;
 let notifications = JSON.parse(sessionStorage.getItem(NOTIFICATIONS_KEY) ?? "[]");
 let badge = 0;
-let reports = []; // of what the user did while the phone was offline
 
 function text(name, values = {}) {
   return texts[name].replace(/\{(\w+)\}/g, (_, key) => String(values[key] ?? ""));
@@ -35,18 +34,8 @@ function showState(name, values) {
 }
 
 function report(event, msgid) {
-  try {
-    device.report(event, msgid);
-  } catch {
-    reports.push([event, msgid]);
-  }
+  device.report(event, msgid); // sent once there is a connection
   note(event, { msgid });
-}
-
-function sendReports() {
-  const waiting = reports;
-  reports = [];
-  for (const [event, msgid] of waiting) device.report(event, msgid);
 }
 
 // --- pushes
@@ -101,7 +90,6 @@ function onEvent(event) {
       note(event.new ? "registered" : "connected");
       showState("online");
       at("token").textContent = event.token;
-      sendReports();
       showDevice().catch(() => {});
       break;
     case "disconnected":
