@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_app, of_installation
 from edge.console.gate.gate import Accesses
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
-from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, SecretPage
+from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, PausePage, SecretPage
 from edge.console.pages.devices import DevicePage, DevicesPage
 from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
@@ -51,6 +51,7 @@ ROUTES: Mapping[str, Route] = {
     ),
     "/apps/{appkey}": Route(AppPage, of_app(Action.VIEW)),
     "/apps/{appkey}/phone": Route(PhonePage, of_app(Action.SEND)),
+    "/apps/{appkey}/pause": Route(PausePage, post=of_app(Action.PAUSE)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/pushes": Route(PushesPage, LOGGED_IN),
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),

@@ -5,7 +5,12 @@ from falcon.asgi import Request, Response
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
-from protos.registry.v1.registry_pb2 import CreateAppRequest, RotateSecretRequest
+from protos.registry.v1.registry_pb2 import (
+    CreateAppRequest,
+    PauseAppsRequest,
+    ResumeAppsRequest,
+    RotateSecretRequest,
+)
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
 
@@ -80,6 +85,7 @@ class AppPage(Page):
             team=team.name if team else "",
             installation_pause=self.site.apps.installation_pause,
             may_send=visit.may_app(Action.SEND, appkey),
+            may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
             now_ms=self.site.clock.now_ms(),
         )
@@ -103,4 +109,28 @@ class SecretPage(Page):
         )
         await self.site.apps.refresh()
         visit.notify(visit.gettext("The app has another secret key."), shown_once=rotated.secret_key)
+        raise go_to(f"/apps/{app.appkey}")
+
+
+class PausePage(Page):
+    """POST pauses an app, or lets a paused one send again; the reason is in the audit."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        reason = visit.form.get("reason", "").strip()
+        registry = self.site.roles.registry
+        if visit.form.get("change") == "resume":
+            asked = ResumeAppsRequest(appkey=app.appkey, reason=reason, origin=visit.origin)
+            unconfirmed = (await registry.ResumeApps(asked)).unconfirmed
+            notice = visit.gettext("The app sends again.")
+        else:
+            pause = PauseAppsRequest(appkey=app.appkey, reason=reason, origin=visit.origin)
+            unconfirmed = (await registry.PauseApps(pause)).unconfirmed
+            notice = visit.gettext("The app is paused: nothing of it is sent.")
+        if unconfirmed:
+            late = visit.gettext("Not confirmed yet by: %(roles)s.") % {"roles": ", ".join(unconfirmed)}
+            notice = f"{notice} {late}"
+        await self.site.apps.refresh()
+        visit.notify(notice)
         raise go_to(f"/apps/{app.appkey}")

@@ -31,6 +31,7 @@ ALLOWED = {
     ("POST", "/apps/new"): ADMINISTRATOR,
     ("GET", "/apps/{appkey}"): MEMBERS,
     ("GET", "/apps/{appkey}/phone"): SENDERS,
+    ("POST", "/apps/{appkey}/pause"): HEADS | {"approver"},
     ("GET", "/apps/{appkey}/secret"): HEADS,
     ("POST", "/apps/{appkey}/secret"): HEADS,
     ("GET", "/pushes"): LOGGED_IN,
