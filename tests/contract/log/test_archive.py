@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sqlite3
 import sys
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.archiver import DAY_MS, EVERY_MS, Archiver
 from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.log.archive.segments import decode, parse_name
 from services.runtime.log.port import NewRecord, Partition, Record, TrimmedError
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
@@ -256,3 +258,15 @@ async def test_appends_are_committed_between_the_steps_of_a_trim(disk: Disk) -> 
     assert (await log.live.begins([P2]))[P2] <= 3
     await trimming
     assert await log.live.begins([P2]) == {P2: 5}
+
+
+def test_a_segment_of_the_first_version_is_read() -> None:
+    """Its name and its bytes were written once, and are not written again: archives are kept for ever."""
+    name = parse_name("00000000000000000010-00000000000000000012-cf05c2878e4d7a76f23f42d6b834bffe.pb.zst")
+    data = "KLUv/SBMHQIAxAMKIDAxMjM0NTY3ODlhYmNkZWYSCHNlc3Npb25zGAMgCigMMgwIChIBaxoFZmlyc3QyCggLGgZzZWNvbmQBAAaZYQ=="
+    assert name is not None
+    sessions = Partition(SESSIONS.name, 3)
+    assert decode("0123456789abcdef" * 2, sessions, name, b64decode(data)) == [
+        Record(*sessions, 10, b"k", b"first"),
+        Record(*sessions, 11, b"", b"second"),
+    ]
