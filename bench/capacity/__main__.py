@@ -53,8 +53,9 @@ def tables(sizes: Sequence[int]) -> str:
     lines += [f"| {title} | {number(value)} |" for title, value in per_thousand_pushes(load).items()]
     planned, most = most_pushes_per_s(load)
     lines += ["", "| bound | value |", "|---|---|"]
+    of_partition = "pushes a second that the one partition of `push-commands` takes: planned, most"
     lines += [
-        f"| pushes a second that the one partition of `push-commands` takes: planned, most | {planned:,.0f}; {most:,.0f} |",
+        f"| {of_partition} | {planned:,.0f}; {most:,.0f} |",
         f"| devices of one app in one partition | {m.MAX_AUDIENCE_DEVICES:,} |",
         f"| devices of one app with 32 partitions; with {m.MAX_PARTITIONS} | {32 * m.MAX_AUDIENCE_DEVICES / 1e6:,.0f}"
         f" million; {m.MAX_PARTITIONS * m.MAX_AUDIENCE_DEVICES / 1e9:.1f} billion |",
