@@ -8,6 +8,7 @@ A test compares the page with it.
 """
 
 import argparse
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,9 +72,18 @@ def written(page: str, text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/capacity.md")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for the test of the page")
     options = parser.parse_args()
-    if options.write:
+    if options.json:
+        result = {
+            "tables": tables(options.devices),
+            "plans": [plan(devices, Load())._asdict() for devices in options.devices],
+            "measured": [one._asdict() for one in m.ALL],
+            "devices_of_a_partition": m.MAX_AUDIENCE_DEVICES,
+        }
+        print(json.dumps(result))
+    elif options.write:
         PAGE.write_text(written(PAGE.read_text(), tables(SIZES)))
     else:
         print(tables(options.devices))
