@@ -21,6 +21,7 @@ COMMANDS = {
     "send": "carillon.commands.send",
     "serve": "carillon.serve",
     "sign": "carillon.commands.sign",
+    "status": "carillon.commands.status",
     "team": "carillon.commands.accounts.teams",
     "token": "carillon.commands.accounts.tokens",
     "up": "carillon.up",

@@ -10,7 +10,7 @@ from services.domain.apps import APPS_PARTITION, AppDirectory
 from services.domain.master_key import KeyPurpose, Keys, create_master, load_keys
 from services.domain.meta import RecordStamp
 from services.domain.role import RoleContext
-from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
+from services.domain.role_addresses import DEFAULT_ADDRESSES, HAZARDOUS, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.log.archive.directory import ArchiveDirectory
@@ -39,9 +39,12 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
     directory = InstanceDirectory()
 
     def channel(role: str, shard: int, shards: int, address: str) -> Channel:
+        def opened(at: str) -> Channel:
+            return connect(at, tls, Instance(role, shard, shards))
+
         if role not in ROLES_WITH_STANDBYS:
-            return connect(address, tls, Instance(role, shard, shards))
-        return cast(Channel, OwnerChannel(directory, role, shard, address, lambda owner: connect(owner, tls)))
+            return opened(address)
+        return cast(Channel, OwnerChannel(directory, role, shard, address, opened, HAZARDOUS))
 
     addresses = {role: role_addresses(role, env) for role in DEFAULT_ADDRESSES}
     channels = {

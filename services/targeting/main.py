@@ -24,11 +24,13 @@ def open_state(settings: TargetingSettings, directory: Path, log: Log) -> State:
 
 def build(settings: TargetingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log and answer queries from memory."""
-    projection = TargetingProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
-    servicer, positions = TargetingServicer(projection, ids.event_id()), PositionsServicer(projection.follower.applied)
+    membership, directory = context.membership, settings.state_dir(ROLE_NAME)
+    projection = TargetingProjection(settings, directory, context.log, context.clock, membership)
+    servicer = TargetingServicer(projection, ids.event_id())
+    positions = PositionsServicer(projection.follower.applied, check=projection.check)
     return BuiltRole(
         ROLE_NAME,
-        services=[projection],
+        services=[*([membership] if membership else []), projection],
         servicers=[
             lambda server: add_TargetingServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -10,6 +10,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
+from services.runtime.ownership.tenure import Turns, take_turns
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -31,17 +32,21 @@ class TargetingProjection:
 
     name = ROLE_NAME
 
-    def __init__(self, settings: TargetingSettings, directory: Path, log: Log, clock: Clock) -> None:
+    def __init__(
+        self, settings: TargetingSettings, directory: Path, log: Log, clock: Clock, turns: Turns | None = None
+    ) -> None:
         check_log_identity(directory, log, ROLE_NAME)
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self.state = TargetingState(numbers, settings.zone(), clock)
         dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
         self.follower = Follower(
-            ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.applied_partitions()
+            ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.applied_partitions(), turns=turns
         )
         self.followers: Sequence[Follower] = (self.follower,)
         self._snapshots = PartitionSnapshots(directory, self.state)
+        self._log = log
         self._clock = clock
+        self._turns = turns
         self._snapshot_s = settings.snapshot_s
         self._ready: asyncio.Event | None = None
 
@@ -56,10 +61,15 @@ class TargetingProjection:
         """Save the snapshots; nothing may be folding."""
         self._snapshots.save()
 
-    async def query(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Run a query on the state between two batches. UnavailableError: the state has not caught up with the log."""
+    def check(self) -> None:
+        """UnavailableError: the state has not caught up with the log, or another process answers for the partitions."""
         if self._ready is None or not self._ready.is_set():
             raise UnavailableError("targeting is still reading the log, or is stopping; ask again")
+        self.follower.tenure.check()
+
+    async def query(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Run a query on the state between two batches. UnavailableError as for `check`."""
+        self.check()
         return await self.follower.query(question, *arguments)
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -67,6 +77,9 @@ class TargetingProjection:
         disk = WorkerThread("targeting-snapshot")
         await self.follower.query(self._snapshots.restore)
         saving = background.start_endless("targeting snapshots", self._save_regularly(disk))
+        turns = (
+            background.start_endless("targeting turns", self._take_turns(self._turns, ready)) if self._turns else None
+        )
         try:
             await self.follower.run(ready)
         except asyncio.CancelledError:
@@ -76,8 +89,17 @@ class TargetingProjection:
             raise
         finally:
             self._ready = None
+            if turns:
+                turns.cancel()
             saving.cancel()
             disk.shutdown()
+
+    async def _take_turns(self, turns: Turns, caught_up: asyncio.Event) -> None:
+        await caught_up.wait()
+        follower = self.follower
+        await take_turns(
+            ROLE_NAME, self._log, follower.tenure, turns, follower.applied, self.state.applied_partitions()
+        )
 
     async def _save_regularly(self, disk: WorkerThread) -> None:
         while True:

@@ -28,7 +28,7 @@ from testkit.waiting import blocking_until
 CARILLON = str(Path(sys.executable).parent / "carillon")
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
-STANDBY = "scheduling-standby"
+STANDBYS = ("scheduling-standby", "targeting-standby")
 _START_S = 240
 
 
@@ -48,14 +48,15 @@ class Installation:
     can import the packages of the extra `embedded`.
 
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`... With
-    `standby` the process `scheduling-standby` has the first shard of scheduling too, and a data directory of its own.
+    `standbys` a process such as `scheduling-standby` has the first shard of its role too, and its own data directory.
     """
 
-    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1, standby: bool = False) -> None:
+    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1, standbys: bool = False) -> None:
         self.data = data
         self._certificates = Path(tempfile.mkdtemp(prefix="carillon-certificates-"))
         self.embedded = kafka_bootstrap is None
-        v2, android, ios, gateway, *rest = free_ports(6 + 2 * shards * len(BACKENDS) + len(FRONTENDS))
+        count = 4 + 2 * (shards * len(BACKENDS) + len(STANDBYS)) + len(FRONTENDS)
+        v2, android, ios, gateway, *rest = free_ports(count)
         ports = iter(rest)
         self.v2_url = f"http://127.0.0.1:{v2}"
         self.android_url = f"http://127.0.0.1:{android}"
@@ -81,19 +82,22 @@ class Installation:
             authority = Authority(self._certificates / "authority")
             self.env |= _tls(authority, OPERATOR)
             self._instances = _served(shards, ports, authority, without_embedded(self._certificates / "slim"))
-            if standby:
-                self._instances[STANDBY] = self._standby_of("scheduling-0", ports)
+            for name in STANDBYS if standbys else ():
+                self._instances[name] = self._standby(name, shards, ports)
         else:
             self._instances = {"up": _Instance(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def _standby_of(self, name: str, ports: Iterator[int]) -> _Instance:
-        addresses = self.env["CARILLON_SCHEDULING_ADDR"].split(",")
+    def _standby(self, name: str, shards: int, ports: Iterator[int]) -> _Instance:
+        role = name.removesuffix("-standby")
+        setting = f"CARILLON_{role.upper()}_ADDR"
+        addresses = self.env[setting].split(",")
         own = {
-            "CARILLON_SCHEDULING_ADDR": ",".join([f"127.0.0.1:{next(ports)}", *addresses[1:]]),
-            "CARILLON_DATA_DIR": str(self.data / STANDBY),
+            setting: ",".join([f"127.0.0.1:{next(ports)}", *addresses[1:]]),
+            "CARILLON_DATA_DIR": str(self.data / name),
         }
-        return _Instance(("serve", "scheduling"), next(ports), {**self._instances[name].env, **own})
+        first = self._instances[role if shards == 1 else f"{role}-0"]
+        return _Instance(("serve", role), next(ports), {**first.env, **own})
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
-from testkit.installation.processes import STANDBY, Installation
+from testkit.installation.processes import STANDBYS, Installation
 from testkit.kafka.broker import kafka
 from tests.journeys.kinds import KINDS
 
@@ -36,7 +36,7 @@ def carillon(
         else:
             bootstrap = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"))).bootstrap
             installation = stack.enter_context(
-                contextlib.closing(Installation(data, bootstrap, shards=2, standby=True))
+                contextlib.closing(Installation(data, bootstrap, shards=2, standbys=True))
             )
             clickhouse = ClickHouseServer(data / "clickhouse")
             clickhouse.start()
@@ -45,7 +45,7 @@ def carillon(
         installation.env["CARILLON_STAGES_DIR"] = str(data / "stages")
         installation.env |= {"CARILLON_TRACES_URL": collector.url, "CARILLON_TRACES_RATIO": "1"}
         installation.env["OTEL_BSP_SCHEDULE_DELAY"] = "100"
-        names = [name for name in installation.names if name != STANDBY]
+        names = [name for name in installation.names if name not in STANDBYS]
         installation.start(*names)
         yield installation
         installation.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import BACKENDS, STANDBY, Installation
+from testkit.installation.processes import BACKENDS, Installation
 from testkit.waiting import until, until_holds
 from tests.journeys.test_push import audited, message, shown
 
@@ -114,23 +115,36 @@ async def test_a_killed_process_of_each_role_resumes(
 
 
 @pytest.mark.long
-async def test_nobody_notices_that_scheduling_is_restarted_or_killed(
-    carillon: Installation, app: AppCredentials, server: AppServer
+@pytest.mark.parametrize("role", ["scheduling", "targeting"])
+async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
+    carillon: Installation, app: AppCredentials, server: AppServer, role: str
 ) -> None:
     """A standby takes over, and each request is answered with 0 meanwhile; the messages are sent once."""
-    await asyncio.to_thread(carillon.start, STANDBY)
+    first, standby = f"{role}-0", f"{role}-standby"
+    await asyncio.to_thread(carillon.start, standby)
     (device,) = await devices_of(carillon, app, 1)
-    apps = {"appkey": {"android": app.appkey}}
     sent: list[str] = []
+    seen: list[str] = []
     is_over = asyncio.Event()
 
     async def use_scheduling() -> None:
-        page = {**apps, "page_num": 1, "page_size": 5}
+        option = {"timed": 2, "send_time_interval": 1}
+        assert (await server.push(message(app, 1, sent[-1], option), app.secret_key))["result"] == 0
+        page = {"appkey": {"android": app.appkey}, "page_num": 1, "page_size": 5}
+        assert (await server.call("POST", "/v2/timedtasklist", page, app.secret_key))["result"] == 0
+
+    async def use_targeting() -> None:
+        """Push by a tag that the device has set just before, and has no longer before the next one."""
+        assert (await device.request({"type": "add_stags", "stags": [sent[-1]]}))["type"] == "ok"
+        pushed = await server.push(message(app, 6, sent[-1], stag=[[sent[-1]]]), app.secret_key)
+        assert pushed["result"] == 0
+        seen.append((await shown(device))["content"])
+        assert (await device.request({"type": "remove_stags", "stags": [sent[-1]]}))["type"] == "ok"
+
+    async def use() -> None:
         while not is_over.is_set():
-            option = {"timed": 2, "send_time_interval": 1}
-            sent.append(f"timed {len(sent)}")
-            assert (await server.push(message(app, 1, sent[-1], option), app.secret_key))["result"] == 0
-            assert (await server.call("POST", "/v2/timedtasklist", page, app.secret_key))["result"] == 0
+            sent.append(f"message {len(sent)}")
+            await {"scheduling": use_scheduling, "targeting": use_targeting}[role]()
 
     async def owner_changes(end: Callable[..., None], name: str) -> None:
         """End a process; wait until requests have been answered since, and start it again."""
@@ -139,19 +153,25 @@ async def test_nobody_notices_that_scheduling_is_restarted_or_killed(
         await until_holds(lambda: len(sent) > answered + 3 * SHARDS)
         await asyncio.to_thread(carillon.start, name)
 
-    using = asyncio.create_task(use_scheduling())
+    def states() -> dict[str, int]:
+        """Return how many processes of the shard are in each state, as `carillon status` shows them."""
+        shown_now = json.loads(carillon.carillon("status", "--json"))["instances"]
+        return Counter(each["state"] for each in shown_now if (each["role"], each["shard"]) == (role, 0))
+
+    assert await asyncio.to_thread(states) == {"owner": 1, "standby": 1}
+    using = asyncio.create_task(use())
     changes: list[tuple[Callable[..., None], str]]
-    changes = [(carillon.stop, "scheduling-0"), (carillon.kill, STANDBY), (carillon.kill, "scheduling-0")]
+    changes = [(carillon.stop, first), (carillon.kill, standby), (carillon.kill, first)]
     for end, name in changes:
         await asyncio.wait([using, asyncio.create_task(owner_changes(end, name))], return_when=asyncio.FIRST_COMPLETED)
         if using.done():
             break
     is_over.set()
     await using
-    seen = sorted([(await shown(device))["content"] for _ in sent])
-    assert seen == sorted(sent)
+    seen += [(await shown(device))["content"] for _ in sent[len(seen) :]]
+    assert sorted(seen) == sorted(sent)
     await device.close()
-    await asyncio.to_thread(carillon.stop, STANDBY)
+    await asyncio.to_thread(carillon.stop, standby)
 
 
 @pytest.mark.long

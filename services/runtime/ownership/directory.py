@@ -21,8 +21,12 @@ RECENT_RECORDS = 2_000
 class InstanceDirectory:
     """The instances that the log tells of. `run` follows the log; nothing is known before."""
 
-    def __init__(self, own: str = "") -> None:
-        self._instances = Instances(own)
+    def __init__(
+        self, own: str = "", on_record: Callable[[InstanceFact, int], None] = lambda fact, offset: None
+    ) -> None:
+        """`on_record` is called with each record and its offset, once it is applied."""
+        self.instances = Instances(own)
+        self._on_record = on_record
         self._changed = asyncio.Event()
 
     @property
@@ -32,11 +36,8 @@ class InstanceDirectory:
 
     def address(self, role: str, shard: int) -> str | None:
         """Return where the owner of the shard takes calls; None where no owner is known."""
-        owner = self._instances.owner(role, shard)
+        owner = self.instances.owner(role, shard)
         return owner.alive.address if owner else None
-
-    def is_own_turn(self) -> bool:
-        return self._instances.is_own_turn()
 
     async def run(self, log: Log, on_start: Callable[[], None] = lambda: None) -> None:
         """Follow the log until cancelled; call `on_start` once the reader is open."""
@@ -48,9 +49,12 @@ class InstanceDirectory:
             while True:
                 for record in await retry_until_available(LOG_UNAVAILABLE, reader.read):
                     try:
-                        self._instances.apply(InstanceFact.FromString(record.value))
+                        fact = InstanceFact.FromString(record.value)
                     except DecodeError as error:
                         logger.error("a record of instances cannot be read", offset=record.offset, error=str(error))
+                        continue
+                    self.instances.apply(fact)
+                    self._on_record(fact, record.offset)
                 self._changed.set()
                 self._changed = asyncio.Event()
         finally:

@@ -3,14 +3,28 @@
 Nothing here depends on a clock. An instance counts its own records that lie in the log behind the last one of another
 instance: after ABSENT_AFTER of them the other one is taken for ended. So while the log answers nobody, nobody is, and
 an instance that was paused itself sees the others' records before its next own one.
+
+The highest epoch decides which instance owns a shard. One that was paused may not know of it yet, so it answers calls
+only for a while after a record of its own, which ends before others take it for ended (LEASE_INTERVALS).
 """
 
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
 
 ABSENT_AFTER = 5
-"""Own records behind another instance's last one, after which the other instance counts as ended."""
+"""Own records behind another instance's last one, after which the other instance counts as ended. Only those count
+that tell nothing new: they are written at intervals."""
+
+LEASE_INTERVALS = ABSENT_AFTER - 2
+"""For how many intervals after it began to append its latest record an owner may answer calls. Others take it for ended
+after ABSENT_AFTER - 1 of their intervals at the earliest."""
+
+
+_REPEATED = 100
+"""Latest own records that are known, because the log may store one twice."""
 
 
 MAX_ENDED = 1000
@@ -35,11 +49,17 @@ class Instances:
 
     def __init__(self, own: str = "") -> None:
         self._own = own
+        self._own_records: deque[bytes] = deque(maxlen=_REPEATED)
         self._instances: dict[str, Instance] = {}
         self._ended: dict[str, None] = {}
+        self._is_superseded = False
 
     def apply(self, fact: InstanceFact) -> None:
         match fact.WhichOneof("fact"):
+            case "alive" if fact.instance == self._own:
+                if fact.meta.event_id not in self._own_records:
+                    self._own_records.append(fact.meta.event_id)
+                    self._apply_own(fact.alive)
             case "alive" if fact.instance not in self._ended:
                 self._apply_alive(fact.instance, fact.alive)
             case "left":
@@ -47,11 +67,26 @@ class Instances:
             case _:
                 pass
 
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another instance has taken over from the observer, and the observer has not said since that it
+        stands by."""
+        return self._is_superseded
+
     def owner(self, role: str, shard: int) -> Instance | None:
         """Return the instance that owns the shard's partitions under the highest epoch, if it is present."""
         owners = [each for each in self._of(role, shard) if each.alive.epoch]
         latest = max(owners, key=lambda each: each.alive.epoch, default=None)
         return latest if latest and latest.is_present else None
+
+    def standbys(self, role: str, shard: int) -> list[Instance]:
+        """Return the instances that are present, have caught up and do not own the shard, by their ids."""
+        standbys = [e for e in self._of(role, shard) if e.is_present and e.alive.caught_up and not e.alive.epoch]
+        return sorted(standbys, key=lambda each: each.id)
+
+    def all(self) -> list[Instance]:
+        """Return all instances that have not ended as far as is known."""
+        return list(self._instances.values())
 
     def is_own_turn(self) -> bool:
         """Return whether the observer owns its shard, or has to take over: there is no owner, and no earlier standby.
@@ -59,24 +94,51 @@ class Instances:
         The earliest standby is the one with the lowest id among those that are present and have caught up.
         """
         own = self._instances.get(self._own)
-        if own is None:
+        if own is None or self._is_superseded:
             return False
-        owner = self.owner(own.alive.role, own.alive.shard)
+        role, shard = own.alive.role, own.alive.shard
+        owner = self.owner(role, shard)
         if owner is not None:
             return owner is own
-        standbys = [e.id for e in self._of(own.alive.role, own.alive.shard) if e.is_present and e.alive.caught_up]
-        return min(standbys, default="") == self._own
+        return self.standbys(role, shard)[:1] == [own]
+
+    def has_announced(self, epoch: int) -> bool:
+        """Return whether the observer's latest record names this epoch."""
+        own = self._instances.get(self._own)
+        return own is not None and own.alive.epoch == epoch
+
+    @property
+    def is_sole_owner(self) -> bool:
+        """Whether the observer owns its shard, and no former owner is present any more that does not know it.
+
+        A former owner says that it stands by as soon as it has read of a higher epoch.
+        """
+        own = self._instances.get(self._own)
+        if own is None or not own.alive.epoch or self._is_superseded:
+            return False
+        others = (each for each in self._of(own.alive.role, own.alive.shard) if each is not own)
+        return not any(each.alive.epoch and each.is_present for each in others)
 
     def _apply_alive(self, instance: str, alive: InstanceAlive) -> None:
-        is_new = instance not in self._instances
+        former = self._instances.get(instance)
         self._instances[instance] = Instance(instance, alive)
-        if is_new and alive.place:
+        own = self._instances.get(self._own)
+        if own and (own.alive.role, own.alive.shard) == (alive.role, alive.shard):
+            self._is_superseded |= 0 < own.alive.epoch < alive.epoch
+        if former is None and alive.place:
             for each in self._of(alive.role, alive.shard):
                 if each.id != instance and each.alive.place == alive.place:
                     self._end(each.id)
-        if instance == self._own:
+
+    def _apply_own(self, alive: InstanceAlive) -> None:
+        former = self._instances.get(self._own)
+        self._apply_alive(self._own, alive)
+        others = [each for each in self._of(alive.role, alive.shard) if each.id != self._own and each.is_present]
+        later = any(each.alive.epoch > alive.epoch for each in others)
+        self._is_superseded = alive.epoch > 0 and (self._is_superseded or later)
+        if former is not None and former.alive == alive:
             for each in self._instances.values():
-                each.missed += each.id != instance
+                each.missed += each.id != self._own
 
     def _end(self, instance: str) -> None:
         self._instances.pop(instance, None)
@@ -84,5 +146,5 @@ class Instances:
         if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
-    def _of(self, role: str, shard: int) -> list[Instance]:
+    def _of(self, role: str, shard: int) -> Sequence[Instance]:
         return [each for each in self._instances.values() if (each.alive.role, each.alive.shard) == (role, shard)]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
@@ -10,9 +11,11 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import Log, NewRecord
 from services.runtime.ownership.directory import INSTANCES_TOPIC, InstanceDirectory
+from services.runtime.ownership.instances import LEASE_INTERVALS, Instance
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
+from services.runtime.process.metrics import OWNER, OWNER_EPOCH, OWNER_SINCE, STANDBYS
 
 INTERVAL_S = 0.5
 """How often an instance says that it is alive."""
@@ -38,10 +41,16 @@ class Membership:
         self._role = role
         self._interval_s = interval_s
         self._alive = InstanceAlive(role=role, shard=shard, address=address, place=place)
-        self._directory = InstanceDirectory(self._id)
+        self._directory = InstanceDirectory(self._id, self._note)
         self._news = asyncio.Event()
+        self._begun_s: dict[bytes, float] = {}
+        self._lease_s = 0.0
+        self._own_offset = 0
+        self._is_owner = False
 
     async def run(self, ready: asyncio.Event) -> None:
+        labels = self._role, str(self._alive.shard)
+        STANDBYS.labels(*labels).set_function(lambda: len(self._standbys()))
         following = background.start_endless("instances", self._directory.run(self._log, ready.set))
         try:
             await ready.wait()
@@ -61,22 +70,81 @@ class Membership:
         self._tell(caught_up=True, epoch=0)
 
     async def wait(self) -> None:
-        while not self._directory.is_own_turn():
+        while not self._directory.instances.is_own_turn():
             await self._directory.change.wait()
 
-    def begin(self, epoch: int) -> None:
+    def new_epoch(self) -> int:
+        """Return an epoch above those of all former owners: the order of the instances' records in the log.
+
+        An instance takes over after it has read a record of its own behind the owner's last one.
+        """
+        return self._own_offset + 1
+
+    async def announce(self, epoch: int) -> None:
+        self._alive.owner_since_ms = self._clock.now_ms()
         self._tell(caught_up=True, epoch=epoch)
+        while not self._directory.instances.has_announced(epoch):
+            await self._directory.change.wait()
+
+    async def wait_alone(self) -> bool:
+        instances = self._directory.instances
+        while not (instances.is_sole_owner or instances.is_superseded):
+            await self._directory.change.wait()
+        if instances.is_superseded:
+            return False
+        self._report(self._alive.epoch)
+        return True
+
+    async def wait_superseded(self) -> None:
+        while not self._directory.instances.is_superseded:
+            await self._directory.change.wait()
+
+    @property
+    def is_confirmed(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        return now_s < self._lease_s and not self._directory.instances.is_superseded
 
     def end(self) -> None:
+        self._alive.owner_since_ms = 0
         self._tell(caught_up=False, epoch=0)
+        self._report(0)
 
     def _tell(self, *, caught_up: bool, epoch: int) -> None:
         self._alive.caught_up, self._alive.epoch = caught_up, epoch
         self._news.set()
 
+    def _standbys(self) -> Sequence[Instance]:
+        return self._directory.instances.standbys(self._role, self._alive.shard)
+
+    def _report(self, epoch: int) -> None:
+        """Tell operators under which epoch this process owns its partitions, 0 for none."""
+        role, shard, is_owner = self._role, self._alive.shard, epoch > 0
+        labels = role, str(shard)
+        OWNER.labels(*labels).set(is_owner)
+        OWNER_EPOCH.labels(*labels).set(epoch)
+        OWNER_SINCE.labels(*labels).set(self._alive.owner_since_ms / 1000)
+        if is_owner:
+            standbys = len(self._standbys())
+            logger.info("owns its partitions from now on", role=role, shard=shard, epoch=epoch, standbys=standbys)
+        elif self._is_owner:
+            logger.info("does not own its partitions any more", role=role, shard=shard)
+        self._is_owner = is_owner
+
+    def _note(self, fact: InstanceFact, offset: int) -> None:
+        """Extend the lease by each record of this process, from the moment at which its append began."""
+        if fact.instance == self._id:
+            self._own_offset = offset
+            begun_s = self._begun_s.pop(fact.meta.event_id, None)
+            if begun_s is not None:
+                self._lease_s = max(self._lease_s, begun_s + LEASE_INTERVALS * self._interval_s)
+
     async def _append(self, *, alive: InstanceAlive | None = None, left: InstanceLeft | None = None) -> None:
         meta = Meta(event_id=secrets.token_bytes(16), time_ms=self._clock.now_ms(), writer=self._role)
         fact = InstanceFact(meta=meta, instance=self._id, alive=alive, left=left)
+        now_s = asyncio.get_running_loop().time()
+        expired_s = now_s - LEASE_INTERVALS * self._interval_s
+        self._begun_s = {each: begun_s for each, begun_s in self._begun_s.items() if begun_s > expired_s}
+        self._begun_s[meta.event_id] = now_s
         try:
             await self._log.append([NewRecord(INSTANCES_TOPIC, 0, self._id.encode(), fact.SerializeToString())])
         except (BusyError, UnavailableError) as error:

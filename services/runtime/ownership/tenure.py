@@ -1,15 +1,17 @@
 """Tenure: whether a follower owns its partitions at present, or stands by for the process that does.
 
-A standby applies the owner's facts as they are written and decides nothing, so it can take over at once.
+A standby applies the owner's facts as they are written and decides nothing, so it can take over at once. An owner that
+was paused or cut off may not know of its successor: it answers calls only while its ownership is confirmed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record
 from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.positions import AppliedPositions
 
 
 class Turns(Protocol):
@@ -23,8 +25,25 @@ class Turns(Protocol):
         """Return once it is this process's turn to own its partitions."""
         ...
 
-    def begin(self, epoch: int) -> None:
-        """The process owns its partitions under this epoch, has caught up with all commands, and answers calls."""
+    def new_epoch(self) -> int:
+        """Return an epoch above all earlier ones, for a process whose partitions have none."""
+        ...
+
+    async def announce(self, epoch: int) -> None:
+        """Say in the log that this process takes over under this epoch; return once the record is there."""
+        ...
+
+    async def wait_alone(self) -> bool:
+        """Return True once no former owner answers calls any more, False once another process has taken over."""
+        ...
+
+    async def wait_superseded(self) -> None:
+        """Return once another process has taken over."""
+        ...
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether no other process can have begun to answer calls for the partitions that this one has claimed."""
         ...
 
     def end(self) -> None:
@@ -62,12 +81,11 @@ class Tenure:
         """UnavailableError: another process answers for the partitions, or this one does not do so yet."""
         if not self.is_held:
             raise UnavailableError("this process stands by, or has not caught up with the log yet; try again")
+        if self.turns and not self.turns.is_confirmed:
+            raise UnavailableError("the log has not confirmed lately that this process is the owner; try again")
 
-    def begin(self, epoch: int) -> None:
-        if not self.is_held:
-            self._begun.set()
-            if self.turns:
-                self.turns.begin(epoch)
+    def begin(self) -> None:
+        self._begun.set()
 
     def end(self) -> None:
         self._begun.clear()
@@ -102,3 +120,23 @@ async def stand_by(
             reading.cancel()
             await asyncio.wait([reading])
         await reader.close()
+
+
+async def take_turns(
+    role: str, log: Log, tenure: Tenure, turns: Turns, applied: AppliedPositions, partitions: Sequence[Partition]
+) -> None:
+    """Hold the tenure whenever it is this process's turn, for a follower that always reads and decides nothing.
+
+    A tenure begins once the follower has applied what the log held when no former owner answered calls any more, so
+    that what such an owner has confirmed is known. The follower must have caught up.
+    """
+    while True:
+        turns.note_caught_up()
+        await turns.wait()
+        await turns.announce(turns.new_epoch())
+        if await turns.wait_alone():
+            ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
+            await applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+            tenure.begin()
+            await turns.wait_superseded()
+        tenure.end()

@@ -22,6 +22,20 @@ ARCHIVE_FAILURES = Counter(
 )
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
 LAG = Gauge("carillon_lag_records", "Records that a follower has not applied yet, when last checked", ["role", "topic"])
+OWNER = Gauge("carillon_owner", "1 while the process owns its partitions, 0 while it stands by", ["role", "shard"])
+OWNER_EPOCH = Gauge(
+    "carillon_owner_epoch",
+    "The epoch under which the process owns its partitions, 0 while it stands by",
+    ["role", "shard"],
+)
+OWNER_SINCE = Gauge(
+    "carillon_owner_since_seconds",
+    "Time in seconds since 1970 at which the process took over its partitions, 0 while it stands by",
+    ["role", "shard"],
+)
+STANDBYS = Gauge(
+    "carillon_standbys", "Processes that stand by for the shard of this one and have caught up", ["role", "shard"]
+)
 DEAD_LETTERS = Counter(
     "carillon_records_dead_lettered_total",
     "Records that could not be decoded or applied",

@@ -60,6 +60,7 @@ class Follower:
         later their facts are applied when they are made. Facts of other topics (commands to other roles) are appended
         and not applied. `fencing`: the own partitions have epochs; `run` raises SupersededError once another process
         owns one of them. With `turns` the follower stands by then, and until it is its turn: it only applies own facts.
+        One without own partitions reads on as a standby as it does as the owner; `take_turns` is run beside it.
         """
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
@@ -141,7 +142,7 @@ class Follower:
     def followed(self) -> Followed:
         """What the process's health checks of this follower."""
         partitions = sorted(self._applies | self._decides)
-        return Followed(self.role, self.applied, partitions, lambda: self.tenure.stands_by)
+        return Followed(self.role, self.applied, partitions, lambda: self.tenure.stands_by and bool(self._own))
 
     async def offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition that the state has applied."""
@@ -163,10 +164,10 @@ class Follower:
 
     async def _follow(self, ready: asyncio.Event) -> None:
         await self._check_offsets()
-        own_ends = await self._catch_up_with_own_facts()
-        if self.tenure.turns:
+        own_ends, turns = await self._catch_up_with_own_facts(), self.tenure.turns
+        if turns and self._own:
             ready.set()
-            await stand_by(self.role, self._log, own_ends, self.tenure.turns, self._apply_facts)
+            await stand_by(self.role, self._log, own_ends, turns, self._apply_facts)
         if self._fencing:
             own_ends = await self._take_over(self._fencing)
         await self._catch_up_where_fresh()
@@ -181,16 +182,17 @@ class Follower:
             while True:
                 if not self.tenure.is_held and self._has_reached(goal):
                     ready.set()
-                    self.tenure.begin(self._fencing.epoch(self._own[0]) if self._fencing else 0)
+                    if not turns or (self._fencing and await turns.wait_alone()):
+                        self.tenure.begin()
                 records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.role)
                 await self._handle(records)
         finally:
             await reader.close()
 
     async def _check_offsets(self) -> None:
-        offsets = await self.offsets()
         known = self._applies.union(self._decides, self._own)
-        await check_offsets(self._log, self.role, {p: offset for p, offset in offsets.items() if p in known})
+        offsets = {partition: offset for partition, offset in (await self.offsets()).items() if partition in known}
+        await check_offsets(self._log, self.role, offsets)
 
     def _has_reached(self, goal: Mapping[Partition, int]) -> bool:
         return all(end == 0 or self.applied.has(partition, end - 1) for partition, end in goal.items())
@@ -199,9 +201,7 @@ class Follower:
         return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends(partitions), role=self.role)
 
     async def _catch_up_with_own_facts(self) -> dict[Partition, int]:
-        if not self._own:
-            return {}
-        ends = await self._ends(self._own)
+        ends = await self._ends(self._own) if self._own else {}
         await self._apply_until(await self.offsets(), ends)
         return ends
 
@@ -210,7 +210,10 @@ class Follower:
 
     async def _take_over(self, fencing: Fencing) -> dict[Partition, int]:
         """Announce new epochs, and apply what former owners wrote before; return the ends."""
-        await append_until_accepted(self._log, fencing.announce(self._own), self.role)
+        announcements = fencing.announce(self._own)
+        if self.tenure.turns:
+            await self.tenure.turns.announce(fencing.epoch(self._own[0]))
+        await append_until_accepted(self._log, announcements, self.role)
         ends = await self._catch_up_with_own_facts()
         fencing.begin(ends)
         return ends
@@ -240,10 +243,8 @@ class Follower:
     async def _handle(self, records: list[Record]) -> None:
         reached(Point.FOLLOWER_READ, self.role)
         async with self._lock:
-            if self._fencing:
-                records = self._fencing.check_live(records)
-                if not records:
-                    return
+            if self._fencing and not (records := self._fencing.check_live(records)):
+                return
             offsets = next_offsets(records)
             new_records = await self.query(self._apply_batch, records, offsets)
             if new_records:
@@ -256,6 +257,8 @@ class Follower:
 
     async def _write(self, choose: Callable[[], Sequence[Fact]]) -> None:
         async with self._lock:
+            if self.tenure.stands_by:
+                raise SupersededError("the tenure ended before the facts were chosen")
             new_records = await self.query(self._apply_chosen, choose)
             if new_records:
                 await self._append_and_commit(new_records, {})
@@ -290,9 +293,7 @@ class Follower:
         facts = choose()
         if not facts:
             return []
+        for fact in facts:
+            fact.message.meta.writer = self.role
         with transaction(self._store):
-            new_records = []
-            for fact in facts:
-                fact.message.meta.writer = self.role
-                new_records.append(self._processor.apply_own(fact))
-            return new_records
+            return [self._processor.apply_own(fact) for fact in facts]

@@ -85,7 +85,8 @@ class PositionsServicer(PositionsServiceServicer):
     that the earlier ones produced."""
 
     def __init__(self, *followers: AppliedPositions, check: Callable[[], None] = lambda: None) -> None:
-        """`check` raises UnavailableError where another process has to be asked."""
+        """`check` raises UnavailableError where another process has to be asked. It is called before and after the
+        wait: a record that was written after another process took over is known to that one alone."""
         self._followers = followers
         self._check = check
 
@@ -96,4 +97,5 @@ class PositionsServicer(PositionsServiceServicer):
             await applied.wait((Partition(p.topic, p.partition), p.offset) for p in positions)
             produced = applied.produced_in(p.partition for p in positions)
             positions += produced
+        self._check()
         return AwaitResponse(produced=positions[len(request.positions) :])

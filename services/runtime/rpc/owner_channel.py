@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from services.runtime.errors import UnavailableError
@@ -22,6 +22,9 @@ class OwnerChannel:
     for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query. There are
     no streams.
 
+    A call of one of the `hazardous` methods is not repeated where its connection was lost: what it asks may have made
+    the owner crash, and would take the standbys with it, one after the other.
+
     Until the log tells of an owner the calls go to `default`, the address in the settings.
     """
 
@@ -32,12 +35,14 @@ class OwnerChannel:
         shard: int,
         default: str,
         connect: Callable[[str], Channel],
+        hazardous: Collection[str] = (),
     ) -> None:
         self._directory = directory
         self._role = role
         self._shard = shard
         self._default = default
         self._connect = connect
+        self._hazardous = frozenset(hazardous)
         self._channels: dict[str, Channel] = {}
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
@@ -53,10 +58,12 @@ class OwnerChannel:
                 attempt = calls.get(channel)
                 if attempt is None:
                     attempt = calls[channel] = channel.unary_unary(method, *arguments, **options)
+                was_connected = _is_connected(channel)
                 try:
                     return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
                 except UnavailableError:
-                    if loop.time() >= last_attempt_s:
+                    is_lost = was_connected and not _is_connected(channel)
+                    if loop.time() >= last_attempt_s or (is_lost and method in self._hazardous):
                         raise
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):
@@ -73,3 +80,8 @@ class OwnerChannel:
         if channel is None:
             channel = self._channels[address] = self._connect(address)
         return channel
+
+
+def _is_connected(channel: Channel) -> bool:
+    """Return whether the peer is there; channels without a socket always are connected."""
+    return getattr(channel, "is_connected", True)

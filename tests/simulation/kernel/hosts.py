@@ -4,19 +4,24 @@ import asyncio
 import traceback
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleDefinition
+from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from services.domain.role_context import context_on
 from services.domain.topics import TOPICS
 from services.runtime.log.port import Log, Partition
+from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.ownership.membership import Membership, place_of
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings
 from services.runtime.projection.health import Health
 from services.runtime.projection.replay import ReplayComparison, copy_state
+from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import FULL, Disk
@@ -35,21 +40,30 @@ ZONE = "Asia/Shanghai"
 
 @dataclass
 class Installation:
-    """What the instances of one simulated installation share. `shards` is the number of instances by role."""
+    """What the instances of one simulated installation share. `shards` is the number of instances by role.
+
+    With `has_owners` processes of roles with standbys own their partitions by the log, and callers find them there.
+    """
 
     world: World
     broker: Broker
     network: Network
     shards: dict[str, int]
     keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
+    has_owners: bool = False
 
     def peers(self) -> Peers:
-        """Return channels to all roles."""
-        channels = {
-            role: [self.network.channel(process_name(role, shard)) for shard in range(count)]
-            for role, count in self.shards.items()
-        }
-        return Peers(channels, TOPICS)
+        """Return channels to all roles; the directory of the owners, if there is one, has to be run."""
+        directory = InstanceDirectory()
+
+        def channel(role: str, shard: int) -> Channel:
+            name = process_name(role, shard)
+            if not self.has_owners or role not in ROLES_WITH_STANDBYS:
+                return self.network.channel(name)
+            return cast(Channel, OwnerChannel(directory, role, shard, name, self.network.channel))
+
+        channels = {role: [channel(role, shard) for shard in range(count)] for role, count in self.shards.items()}
+        return Peers(channels, TOPICS, directory if self.has_owners else None)
 
     def partitions(self) -> list[Partition]:
         """Return all partitions of the log."""
@@ -61,12 +75,21 @@ class RoleHost:
     """A machine that runs one instance of a role, and starts it again whenever it has ended.
 
     `settings` are the role's, apart from those that the installation sets. `process` is the latest one. While
-    `is_disk_full`, files cannot be written; a process that ends because of that is started again.
+    `is_disk_full`, files cannot be written; a process that ends because of that is started again. Machines of one shard
+    differ by the `suffix` of their names.
     """
 
-    def __init__(self, installation: Installation, role: RoleDefinition[Any], shard: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        role: RoleDefinition[Any],
+        shard: int = 0,
+        *,
+        suffix: str = "",
+        **settings: Any,
+    ) -> None:
         world = installation.world
-        self.name = process_name(role.name, shard)
+        self.name = process_name(role.name, shard) + suffix
         self.role = role
         self.clock = world.clock()
         self._installation = installation
@@ -226,7 +249,12 @@ class RoleHost:
         log, keys = SimulatedLog(installation.broker), installation.keys.only(self.role.keys)
         health = Health(self.clock)
         async with context_on(log, self.clock, installation.peers(), keys, health) as context:
-            built = self.role.build(self.settings(disk.path), context)
+            settings = self.settings(disk.path)
+            if installation.has_owners and self.role.name in ROLES_WITH_STANDBYS:
+                place = place_of(settings.state_dir(self.role.name))
+                membership = Membership(log, self.clock, self.role.name, self._shard, self.name, place)
+                context = replace(context, membership=membership)
+            built = self.role.build(settings, context)
             health.watch(built.followers)
             server = Server(process)
             for add_to in built.servicers:

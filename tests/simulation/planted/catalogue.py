@@ -74,7 +74,7 @@ BUGS: Sequence[PlantedBug] = (
         "targeting resolves audiences before it has read the log",
         "backends",
         (
-            "services.targeting.projection:TargetingProjection.query",
+            "services.targeting.projection:TargetingProjection.check",
             "if self._ready is None or not self._ready.is_set():",
             "if self._ready is None:",
         ),

@@ -1,16 +1,26 @@
 """Which instance owns a shard: decided from the records of topic `instances` alone, in any interleaving."""
 
+from itertools import count
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
+from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.ownership.instances import ABSENT_AFTER, MAX_ENDED, Instances
+
+_numbers = count(1)
 
 
 def alive(instance: str, *, epoch: int = 0, caught_up: bool = True, place: str = "", shard: int = 0) -> InstanceFact:
     said = InstanceAlive(role="r", shard=shard, address=f"{instance}:1", place=place, caught_up=caught_up, epoch=epoch)
-    return InstanceFact(instance=instance, alive=said)
+    return InstanceFact(meta=Meta(event_id=next(_numbers).to_bytes(4, "big")), instance=instance, alive=said)
+
+
+def again(instance: str, times: int) -> list[InstanceFact]:
+    """Return records in which a standby says nothing new."""
+    return [alive(instance) for _ in range(times)]
 
 
 def left(instance: str) -> InstanceFact:
@@ -45,10 +55,44 @@ def test_late_records_of_ended_instances_are_ignored_and_only_the_last_of_these_
 
 
 def test_a_standby_waits_while_the_owner_is_present() -> None:
-    owners, own = [alive("z", epoch=5)], [alive("a")]
-    assert not seen_by("a", *owners, *own * ABSENT_AFTER, *owners, *own * (ABSENT_AFTER - 1)).is_own_turn()
-    assert seen_by("a", *owners, *own * ABSENT_AFTER).is_own_turn()
-    assert seen_by("a", *owners, *own, left("z")).is_own_turn()
+    owner, own = alive("z", epoch=5), alive("a")
+    enough, too_few = again("a", ABSENT_AFTER), again("a", ABSENT_AFTER - 1)
+    assert not seen_by("a", own, owner, *enough, owner, *too_few).is_own_turn()
+    assert seen_by("a", own, owner, *enough).is_own_turn()
+    assert seen_by("a", own, owner, left("z")).is_own_turn()
+
+
+def test_only_records_that_are_written_at_intervals_show_that_an_owner_has_ended() -> None:
+    """A lease of the owner has ended before, because such records are an interval apart. Others are not."""
+    owner, own, too_few = alive("z", epoch=5), alive("a"), again("a", ABSENT_AFTER - 1)
+    repeated = [record for record in too_few for _ in range(3)]
+    assert not seen_by("a", own, owner, *repeated).is_own_turn()
+    news = [alive("a", caught_up=False), alive("a"), alive("a", caught_up=False), alive("a")]
+    assert not seen_by("a", own, owner, *too_few, *news).is_own_turn()
+    assert seen_by("a", own, owner, *too_few, *news, alive("a")).is_own_turn()
+
+
+def test_an_owner_answers_once_the_former_one_knows_of_it_or_has_ended() -> None:
+    former, own = alive("z", epoch=5), alive("a", epoch=9)
+    assert not seen_by("a", former, alive("a")).is_sole_owner
+    assert not seen_by("a", former, alive("a"), own, former).is_sole_owner
+    for end in ([alive("z")], [left("z")], [alive("a", epoch=9) for _ in range(ABSENT_AFTER)]):
+        assert seen_by("a", former, alive("a"), own, *end).is_sole_owner
+    assert seen_by("z", former, alive("a")).is_sole_owner
+
+
+def test_an_owner_is_superseded_also_by_one_that_has_ended_since() -> None:
+    own, successor = alive("a", epoch=5), alive("z", epoch=9)
+    for superseded in (
+        seen_by("a", own, successor),
+        seen_by("a", own, successor, left("z")),
+        seen_by("a", own, successor, left("z"), alive("a", epoch=5)),
+        seen_by("a", successor, own),
+    ):
+        assert (superseded.is_superseded, superseded.is_own_turn(), superseded.is_sole_owner) == (True, False, False)
+    stands_by = seen_by("a", own, successor, left("z"), alive("a"))
+    assert (stands_by.is_superseded, stands_by.is_own_turn()) == (False, True)
+    assert not seen_by("a", own, alive("z", epoch=9, shard=1)).is_superseded
 
 
 def test_the_first_of_the_standbys_that_have_caught_up_takes_over() -> None:
@@ -56,7 +100,7 @@ def test_the_first_of_the_standbys_that_have_caught_up_takes_over() -> None:
     assert [seen_by(own, a, b).is_own_turn() for own in "abc"] == [True, False, False]
     assert seen_by("b", alive("a", caught_up=False), b).is_own_turn()
     assert not seen_by("b", alive("a"), alive("b", caught_up=False)).is_own_turn()
-    assert seen_by("b", a, *[b] * ABSENT_AFTER).is_own_turn()
+    assert seen_by("b", b, a, *again("b", ABSENT_AFTER)).is_own_turn()
 
 
 def test_a_start_in_the_place_of_an_owner_does_not_wait_for_it() -> None:

@@ -38,7 +38,8 @@ async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: 
         await ready.wait()
         membership.note_caught_up()
         await membership.wait()
-        membership.begin(7)
+        await membership.announce(7)
+        assert await membership.wait_alone()
         while (await last_said(log)).alive.epoch != 7:
             await asyncio.sleep(0)
     for _ in range(5):

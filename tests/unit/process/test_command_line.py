@@ -50,6 +50,7 @@ def test_every_command_has_its_help_under_h() -> None:
         ("audit app 1 --from tomorrow --json", 2, "--from"),
         ("app pause --json", 2, "name one APPKEY"),
         ("app show --json", 2, "Missing argument 'APPKEY'"),
+        ("status --json", 1, "CARILLON_KAFKA_BOOTSTRAP"),
         ("replay edge --json", 2, "edge has no state to replay"),
         ("send --json --secret s --url http://127.0.0.1:1/ -", 1, "no answer from"),
     ],

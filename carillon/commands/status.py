@@ -1,0 +1,110 @@
+"""`carillon status`: which processes own the shards of the roles with standbys, and which ones stand by."""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import click
+import uvloop
+from google.protobuf.message import DecodeError
+
+from carillon.commands.tables import show, table
+from carillon.environment import environment
+from carillon.startup import plain_errors
+from protos.runtime.v1.instances_pb2 import InstanceFact
+from services.domain.role_context import open_log
+from services.domain.topics import INSTANCES
+from services.runtime.errors import InputError
+from services.runtime.log.port import Log, Partition
+from services.runtime.ownership.directory import RECENT_RECORDS
+from services.runtime.ownership.instances import ABSENT_AFTER, Instances
+from services.runtime.ownership.membership import INTERVAL_S
+from services.runtime.process.clock import SystemClock
+from services.runtime.process.settings import Settings, load
+from services.runtime.projection.catch_up import read_until
+
+_SILENT_S = 2 * ABSENT_AFTER * INTERVAL_S
+_PARTITION = Partition(INSTANCES.name, 0)
+
+
+class InstanceStatus(NamedTuple):
+    """A process as the log tells of it. `state`: owner, standby, starting, or silent for a few seconds.
+
+    `epoch` and `owner_since` are those of an owner; `heard_s_ago` goes by the clocks of both machines.
+    """
+
+    role: str
+    shard: int
+    state: str
+    address: str
+    epoch: int | None
+    owner_since: str | None
+    heard_s_ago: float
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(as_json: bool) -> None:
+    """Show which processes own the shards of scheduling and targeting, and which ones stand by.
+
+    It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive.
+    """
+    with plain_errors():
+        settings = load(Settings, environment())
+        if settings.kafka_bootstrap is None:
+            raise InputError("set CARILLON_KAFKA_BOOTSTRAP: `carillon up` is one process, which owns everything")
+        found = instance_statuses(uvloop.run(_recent_facts(settings)), SystemClock().now_ms())
+    if as_json:
+        click.echo(json.dumps({"instances": [each._asdict() for each in found]}))
+        return
+    instances = table()
+    for name in ("role", "shard", "state", "address", "epoch", "owner since", "heard s ago"):
+        instances.add_column(name)
+    for each in found:
+        instances.add_row(*("" if value is None else str(value) for value in each))
+    show(instances)
+
+
+def instance_statuses(facts: Sequence[InstanceFact], now_ms: int) -> list[InstanceStatus]:
+    """Return the processes that have not left, by role and shard, owners first."""
+    return sorted(_statuses(facts, now_ms), key=lambda each: (each.role, each.shard, each.state, each.address))
+
+
+def _statuses(facts: Sequence[InstanceFact], now_ms: int) -> Iterator[InstanceStatus]:
+    instances, heard_ms = Instances(), {}
+    for fact in facts:
+        instances.apply(fact)
+        heard_ms[fact.instance] = fact.meta.time_ms
+    for each in instances.all():
+        alive, silent_s = each.alive, (now_ms - heard_ms[each.id]) / 1000
+        state, epoch, since = "starting", None, None
+        if silent_s > _SILENT_S:
+            state = "silent"
+        elif instances.owner(alive.role, alive.shard) is each:
+            state, epoch = "owner", alive.epoch
+            since = datetime.fromtimestamp(alive.owner_since_ms / 1000, UTC).isoformat(timespec="seconds")
+        elif alive.caught_up:
+            state = "standby"
+        yield InstanceStatus(alive.role, alive.shard, state, alive.address, epoch, since, round(silent_s, 1))
+
+
+async def _recent_facts(settings: Settings) -> list[InstanceFact]:
+    log = await open_log(settings)
+    try:
+        return [fact async for fact in _facts(log)]
+    finally:
+        await log.close()
+
+
+async def _facts(log: Log) -> AsyncIterator[InstanceFact]:
+    ends = await log.ends([_PARTITION])
+    start = {_PARTITION: max(0, ends[_PARTITION] - RECENT_RECORDS)}
+    async with aclosing(read_until("status", log, start, ends)) as batches:
+        async for records, _ in batches:
+            for record in records:
+                try:
+                    yield InstanceFact.FromString(record.value)
+                except DecodeError:
+                    continue

@@ -1,0 +1,35 @@
+"""`carillon status`: the states of processes, from their records in the log."""
+
+from carillon.commands.status import InstanceStatus, instance_statuses
+from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
+from protos.runtime.v1.log_pb2 import Meta
+
+_NOW_MS = 100_000
+
+
+def said(
+    instance: str, at_ms: int = _NOW_MS, *, shard: int = 0, caught_up: bool = True, epoch: int = 0
+) -> InstanceFact:
+    alive = InstanceAlive(
+        role="r", shard=shard, address=f"{instance}:1", caught_up=caught_up, epoch=epoch, owner_since_ms=40_000
+    )
+    return InstanceFact(meta=Meta(time_ms=at_ms), instance=instance, alive=alive)
+
+
+def test_each_shard_is_shown_with_its_owner_first() -> None:
+    facts = [
+        said("a"),
+        said("b", epoch=7),
+        said("c", caught_up=False),
+        said("d", 90_000, epoch=6),
+        said("e", shard=1),
+        said("f"),
+        InstanceFact(meta=Meta(time_ms=_NOW_MS), instance="f", left=InstanceLeft()),
+    ]
+    assert instance_statuses(facts, _NOW_MS) == [
+        InstanceStatus("r", 0, "owner", "b:1", 7, "1970-01-01T00:00:40+00:00", 0.0),
+        InstanceStatus("r", 0, "silent", "d:1", None, None, 10.0),
+        InstanceStatus("r", 0, "standby", "a:1", None, None, 0.0),
+        InstanceStatus("r", 0, "starting", "c:1", None, None, 0.0),
+        InstanceStatus("r", 1, "standby", "e:1", None, None, 0.0),
+    ]

@@ -1,0 +1,61 @@
+"""OwnerChannel: calls go to the owner that the log tells of, and are repeated at its successor."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
+from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
+from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
+from services.runtime.errors import UnavailableError
+from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.rpc.channel import connect
+from services.runtime.rpc.owner_channel import OwnerChannel
+from tests.unit.rpc.servicers import BOUND_S, OverASocket, ServicersOnChannel
+
+AWAIT = "/protos.runtime.v1.PositionsService/Await"
+
+
+def owned_by(directory: InstanceDirectory, address: str, epoch: int) -> None:
+    alive = InstanceAlive(role="r", address=address, caught_up=True, epoch=epoch)
+    directory.instances.apply(InstanceFact(instance=address, alive=alive))
+
+
+@pytest.mark.parametrize("hazardous", [(), (AWAIT,)])
+async def test_a_call_whose_owner_ended_is_repeated_unless_it_may_have_been_the_cause(
+    tmp_path: Path, hazardous: Sequence[str]
+) -> None:
+    directory, opened = InstanceDirectory(), []
+
+    def opens(address: str) -> Any:
+        opened.append(connect(address))
+        return opened[-1]
+
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = (f"unix:{tmp_path}/{name}/s" for name in ("first", "second"))
+    channel: Any = OwnerChannel(directory, "r", 0, "unix:/nowhere", opens, hazardous)
+    request = AwaitRequest(positions=[Position(topic="t")])
+    async with (
+        OverASocket(ServicersOnChannel(), tmp_path / "first") as ending,
+        OverASocket(ServicersOnChannel(), tmp_path / "second"),
+    ):
+        owned_by(directory, first, 1)
+        await PositionsServiceStub(channel).Await(AwaitRequest())
+        ending.positions.hangs = True
+        ending.positions.began.clear()
+        call = asyncio.create_task(PositionsServiceStub(channel).Await(request))
+        await asyncio.wait_for(ending.positions.began.wait(), BOUND_S)
+        owned_by(directory, second, 2)
+        assert ending.server is not None
+        await ending.server.stop(grace=None)
+        if hazardous:
+            with pytest.raises(UnavailableError):
+                await call
+        assert await PositionsServiceStub(channel).Await(request) == AwaitResponse(produced=request.positions)
+        if not hazardous:
+            assert await call == AwaitResponse(produced=request.positions)
+    await channel.close()
