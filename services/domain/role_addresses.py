@@ -18,8 +18,8 @@ ROLES_WITH_STANDBYS = frozenset({"scheduling", "targeting"})
 """Roles of which several processes may have the same shard: one owns it, the others stand by."""
 
 HAZARDOUS = frozenset({"/protos.targeting.v1.TargetingService/Resolve"})
-"""Methods whose callers decide themselves whether to repeat a call after which the owner was gone: delivery counts such
-attempts, because it may have been the audience that made the owner crash."""
+"""Methods whose callers decide themselves whether to repeat a call that may have reached the owner: delivery counts
+such attempts, because it may have been the audience that made the owner crash."""
 
 
 def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:

@@ -22,8 +22,8 @@ class OwnerChannel:
     for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query. There are
     no streams.
 
-    A call of one of the `hazardous` methods is not repeated where its connection was lost: what it asks may have made
-    the owner crash, and would take the standbys with it, one after the other.
+    A call of one of the `hazardous` methods is repeated only where it cannot have reached the owner: what it asks may
+    have made the owner crash, and would take the standbys with it, one after the other.
 
     Until the log tells of an owner the calls go to `default`, the address in the settings.
     """
@@ -62,8 +62,7 @@ class OwnerChannel:
                 try:
                     return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
                 except UnavailableError:
-                    is_lost = was_connected and not _is_connected(channel)
-                    if loop.time() >= last_attempt_s or (is_lost and method in self._hazardous):
+                    if loop.time() >= last_attempt_s or (was_connected and method in self._hazardous):
                         raise
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):
