@@ -23,7 +23,6 @@ FOUND = (
     "two-edges-with-the-same-ids",
     "idempotency-key-ignored",
     "quota-counted-twice",
-    "dedupe-skipped",
     "owner-ignored",
     "alias-kept",
     "order-swapped",
