@@ -80,6 +80,18 @@ async def test_a_reader_at_the_end_wakes_for_new_records(log: Log) -> None:
         assert values(await asyncio.wait_for(reading, 60)) == [f"now {number}"]
 
 
+async def test_a_record_that_is_appended_while_a_reader_opens_is_read(log: Log) -> None:
+    for number in range(30):
+        opening = asyncio.create_task(log.open({P0: number}))
+        appending = asyncio.create_task(log.append([new_record(str(number))]))
+        for _ in range(number):
+            await asyncio.sleep(0)
+        reader = await opening
+        assert values(await read_count(reader, 1)) == [str(number)]
+        await reader.close()
+        await appending
+
+
 async def test_a_reader_of_several_partitions_keeps_the_order_in_each(log: Log) -> None:
     writing = asyncio.gather(
         *(log.append([new_record(f"{n}", P0), new_record(f"{n}", P1), new_record(f"{n}", P2)]) for n in range(300))

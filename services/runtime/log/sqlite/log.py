@@ -82,8 +82,8 @@ class SqliteLog:
         return list(await self._batcher.put(new_records, size)) if new_records else []
 
     async def open(self, starts: Mapping[Partition, int]) -> SqliteReader:
-        ends = await self.ends(starts)
         begins = await self.begins(starts)
+        ends = await self.ends(starts)  # nothing else is awaited before the reader is told of appends
         for partition, start in starts.items():
             if start < begins[partition]:
                 raise TrimmedError(trimmed(partition, start, begins[partition]))
