@@ -231,7 +231,9 @@ def test_probes_ask_the_console_and_a_stop_has_time(role: str) -> None:
     assert {given[f"{name}Probe"]["httpGet"]["port"] for name in paths} == {"console"}
     startup = given["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
-    assert pod(role)["terminationGracePeriodSeconds"] >= 60
+    program, seconds = given["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    assert pod(role)["terminationGracePeriodSeconds"] >= 60 + int(seconds)
 
 
 @pytest.mark.parametrize("role", ROLES)
