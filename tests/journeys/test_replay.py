@@ -37,6 +37,9 @@ from tests.journeys.test_push import message, shown
 ENDS_S = 120.0
 """Time in which a refused command must end, seconds; other parts that have started stop first."""
 
+CHANGED_BY_A_START = {"accounts", "analytics"}
+"""Roles whose state differs after a start: another link for the first administrator, other times of ingestion."""
+
 GOES_ON_S = 5.0
 """Time after which a command that has not ended counts as going on, seconds."""
 
@@ -196,7 +199,7 @@ def test_states_of_another_version_are_built_again_at_the_start(stopped: Stopped
     for role in REPLAYABLE:
         answer = json.loads(copy.carillon("replay", role, "--verify", "--json"))
         assert answer["equal"], role
-        assert answer["live"] == stopped.digests[role] or role == "analytics", role
+        assert answer["live"] == stopped.digests[role] or role in CHANGED_BY_A_START, role
 
 
 def _version(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Planted bugs are found: some by the first worlds of their kind, others by one of the first two hundred."""
+"""Planted bugs are found: some by the first worlds of their kind, others by one of the first seventy."""
 
 import json
 import os
@@ -13,35 +13,21 @@ from testkit.repository import ROOT
 from tests.simulation.planted.catalogue import BUGS
 from tests.simulation.planted.edit import Edit, TargetChangedError, planted
 
-FOUND_AT_ONCE = ("snapshot-off-by-one", "owner-ignored", "writes-not-awaited")
-"""Bugs that one of the first seeds finds."""
+FOUND_AT_ONCE = ("snapshot-off-by-one", "owner-ignored", "quota-counted-twice")
+"""Bugs that the first seed finds."""
 
-FOUND = (
-    "snapshot-off-by-one",
-    "app-directory-dies",
+FOUND_SOON = (
     "writes-not-awaited",
     "two-edges-with-the-same-ids",
     "idempotency-key-ignored",
-    "quota-counted-twice",
-    "owner-ignored",
     "alias-kept",
     "order-swapped",
     "cancelled-push-sent",
     "expired-push-sent",
     "frame-sent-twice",
-    "outcomes-not-written",
-    "outcome-recorded-twice",
     "commands-decided-twice",
-    "not-found-while-rebuilding",
-    "stale-audience",
-    "task-forgotten",
-    "waits-behind-a-dead-shard",
-    "lost-wake-up",
-    "answered-before-append",
-    "applied-before-append",
-    "acknowledgement-lost",
 )
-"""Bugs that were found within 200 worlds; docs/contributing.md has the seeds."""
+"""Bugs that are found within ten seconds of CPU time; docs/contributing.md has the others, which take minutes."""
 
 
 def searched(*arguments: str) -> Sequence[Mapping[str, Any]]:
@@ -86,7 +72,7 @@ def test_planted_bugs_are_found_by_the_first_worlds() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(1800)
 def test_planted_bugs_are_found_within_some_worlds() -> None:
-    missed = [each["bug"] for each in searched("--seeds", "200", *FOUND) if each["seed"] is None]
+    missed = [each["bug"] for each in searched("--seeds", "70", *FOUND_SOON) if each["seed"] is None]
     assert missed == []
