@@ -72,6 +72,7 @@ def test_the_files_of_the_service_are_accessible_to_their_owner_alone(installati
     assert not {name for name, mode in modes.items() if mode}
 
 
+@pytest.mark.long
 async def test_further_starts_create_no_demo_app_and_print_no_secret_but_its(installation: Installation) -> None:
     assert " send --secret " in await asyncio.to_thread(_printed_by_the_next_start, installation)
     (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]

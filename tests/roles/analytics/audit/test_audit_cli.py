@@ -131,6 +131,7 @@ async def test_an_export(carillon: Carillon, tmp_path: Path) -> None:
     assert {"none.csv", "none.csv.part"}.isdisjoint(os.listdir(tmp_path))
 
 
+@pytest.mark.long
 async def test_an_audit_that_lacks_the_newest_records_is_refused_unless_that_is_allowed(
     carillon: Carillon, log: SqliteLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
