@@ -1,5 +1,6 @@
 """Devices: found by token or alias, with record, messages and history."""
 
+import asyncio
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -90,19 +91,20 @@ async def find_devices(site: Site, appkey: str, name: str) -> list[Device]:
     if not name or len(name) > MAX_NAME or not name.isprintable():
         return []
     for token in spellings(name):
-        if found := await _devices(site, appkey, [token]):
-            return found
+        if devices := await _devices(site, appkey, token):
+            return devices
     registries = site.roles.peers.all("registry")
     owner = registries[partition_of(device_key(appkey, name), len(registries))]
     asked = FindAliasesRequest(appkey=appkey, aliases=[name])
     (answer,) = (await RegistryServiceStub(owner).FindAliases(asked)).aliases
-    return [device for entry in answer.devices for device in await _devices(site, appkey, [entry.token])]
+    found = await asyncio.gather(*(_devices(site, appkey, entry.token) for entry in answer.devices))
+    return [device for devices in found for device in devices]
 
 
-async def _devices(site: Site, appkey: str, tokens: list[str]) -> list[Device]:
-    partition = partition_of(device_key(appkey, tokens[0]), site.roles.partitions)
+async def _devices(site: Site, appkey: str, token: str) -> list[Device]:
+    partition = partition_of(device_key(appkey, token), site.roles.partitions)
     registry = RegistryServiceStub(site.roles.peers.owner("registry", partition))
-    return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=tokens))).devices)
+    return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
 
 
 def messages_of(timeline: list[TimelineEntry]) -> list[DeviceMessage]:

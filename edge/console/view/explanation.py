@@ -7,6 +7,7 @@ from protos.analytics.v1.analytics_pb2 import PushOnDevice, TimelineEntry
 
 GOT = ("clicked", "shown", "received")
 ENDED = ("dropped", "failed", "cancelled", "expired")
+_PUSH_ENDED = ("push failed", "push cancelled", "finished")
 
 
 class Explanation(NamedTuple):
@@ -25,15 +26,9 @@ def explain(device: PushOnDevice, gettext: Callable[[str], str], moment: Callabl
         if event in events:
             received = events.get("received", events[event])
             return Explanation(_got(event, gettext, moment(received.first_ms), moment(events[event].first_ms)), "good")
-    for event in ENDED:
+    for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
             return Explanation(_ended(events[event], gettext, moment), "bad")
-    if "push failed" in events:
-        return Explanation(_ended(events["push failed"], gettext, moment), "bad")
-    if "push cancelled" in events:
-        return Explanation(_ended(events["push cancelled"], gettext, moment), "bad")
-    if "finished" in events:
-        return Explanation(_ended(events["finished"], gettext, moment), "bad")
     if "sent" in events:
         words = gettext(
             "Sent at %(time)s, and not acknowledged: the connection was lost before, or the device does not answer."

@@ -237,6 +237,11 @@ async def test_a_damaged_or_foreign_archive_is_told_apart(disk: Disk) -> None:
     await strange.append([fact(number, OLD_MS) for number in range(2500)])
     with pytest.raises(ConflictError, match="it was written from"):
         await foreign.archiver(strange).archive_old()
+    running = asyncio.create_task(foreign.archiver(strange).run(asyncio.Event()))
+    while not running.done() and not foreign.clock._sleepers:
+        await asyncio.sleep(0)
+    assert not running.done()  # it tries again, and ends no process that sends pushes
+    running.cancel()
     assert await strange.live.begins([P0]) == {P0: 0}
     await strange.close()
 

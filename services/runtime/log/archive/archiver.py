@@ -53,14 +53,14 @@ class Archiver:
         self._segment_bytes = segment_bytes
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Archive what is old enough, and look again every hour. It keeps nobody from starting."""
+        """Archive what is old enough, and look again every hour. Where the archive fails, the process goes on."""
         ready.set()
         while True:
             try:
                 await self.archive_old()
-            except UnavailableError as error:
+            except (ConflictError, UnavailableError) as error:  # pushes go on: the log still has what is not archived
                 ARCHIVE_FAILURES.inc()
-                logger.warning("old records stay in the log; trying again in an hour", error=str(error))
+                logger.error("old records stay in the log; trying again in an hour", error=str(error))
             await self._clock.sleep_until(self._clock.now_ms() + EVERY_MS)
 
     async def archive_old(self) -> int:
