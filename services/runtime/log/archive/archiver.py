@@ -73,7 +73,7 @@ class Archiver:
         begins = await self._log.begins(self._partitions)
         ends = await self._log.ends(self._partitions)
         limits = {partition: end - 1 for partition, end in ends.items()}
-        for offsets in self._needed():
+        for offsets in await asyncio.to_thread(lambda: list(self._needed())):
             limits |= {p: min(limits[p], offset) for p, offset in offsets.items() if p in limits}
         for partition, begin in begins.items():
             archived = await self._trim_archived(partition, begin, ends[partition])
