@@ -28,9 +28,9 @@ class VirtualPhonesServicer(VirtualPhonesServiceServicer):
         self._pushes = pushes
 
     async def Watch(self, requests: AsyncIterator[WatchRequest], context: Context) -> AsyncIterator[WatchResponse]:
+        request = await anext(requests, None)
         if self._pushes is None:
             raise ConflictError("pushes go where CARILLON_APNS_URL says, so virtual iOS devices get none; unset it")
-        request = await anext(requests, None)
         if request is None or not 1 <= len(request.tokens) <= MAX_WATCHED:
             raise InputError(f"tokens must be a list of 1 to {MAX_WATCHED}")
         with self._pushes.watching(request.tokens) as queue:

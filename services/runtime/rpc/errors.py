@@ -8,6 +8,9 @@ from services.runtime.errors import BY_CODE, CarillonError, UnavailableError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import RPC_ERRORS
 
+_ENDED_WHILE_WRITING = "Internal error from Core"
+"""What grpc.aio says in place of the server's status when a stream ends while its client writes."""
+
 
 def servicer_error(method: str, error: BaseException) -> CarillonError:
     """Return the error that a caller sees when a servicer failed: any but a CarillonError becomes "internal error"."""
@@ -24,6 +27,8 @@ def channel_error(method: str, error: grpc.aio.AioRpcError | asyncio.CancelledEr
     """Return the error that a caller sees when a call over a socket failed."""
     if isinstance(error, asyncio.CancelledError):
         return _cancelled_call(method, error)
+    if error.details() == _ENDED_WHILE_WRITING:
+        return UnavailableError(f"{method} ended while requests were still being sent")
     return BY_CODE.get(error.code().name, UnavailableError)(error.details() or error.code().name)
 
 

@@ -131,7 +131,7 @@ def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]], chec
 def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]], check: CallerCheck) -> Any:
     async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
-            check.check(method, context)
+            await _check_stream(method, requests, context, check)
             async with aclosing(behavior(requests, context)) as responses:
                 async for response in responses:
                     yield response
@@ -139,6 +139,15 @@ def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, N
             await _abort(method, context, error)
 
     return stream
+
+
+async def _check_stream(method: str, requests: AsyncIterator[Any], context: Any, check: CallerCheck) -> None:
+    """Raise the refusal only once the first request is there: a client that still writes it may not see the status."""
+    try:
+        check.check(method, context)
+    except CarillonError:
+        await anext(requests, None)
+        raise
 
 
 async def _abort(method: str, context: Any, error: BaseException) -> None:
