@@ -74,7 +74,11 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             listeners = [RpcListener(f"{definition.name} calls", server)]
         sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
         await run(
-            [operations, sync, *built.services, health], on_ready=lambda: set_ready(operations), listeners=listeners
+            [operations, sync, *built.services, health],
+            on_ready=lambda: set_ready(operations),
+            listeners=listeners,
+            on_stopping=operations.set_stopping,
+            drain_seconds=settings.drain_s,
         )
 
 

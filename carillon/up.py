@@ -103,7 +103,12 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
         ]
         health.watch([followed for built in built_roles for followed in built.followers])
         with contextlib.closing(user_socket):
-            await run(services, on_ready=lambda: set_ready(operations))
+            await run(
+                services,
+                on_ready=lambda: set_ready(operations),
+                on_stopping=operations.set_stopping,
+                drain_seconds=settings.drain_s,
+            )
 
 
 def _archiver(

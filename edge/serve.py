@@ -6,13 +6,15 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
+from uvicorn.config import Config
 from uvicorn_worker import UvicornWorker
 
 from edge.core.parsing.body import Application, refuse
@@ -82,11 +84,23 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
         api = HttpConnections("api", api_limits(settings), SteadyClock(), shared)
         console = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
         workers = HttpConnections("workers", CONSOLE_LIMITS, SteadyClock())
-        server = HttpServer(self.config, [*[api] * len(settings.interface_ports), console, workers])
+        server = _WorkerServer(self.config, [*[api] * len(settings.interface_ports), console, workers], self.wsgi)
         self._install_sigquit_handler()
         await server.serve(sockets=[*self.sockets, self.wsgi.sockets.of(self)])
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
+
+
+class _WorkerServer(HttpServer):
+    """The server of a worker: it goes on accepting for the drain when it is asked to stop, by gunicorn or directly."""
+
+    def __init__(self, config: Config, groups: Sequence[HttpConnections], process: "EdgeProcess") -> None:
+        super().__init__(config, groups)
+        self._process = process
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        drain_s = self._process.begin_stop()
+        asyncio.get_running_loop().call_later(drain_s, super().handle_exit, sig, None)
 
 
 class EdgeProcess:
@@ -105,6 +119,7 @@ class EdgeProcess:
         console = self._operations if settings.edge_workers == 1 else WorkersConsole(self._operations, sockets)
         self._applications: dict[int, Application] = {settings.console_port: console.application}
         self._stop = asyncio.Event()
+        self._failed = False
         self._started: asyncio.Future[None]
         self._living: asyncio.Task[None]
 
@@ -133,13 +148,25 @@ class EdgeProcess:
         await asyncio.wait([self._living])
         await send({"type": "lifespan.shutdown.complete"})
 
+    def begin_stop(self) -> float:
+        """Turn readiness off; return for how long this worker should go on accepting, in seconds."""
+        self._operations.set_stopping()
+        serves = self._started.done() and not self._failed
+        return self.settings.drain_s if serves else 0
+
+    def _fail(self, error: Exception) -> None:
+        """Stop this worker without a drain, because a part of it has ended; gunicorn starts another one."""
+        known = isinstance(error, CarillonError)
+        details: dict[str, Any] = {"error": str(error)} if known else {"exc_info": error}
+        logger.critical("the edge ends: it cannot start or go on", **details)
+        self._failed = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
     async def _check_health(self) -> None:
-        """Stop this worker when a part of it has ended; gunicorn starts another one."""
         try:
             await self._health.run(asyncio.Event())
         except CarillonError as error:
-            logger.critical("the edge ends: it cannot start or go on", error=str(error))
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._fail(error)
 
     async def _live(self) -> None:
         tasks = [
@@ -158,15 +185,27 @@ class EdgeProcess:
                 self._operations.set_ready()
                 self._started.set_result(None)
                 await self._stop.wait()
-        except CarillonError as error:
-            logger.critical("the edge ends: it cannot start or go on", error=str(error))
-            os.kill(os.getpid(), signal.SIGTERM)
         except Exception as error:
-            logger.critical("the edge ends: it cannot start or go on", exc_info=error)
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._fail(error)
         finally:
             for task in tasks:
                 task.cancel()
+
+
+class _Arbiter(Arbiter):  # type: ignore[misc]
+    """gunicorn's arbiter, which stops on SIGINT as on SIGTERM, and at once on a second one of these signals."""
+
+    def handle_int(self) -> None:
+        self.handle_term()
+
+    def stop(self, graceful: bool = True) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end_at_once)
+        super().stop(graceful)
+
+    def _end_at_once(self, number: int, frame: FrameType | None) -> None:
+        self.kill_workers(signal.SIGKILL)
+        sys.exit(128 + number)
 
 
 class _GunicornLogger(Logger):  # type: ignore[misc]
@@ -194,7 +233,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "worker_class": EdgeWorker,
             "backlog": 4096,
             "timeout": 60,
-            "graceful_timeout": GRACE_S + 5,
+            "graceful_timeout": settings.drain_s + GRACE_S + 5,
             "control_socket_disable": True,
             "pre_fork": lambda arbiter, worker: self._sockets.assign(worker),
             "child_exit": lambda arbiter, worker: self._sockets.release(worker),
@@ -204,6 +243,9 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         }
         for name, value in options.items():
             self.cfg.set(name, value)
+
+    def run(self) -> None:
+        _Arbiter(self).run()
 
     def load(self) -> EdgeProcess:
         return EdgeProcess(self._settings, self._env, self._sockets)

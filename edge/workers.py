@@ -11,7 +11,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.runtime.http.operations import Operations, answer, readiness
+from services.runtime.http.operations import Operations, Stage, answer, readiness
 from services.runtime.process.exposition import exposition
 
 ANSWER_S = 2.0
@@ -75,7 +75,7 @@ class WorkersConsole:
         by_worker = dict(zip(sockets, answers, strict=True))
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, merged({name: a.text for name, a in by_worker.items() if a is not None})
-        return _merged_readiness(by_worker)
+        return merged_readiness(by_worker)
 
 
 async def _ask(socket_path: str, path: str) -> httpx.Response | None:
@@ -88,17 +88,20 @@ async def _ask(socket_path: str, path: str) -> httpx.Response | None:
         return None
 
 
-def _merged_readiness(by_worker: dict[str, httpx.Response | None]) -> tuple[int, str, bytes]:
+def merged_readiness(by_worker: dict[str, httpx.Response | None]) -> tuple[int, str, bytes]:
+    """Return the answer for all workers. Those that stop count only when all do: a reload replaces them by others."""
     problems: dict[str, str] = {}
-    is_starting = False
+    stages: set[Stage] = set()
     for name, found in by_worker.items():
         if found is None:
             problems[f"worker {name}"] = "does not answer"
-        elif found.status_code != 200:
-            told = msgspec.json.decode(found.content)
-            is_starting |= told["status"] == "starting"
-            problems |= {f"worker {name}: {part}": text for part, text in told.get("problems", {}).items()}
-    return readiness(bool(problems) or not is_starting, problems)
+            continue
+        told = msgspec.json.decode(found.content)
+        problems |= {f"worker {name}: {part}": text for part, text in told.get("problems", {}).items()}
+        stages.add(told["status"] if told["status"] in ("starting", "stopping") else "ready")
+    if stages == {"stopping"} and not problems:
+        return readiness("stopping", problems)
+    return readiness("starting" if "starting" in stages and not problems else "ready", problems)
 
 
 def merged(texts: dict[str, str]) -> bytes:

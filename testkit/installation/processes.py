@@ -134,10 +134,13 @@ class Installation:
     def stop(self, *names: str, number: signal.Signals = signal.SIGTERM) -> None:
         """Send the signal to these processes, or all, frontends first; each must end in time with exit code 0."""
         for name in reversed([name for name in self.names if name in (names or self._processes)]):
-            process = self._processes.pop(name)
-            process.send_signal(number)
-            code = process.wait(timeout=40)
-            assert code == 0, f"{name} ended with {code}: {self._recent(name)}"
+            self._processes[name].send_signal(number)
+            self.wait_stopped(name)
+
+    def wait_stopped(self, name: str = "up") -> None:
+        """Wait for a process that was asked to stop; it must end in time with exit code 0."""
+        code = self._processes.pop(name).wait(timeout=40)
+        assert code == 0, f"{name} ended with {code}: {self._recent(name)}"
 
     def kill(self, name: str = "up") -> None:
         """Send SIGKILL to the process, and to its children unless they end with it by themselves."""

@@ -21,6 +21,7 @@ from services.runtime.process.data_directory import lock_directory
 from testkit.delivery.records import SHOWN, outcome_rows
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.draining import accepted_for
 from testkit.installation.processes import Installation
 from testkit.waiting import until, until_holds
 from tests.journeys.test_push import message, shown
@@ -36,6 +37,7 @@ MOST_WAITING = 40
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
     installation = Installation(tmp_path / "data", None)
+    installation.env["CARILLON_DRAIN_S"] = "1"
     installation.start()
     yield installation
     installation.close()
@@ -52,9 +54,18 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
     before = await server.push(message(app, 4, "kept while it was down", alias="alice"), app.secret_key)
     option = {"timed": 2, "send_time_interval": 1}
     timed = await server.push(message(app, 6, "due while it was down", option, stag=[["news"]]), app.secret_key)
-    analytics = installation.analytics_process()
+    analytics, carillon = installation.analytics_process(), installation.process_id()
     analytics.send_signal(signal.SIGINT)
-    installation.stop(number=signal.SIGINT)
+
+    async def push_again() -> None:
+        again = AppServer(installation.v2_url)
+        try:
+            assert (await again.push(message(app, 6, "for nobody", stag=[["none"]]), app.secret_key))["result"] == 0
+        finally:
+            await again.close()
+
+    assert await accepted_for(carillon, signal.SIGINT, push_again) >= 1
+    installation.wait_stopped()
     assert not analytics.is_running()
     installation.start()
     assert app.appkey in installation.carillon("app", "list", "--json")

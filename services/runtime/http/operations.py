@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -17,9 +17,11 @@ from services.runtime.sockets.open_files import hard_file_limit
 _JSON = "application/json"
 PATHS = ("/healthz", "/livez", "/metrics")
 
+Stage = Literal["starting", "ready", "stopping"]
+
 
 class Operations:
-    """Service that answers GET /healthz, /livez and /metrics while the process starts and runs; see `set_ready`.
+    """Service that answers GET /healthz, /livez and /metrics while the process starts, runs and stops.
 
     `problems` returns what keeps the process from being ready, in words, by the name of the part. `metrics` returns the
     text of the metrics, unless they are those of this process alone. `pages` answers all other paths once the process
@@ -36,7 +38,7 @@ class Operations:
         metrics: Callable[[], Awaitable[bytes]] | None = None,
         pages: Asgi | None = None,
     ) -> None:
-        self._ready = False
+        self._stage: Stage = "starting"
         self._metrics = metrics
         self._problems = problems
         self._pages = pages
@@ -50,7 +52,11 @@ class Operations:
         return self._listener.port
 
     def set_ready(self) -> None:
-        self._ready = True
+        self._stage = "ready"
+
+    def set_stopping(self) -> None:
+        """Answer from now on that the process is not ready, so that load balancers take it out."""
+        self._stage = "stopping"
 
     async def run(self, ready: asyncio.Event) -> None:
         await self._listener.run(ready)
@@ -61,27 +67,27 @@ class Operations:
             return
         if self._pages is None or scope["path"] in PATHS:
             await answer(scope, send, self.answer)
-        elif self._ready:
+        elif self._stage != "starting":
             await self._pages(scope, receive, send)
         else:
-            await _send(send, scope["method"], *readiness(is_ready=False, problems={}))
+            await _send(send, scope["method"], *readiness(self._stage, problems={}))
 
     async def answer(self, path: str) -> tuple[int, str, bytes]:
         """Return the status, media type and body for one of PATHS."""
         match path:
             case "/metrics":
-                READY.set(self._ready and not self._problems())
+                READY.set(self._stage == "ready" and not self._problems())
                 return 200, CONTENT_TYPE_LATEST, await self._metrics() if self._metrics else generate_latest()
             case "/livez":
                 return 200, _JSON, b'{"status":"alive"}'
             case _:
-                return readiness(self._ready, self._problems())
+                return readiness(self._stage, self._problems())
 
 
-def readiness(is_ready: bool, problems: Mapping[str, str]) -> tuple[int, str, bytes]:
+def readiness(stage: Stage, problems: Mapping[str, str]) -> tuple[int, str, bytes]:
     """Return the answer of /healthz: 200, or 503 with what is wrong."""
-    if not is_ready:
-        return 503, _JSON, b'{"status":"starting"}'
+    if stage != "ready":
+        return 503, _JSON, b'{"status":"%s"}' % stage.encode()
     if problems:
         body = {"status": "not ready", "problems": dict(problems)}
         return 503, _JSON, json.dumps(body, separators=(",", ":")).encode()

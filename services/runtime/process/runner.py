@@ -8,6 +8,8 @@ from typing import Protocol
 from services.runtime.errors import CarillonError
 from services.runtime.process.logs import logger
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class Service(Protocol):
     """A part of a process that runs until it is cancelled."""
@@ -28,37 +30,66 @@ async def run(
     *,
     listeners: Sequence[Service] = (),
     stopping: asyncio.Event | None = None,
+    on_stopping: Callable[[], None] = lambda: None,
+    drain_seconds: float = 0,
 ) -> None:
     """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the graceful stop.
 
     `listeners` start before all services, so that callers can connect and wait, and stop before them too. `stopping`
-    takes the place of the signals.
+    takes the place of the signals; a second signal ends the process at once. `on_stopping` ends readiness. A process
+    that was ready runs on for `drain_seconds` then, in which load balancers take it out, before it stops.
     """
     stopping = stopping or _set_by_signals()
     tasks: list[tuple[Service, asyncio.Task[None]]] = []
+    was_ready = False
     try:
-        for service in [*listeners, *services]:
-            if stopping.is_set():
-                break
-            ready = asyncio.Event()
-            tasks.append((service, asyncio.create_task(service.run(ready), name=service.name)))
-            await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=start_seconds)
-            if not ready.is_set() and not stopping.is_set():
-                raise CarillonError(f"{service.name} was not ready within {start_seconds:.0f} s")
-        if not stopping.is_set():
-            on_ready()
-        await _first(stopping.wait(), *(task for _, task in tasks))
+        try:
+            await _start([*listeners, *services], tasks, stopping, start_seconds)
+            if not stopping.is_set():
+                on_ready()
+                was_ready = True
+            await _first(stopping.wait(), *(task for _, task in tasks))
+        finally:
+            on_stopping()
+        if was_ready and drain_seconds > 0:
+            logger.info("the process is not ready any more, and stops after the drain", seconds=drain_seconds)
+            await _first(asyncio.sleep(drain_seconds), *(task for _, task in tasks))
     finally:
         opened, behind = tasks[: len(listeners)], tasks[len(listeners) :]
         for service, task in [*reversed(opened), *reversed(behind)]:
             await _stop(service, task, stop_seconds)
 
 
+async def _start(
+    services: Sequence[Service],
+    tasks: list[tuple[Service, "asyncio.Task[None]"]],
+    stopping: asyncio.Event,
+    seconds: float,
+) -> None:
+    """Start one service after the other, each once the one before is ready, until `stopping` is set; fill `tasks`."""
+    for service in services:
+        if stopping.is_set():
+            break
+        ready = asyncio.Event()
+        tasks.append((service, asyncio.create_task(service.run(ready), name=service.name)))
+        await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=seconds)
+        if not ready.is_set() and not stopping.is_set():
+            raise CarillonError(f"{service.name} was not ready within {seconds:.0f} s")
+
+
 def _set_by_signals() -> asyncio.Event:
+    """Return an event that the first signal to stop sets; after it such signals end the process by their default."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+
+    def stop() -> None:
+        stopping.set()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
     return stopping
 
 

@@ -44,6 +44,8 @@ class SettingsError(CarillonError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of every role. Each field is the environment variable CARILLON_<FIELD> in capitals.
 
+    `drain_s`: how long a process that was asked to stop goes on accepting while /healthz answers 503, in seconds.
+
     `gateway_registrations_per_s` is for each address, at the gateway and the edge; ten times as many may come at once.
     """
 
@@ -66,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     log_level: str = "INFO"
     console_port: Port = 8080
+    drain_s: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
     gateway_registrations_per_s: Positive = 500
     http_max_connections: Positive | None = None
     http_connections_per_address: Positive | None = None

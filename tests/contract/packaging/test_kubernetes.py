@@ -223,7 +223,7 @@ def test_ports_are_those_of_the_settings(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_probes_ask_the_console_and_a_stop_has_time(role: str) -> None:
+def test_probes_ask_the_console_and_a_stop_has_time(role: str, settings: Any) -> None:
     given = container(role)
     paths = {name: given[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
     assert paths == {"startup": "/healthz", "readiness": "/healthz", "liveness": "/livez"}
@@ -231,9 +231,10 @@ def test_probes_ask_the_console_and_a_stop_has_time(role: str) -> None:
     assert {given[f"{name}Probe"]["httpGet"]["port"] for name in paths} == {"console"}
     startup = given["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
-    program, seconds = given["lifecycle"]["preStop"]["exec"]["command"]
-    assert program == "sleep"
-    assert pod(role)["terminationGracePeriodSeconds"] >= 60 + int(seconds)
+    drain_s = settings(role).drain_s
+    assert drain_s >= 5, "endpoints are removed while the listeners still accept"
+    assert "lifecycle" not in given
+    assert pod(role)["terminationGracePeriodSeconds"] >= 60 + drain_s
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -48,7 +48,7 @@ async def client(operations: Operations) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_health_is_503_before_and_200_once_the_process_is_ready(
+async def test_health_is_200_while_the_process_is_ready_and_503_before_and_after(
     operations: Operations, client: httpx.AsyncClient
 ) -> None:
     before = await client.get("/healthz")
@@ -59,6 +59,11 @@ async def test_health_is_503_before_and_200_once_the_process_is_ready(
     after = await client.get("/healthz")
     assert (after.status_code, after.content) == (200, b'{"status":"ready"}')
     assert after.headers["content-type"] == "application/json"
+    operations.set_stopping()
+    assert "\ncarillon_ready 0.0\n" in (await client.get("/metrics")).text
+    stopping = await client.get("/healthz")
+    assert (stopping.status_code, stopping.content) == (503, b'{"status":"stopping"}')
+    assert (await client.get("/livez")).status_code == 200
 
 
 async def test_a_starting_process_is_alive(client: httpx.AsyncClient) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Iterator
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,6 +14,17 @@ from services.runtime.errors import CarillonError
 from services.runtime.process.runner import run
 
 BOUND_S = 60.0
+PROGRAM = """
+import asyncio
+from services.runtime.process.runner import run
+from tests.unit.process.test_runner import Plain, Story
+
+def tell(line):
+    print(line, flush=True)
+
+services = [Plain("a", Story())]
+asyncio.run(run(services, lambda: tell("ready"), on_stopping=lambda: tell("stopping"), drain_seconds=3600))
+"""
 
 
 class Story:
@@ -24,6 +37,9 @@ class Story:
     def on_ready(self) -> None:
         self.lines.append("all ready")
         self.ready.set()
+
+    def on_stopping(self) -> None:
+        self.lines.append("not ready")
 
 
 class Plain:
@@ -108,6 +124,15 @@ def story() -> Story:
     return Story()
 
 
+@pytest.fixture(autouse=True)
+def handlers_of_signals() -> Iterator[None]:
+    """Restore the handlers, which end the process by default once it has been asked to stop."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def started(*names: str) -> list[str]:
     return [line for name in names for line in (f"start {name}", f"ready {name}")]
 
@@ -133,6 +158,43 @@ async def test_a_signal_during_the_start_starts_nothing_more(story: Story) -> No
     services = [Plain("a", story), Slow("b", story, terminate), Plain("c", story), Plain("d", story)]
     await asyncio.wait_for(run(services, story.on_ready), BOUND_S)
     assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
+
+
+async def test_readiness_is_off_for_the_drain_before_anything_stops(story: Story) -> None:
+    services = [Plain("a", story), Plain("b", story)]
+    running = asyncio.create_task(run(services, story.on_ready, on_stopping=story.on_stopping, drain_seconds=0.05))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    began = asyncio.get_running_loop().time()
+    terminate()
+    await asyncio.wait_for(running, BOUND_S)
+    assert asyncio.get_running_loop().time() - began >= 0.05
+    assert story.lines[4:] == ["all ready", "not ready", *stopped("b", "a")]
+
+
+async def test_a_drain_ends_when_a_service_fails(story: Story) -> None:
+    failing = Ending("a", story, ValueError("lost the log"))
+    running = asyncio.create_task(run([failing], story.on_ready, on_stopping=failing.told.set, drain_seconds=3600))
+    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    terminate()
+    with pytest.raises(ValueError, match="lost the log"):
+        await asyncio.wait_for(running, BOUND_S)
+
+
+async def test_a_process_that_was_never_ready_does_not_drain(story: Story) -> None:
+    services = [Slow("a", story, terminate)]
+    await asyncio.wait_for(run(services, story.on_ready, drain_seconds=3600), BOUND_S)
+    assert story.lines == ["start a", "stopped a"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, stdout=PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(BOUND_S):
+        for line in (b"ready\n", b"stopping\n"):
+            assert await process.stdout.readline() == line
+            process.send_signal(number)
+        assert await process.wait() == -number
 
 
 async def test_listeners_open_first_and_close_first(story: Story) -> None:

@@ -11,6 +11,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -26,6 +27,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.settings import Settings, SettingsError
 from testkit import plain_http
 from testkit.edge.v2_bodies import broadcast
+from testkit.installation.draining import accepted_for, stop_is_told
 from testkit.ports import free_ports
 from testkit.signing import signed
 
@@ -82,7 +84,7 @@ async def ready(url: str, process: Process) -> None:
             assert (answer.status_code, answer.json()) == (503, {"status": "starting"})
 
 
-async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path) -> None:
+async def test_every_interface_answers_on_its_port_until_the_drain_is_over(tmp_path: Path) -> None:
     app = await with_app(tmp_path)
     v2, console, android, ios = free_ports(4)
     env = {
@@ -92,8 +94,10 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
         "CARILLON_IOS_PORT": str(ios),
         "CARILLON_CONSOLE_PORT": str(console),
         "CARILLON_KAFKA_BOOTSTRAP": "",
+        "CARILLON_DRAIN_S": "1",
         "FORWARDED_ALLOW_IPS": "*",
     }
+    later: list[dict[str, Any]] = []
     async with serving(env) as process, plain_http.async_client(timeout=20) as http:
         await ready(f"http://127.0.0.1:{console}/healthz", process)
         push, forwarded = signed(broadcast(app), SECRET), {"X-Forwarded-For": "203.0.113.9"}
@@ -106,23 +110,33 @@ async def test_every_interface_answers_on_its_port_until_sigterm(tmp_path: Path)
         assert (await http.get(f"http://127.0.0.1:{v2}/healthz")).status_code == 404
         assert (await http.post(f"http://127.0.0.1:{console}/v2/push")).status_code == 404
         assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
-        process.send_signal(signal.SIGTERM)
+
+        async def push_again() -> None:
+            async with plain_http.async_client(timeout=20) as anew:
+                body = signed(broadcast(app), SECRET)
+                later.append((await anew.post(f"http://127.0.0.1:{v2}/v2/push", content=body)).json())
+            assert later[-1]["result"] == 0
+
+        assert await accepted_for(process.pid, signal.SIGTERM, push_again) >= 1
         assert await asyncio.wait_for(process.wait(), 60) == 0
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
-    records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10)).records
+    records = (await log.select({Partition(PUSH_COMMANDS.name, 0): 0}, 10_000)).records
     await log.close()
     commands: list[PushCommand] = [decode(record) for record in records]
     assert {command.meta.origin.address for command in commands} == {"127.0.0.1"}, "gunicorn's trust is not ours"
-    assert [command.send.msgid for command in commands] == [answer.json()["id"], told[0]["msgid"]]
+    answered = [answer.json()["id"], told[0]["msgid"], *(push["id"] for push in later)]
+    assert [command.send.msgid for command in commands[: len(answered)]] == answered
 
 
-async def test_workers_bound_their_connections_and_the_console_has_its_own(tmp_path: Path) -> None:
+async def test_workers_bound_their_connections_drain_and_end_at_a_second_signal(tmp_path: Path) -> None:
     await with_app(tmp_path)
     names = ("V2", "ANDROID", "IOS", "CONSOLE")
     ports = dict(zip(names, free_ports(4), strict=True))
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
     env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_KAFKA_BOOTSTRAP": "", "CARILLON_HTTP_MAX_CONNECTIONS": "4"}
-    health = f"http://127.0.0.1:{ports['CONSOLE']}/healthz"
+    env |= {"CARILLON_DRAIN_S": "3600"}
+    console = f"http://127.0.0.1:{ports['CONSOLE']}"
+    health = f"{console}/healthz"
     head = b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
     async with serving(env) as process, asyncio.timeout(60):
         await ready(health, process)
@@ -140,6 +154,15 @@ async def test_workers_bound_their_connections_and_the_console_has_its_own(tmp_p
             writer.write(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n")
             assert b" 431 " in await reader.readline()
             writer.close()
+        (worker,) = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGTERM)  # as a service manager does that signals all processes
+        await stop_is_told(console)
+        async with plain_http.async_client(timeout=60) as http:
+            assert (await http.post(f"http://127.0.0.1:{ports['V2']}/v2/push", content=b"{}")).json()["result"] == 400
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 128 + signal.SIGTERM
+    await asyncio.to_thread(worker.wait, 30)
 
 
 async def test_workers_end_when_gunicorn_is_killed(tmp_path: Path) -> None:

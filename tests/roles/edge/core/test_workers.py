@@ -1,6 +1,7 @@
 """The console of an edge with two workers, on a real broker: whichever worker answers, it answers for both."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -10,9 +11,10 @@ import httpx
 import psutil
 import pytest
 
-from edge.workers import merged
+from edge.workers import merged, merged_readiness
 from services.domain.master_key import create_master
 from services.domain.topics import TOPICS
+from services.runtime.http.operations import Stage, readiness
 from services.runtime.log.kafka.log import KafkaLog
 from testkit import plain_http
 from testkit.kafka.broker import KafkaBroker
@@ -30,6 +32,28 @@ def test_the_metrics_of_workers_stand_side_by_side() -> None:
     assert text == (
         '# HELP a_total A thing\n# TYPE a_total counter\na_total{worker="1",x="y"} 1.0\na_total{worker="2",x="y"} 2.0\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        (("ready", "ready"), (200, "ready")),
+        (("ready", "starting"), (503, "starting")),
+        (("stopping", "stopping"), (503, "stopping")),
+        (("stopping", "ready"), (200, "ready")),
+        (("stopping", "starting"), (503, "starting")),
+        (("stopping", None), (503, "not ready")),
+    ],
+)
+def test_workers_that_stop_count_when_no_others_are_there(
+    stages: tuple[Stage | None, ...], told: tuple[int, str]
+) -> None:
+    answers: dict[str, httpx.Response | None] = {}
+    for number, stage in enumerate(stages, 1):
+        status, _, body = readiness(stage or "ready", {})
+        answers[str(number)] = httpx.Response(status, content=body) if stage else None
+    status, _, body = merged_readiness(answers)
+    assert (status, json.loads(body)["status"]) == told
 
 
 @pytest.mark.long
