@@ -27,7 +27,17 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = Renderer(files, context.clock)
     roles = Roles.of(context.peers, settings.partitions)
-    site = Site(renderer, roles, context.apps, accounts, sessions, languages, context.clock, settings.gateway_url)
+    site = Site(
+        renderer,
+        roles,
+        context.apps,
+        accounts,
+        sessions,
+        languages,
+        context.clock,
+        settings.gateway_url,
+        settings.public_url,
+    )
     gate = Gate(
         accesses(),
         sessions,

@@ -6,7 +6,7 @@ A page is added here; a route or a method that is not declared is refused, and a
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_app, of_installation
+from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_app, of_installation, of_team
 from edge.console.gate.gate import Accesses
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, PausePage, SecretPage
@@ -15,11 +15,23 @@ from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
 from edge.console.pages.overview import OverviewPage
 from edge.console.pages.page import Page
+from edge.console.pages.people.teams import (
+    NewTeamPage,
+    TeamAppsPage,
+    TeamMembersPage,
+    TeamPage,
+    TeamSettingsPage,
+    TeamsPage,
+)
+from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
+from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
 from edge.console.pages.pushes import PushesPage, PushNumbersFragment, PushPage
 from edge.console.pages.why import WhyFormPage, WhyPage
 from services.domain.accounts.permissions import Action
 
+_MANAGE_USERS = of_installation(Action.MANAGE_USERS)
+_MANAGE_TEAMS = of_installation(Action.MANAGE_TEAMS)
 STATIC_PATH = "/static/{name}"
 
 
@@ -60,6 +72,17 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
     "/why": Route(WhyFormPage, LOGGED_IN),
     "/apps/{appkey}/why": Route(WhyPage, of_app(Action.VIEW_DEVICES)),
+    "/users": Route(UsersPage, _MANAGE_USERS),
+    "/users/new": Route(NewUserPage, _MANAGE_USERS, _MANAGE_USERS),
+    "/users/{user_id}": Route(UserPage, _MANAGE_USERS, _MANAGE_USERS),
+    "/teams": Route(TeamsPage, LOGGED_IN),
+    "/teams/new": Route(NewTeamPage, _MANAGE_TEAMS, _MANAGE_TEAMS),
+    "/teams/{team_id}": Route(TeamPage, of_team(Action.VIEW)),
+    "/teams/{team_id}/settings": Route(TeamSettingsPage, post=of_team(Action.MANAGE_TEAM)),
+    "/teams/{team_id}/members": Route(TeamMembersPage, post=of_team(Action.MANAGE_TEAM)),
+    "/teams/{team_id}/apps": Route(TeamAppsPage, post=_MANAGE_TEAMS),
+    "/teams/{team_id}/tokens": Route(TokensPage, post=of_team(Action.MANAGE_TOKENS)),
+    "/teams/{team_id}/tokens/{token_id}/revoke": Route(RevokeTokenPage, post=of_team(Action.MANAGE_TOKENS)),
 }
 
 

@@ -79,7 +79,7 @@ def invite_first_administrator(
     ConflictError: somebody can log in already, and may invite others.
     """
     users = accounts.users()
-    if any(user.password_hash or user.HasField("subject") for user in users):
+    if any(_has_log_in(user) for user in users):
         raise ConflictError("there is a user who can log in already")
     for user in users:
         if user.administrator and not user.disabled:
@@ -219,9 +219,14 @@ def _set_fields(user: User, request: UpdateUserRequest) -> None:
 
 def _has_administrator(accounts: AccountTable, changed: User) -> bool:
     """Return whether an administrator who can log in is left after the change, or there was none before it."""
-    others = [user for user in accounts.users() if user.administrator and not user.disabled]
+    others = [user for user in accounts.users() if user.administrator and not user.disabled and _has_log_in(user)]
     left = [user for user in others if user.user_id != changed.user_id]
     return not others or bool(left) or (changed.administrator and not changed.disabled)
+
+
+def _has_log_in(user: User) -> bool:
+    """Return whether the user has chosen a password, or logs in by OpenID Connect."""
+    return bool(user.password_hash) or user.HasField("subject")
 
 
 def _settings_changed(before: User, after: User) -> list[str]:

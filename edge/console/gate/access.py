@@ -33,5 +33,10 @@ def of_app(action: Action) -> Access:
     return Access(action, Scope.APP)
 
 
+def of_team(action: Action) -> Access:
+    """Return the access of a route with {team_id} in its path."""
+    return Access(action, Scope.TEAM)
+
+
 def of_installation(action: Action) -> Access:
     return Access(action, Scope.INSTALLATION)

@@ -32,6 +32,11 @@ class Site:
     languages: Languages
     clock: Clock
     gateway_url: str
+    public_url: str
+
+    def link_url(self, token: str) -> str:
+        """Return the address at which the user of a one-time token chooses a password."""
+        return f"{self.public_url}/link?token={token}"
 
 
 class Page:

@@ -11,6 +11,7 @@ from testkit.device import VirtualDevice
 from testkit.edge.browser import accessibility_findings, running_browser
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
+from tests.journeys.console.administration import make_a_team
 from tests.journeys.test_push import message
 
 PASSWORD = "correct horse battery"
@@ -176,3 +177,5 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     account_paths = ["/account", "/account/password", "/account/second-factor"]
     await check_pages(page, ["/", "/apps", "/apps/new", *app_paths, *account_paths, "/no/such/page"])
     await check_pages(page, [*pushes, *devices, *why])
+    await page.goto("/")
+    await check_pages(page, await make_a_team(page, appkey))

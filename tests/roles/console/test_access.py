@@ -41,6 +41,20 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/device"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
+    ("GET", "/users"): ADMINISTRATOR,
+    ("GET", "/users/new"): ADMINISTRATOR,
+    ("POST", "/users/new"): ADMINISTRATOR,
+    ("GET", "/users/{user_id}"): ADMINISTRATOR,
+    ("POST", "/users/{user_id}"): ADMINISTRATOR,
+    ("GET", "/teams"): LOGGED_IN,
+    ("GET", "/teams/new"): ADMINISTRATOR,
+    ("POST", "/teams/new"): ADMINISTRATOR,
+    ("GET", "/teams/{team_id}"): MEMBERS,
+    ("POST", "/teams/{team_id}/settings"): HEADS,
+    ("POST", "/teams/{team_id}/members"): HEADS,
+    ("POST", "/teams/{team_id}/apps"): ADMINISTRATOR,
+    ("POST", "/teams/{team_id}/tokens"): HEADS,
+    ("POST", "/teams/{team_id}/tokens/{token_id}/revoke"): HEADS,
 }
 """Who is let through, by method and path template. `head` is an administrator of the app's team."""
 
@@ -63,7 +77,8 @@ async def test_every_route_refuses_the_wrong_accounts(console: ConsoleInstallati
     team_id = await console.team("News", viewer="viewer", sender="sender", approver="approver", head="administrator")
     await console.team("Others", stranger="administrator")
     await console.user("administrator", administrator=True)
-    appkey = await console.app(team_id=team_id)
+    names = {"appkey": await console.app(team_id=team_id), "team_id": team_id}
+    names |= {"msgid": "7", "user_id": "no-user", "token_id": "no-token"}
     seen: dict[tuple[str, str], set[str]] = {asked: set() for asked in ALLOWED}
     for account in sorted(EVERYBODY):
         browser = console.browser()
@@ -74,7 +89,7 @@ async def test_every_route_refuses_the_wrong_accounts(console: ConsoleInstallati
             if template == "/log-in" and account != "nobody":
                 seen[method, template].add(account)  # a log-in page is the same for everybody
                 continue
-            if await is_let_through(browser, method, template.format(appkey=appkey, msgid=7), account):
+            if await is_let_through(browser, method, template.format(**names), account):
                 seen[method, template].add(account)
             if template in LAST and account != "nobody":
                 await browser.log_in(account)

@@ -1,0 +1,184 @@
+"""Teams: the list, a new one, and one team with its members, apps and approval rules."""
+
+from falcon.asgi import Request, Response
+
+from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.people.users import role_of
+from protos.accounts.v1.accounts_pb2 import ApprovalRules, Team
+from protos.accounts.v1.service_pb2 import (
+    CreateTeamRequest,
+    GetUsersRequest,
+    GiveAppRequest,
+    ListTokensRequest,
+    SetMemberRequest,
+    UpdateTeamRequest,
+)
+from protos.registry.v1.apps_pb2 import App
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import CarillonError, InputError, NotFoundError
+
+MAX_DEVICES = 2**53
+"""The largest number of devices that an approval rule may name."""
+
+
+class TeamsPage(Page):
+    """GET lists the teams that the user may see."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        await self.site.accounts.refresh()
+        teams = [team for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)]
+        app_counts = {team.team_id: 0 for team in teams}
+        for app in self.site.apps.all():
+            team_id = self.site.accounts.team_of(app.appkey)
+            if team_id in app_counts:
+                app_counts[team_id] += 1
+        self.show(request, response, "people/teams.html", teams=teams, app_counts=app_counts)
+
+
+class NewTeamPage(Page):
+    """GET shows the form; POST creates the team."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        self.show(request, response, "people/new_team.html", problem="", name="")
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        name = visit.form.get("name", "").strip()
+        try:
+            made = await self.site.roles.accounts.CreateTeam(CreateTeamRequest(name=name, origin=visit.origin))
+        except CarillonError as error:
+            self.show(request, response, "people/new_team.html", 400, problem=problem_of(error), name=name)
+            return
+        await self.site.accounts.refresh()
+        visit.notify(visit.gettext("The team is created."))
+        raise go_to(f"/teams/{made.team.team.team_id}")
+
+
+class OfTeam(Page):
+    """The base of the page of a team and of its forms, which have routes of their own since each needs another role."""
+
+    async def show_team(self, request: Request, response: Response, team_id: str, problem: str = "") -> None:
+        """Answer with the page of the team. `problem`: what keeps one of its forms from being accepted."""
+        visit = visit_of(request)
+        team = self._team(team_id)
+        may_tokens = visit.may(Action.MANAGE_TOKENS, team_id)
+        accounts = self.site.roles.accounts
+        listed = await accounts.ListTokens(ListTokensRequest(team_ids=[team_id])) if may_tokens else None
+        tokens = list(listed.tokens) if listed else []
+        user_ids = {member.user_id for member in team.members} | {token.created_by for token in tokens} - {""}
+        users = (await accounts.GetUsers(GetUsersRequest(user_ids=sorted(user_ids)))).users
+        of_team, others = self._apps(team_id)
+        self.show(
+            request,
+            response,
+            "people/team.html",
+            400 if problem else 200,
+            team=team,
+            users={user.user_id: user for user in users},
+            apps=of_team,
+            others=others,
+            tokens=tokens,
+            may_manage=visit.may(Action.MANAGE_TEAM, team_id),
+            may_tokens=may_tokens,
+            may_give=visit.may(Action.MANAGE_TEAMS),
+            now_ms=self.site.clock.now_ms(),
+            form=visit.form,
+            problem=problem,
+        )
+
+    def _team(self, team_id: str) -> Team:
+        team = self.site.accounts.team(team_id)
+        if team is None:
+            raise NotFoundError(f"there is no team with id {team_id!r}")
+        return team
+
+    def _apps(self, team_id: str) -> tuple[list[App], list[App]]:
+        """Return the apps of the team, and all others, each by name."""
+        apps = sorted(self.site.apps.all(), key=lambda app: (app.name.casefold(), app.appkey))
+        is_of_team = [self.site.accounts.team_of(app.appkey) == team_id for app in apps]
+        pairs = list(zip(apps, is_of_team, strict=True))
+        return [app for app, of_team in pairs if of_team], [app for app, of_team in pairs if not of_team]
+
+
+class TeamPage(OfTeam):
+    """GET shows a team: members, approval rules, apps, and for those who manage them its API tokens."""
+
+    async def on_get(self, request: Request, response: Response, team_id: str) -> None:
+        await self.show_team(request, response, team_id)
+
+
+class TeamSettingsPage(OfTeam):
+    """POST changes the name and the approval rules of a team."""
+
+    async def on_post(self, request: Request, response: Response, team_id: str) -> None:
+        visit = visit_of(request)
+        try:
+            rules = _rules_of(visit.form)
+            name = visit.form.get("name", "").strip()
+            await self.site.roles.accounts.UpdateTeam(
+                UpdateTeamRequest(team_id=team_id, name=name, rules=rules, origin=visit.origin)
+            )
+        except CarillonError as error:
+            await self.show_team(request, response, team_id, problem_of(error))
+            return
+        await self.site.accounts.refresh()
+        visit.notify(visit.gettext("The team is changed."))
+        raise go_to(f"/teams/{team_id}")
+
+
+class TeamMembersPage(OfTeam):
+    """POST gives the user with a log-in name a role in the team, or takes it away where no role is named."""
+
+    async def on_post(self, request: Request, response: Response, team_id: str) -> None:
+        visit = visit_of(request)
+        accounts = self.site.roles.accounts
+        login = visit.form.get("login", "").strip()
+        found = (await accounts.GetUsers(GetUsersRequest(logins=[login]))).users
+        if not found:
+            problem = visit.gettext("Nobody has the log-in name %(login)s.") % {"login": login}
+            await self.show_team(request, response, team_id, problem)
+            return
+        asked = SetMemberRequest(
+            team_id=team_id, user_id=found[0].user_id, role=role_of(visit.form.get("role", "")), origin=visit.origin
+        )
+        try:
+            await accounts.SetMember(asked)
+        except CarillonError as error:
+            await self.show_team(request, response, team_id, problem_of(error))
+            return
+        await self.site.accounts.refresh()
+        visit.notify(visit.gettext("The members are changed."))
+        is_own = visit.actor.name == f"user/{asked.user_id}"
+        raise go_to("/teams" if is_own else f"/teams/{team_id}")
+
+
+class TeamAppsPage(OfTeam):
+    """POST gives an app to the team, or takes it from its team."""
+
+    async def on_post(self, request: Request, response: Response, team_id: str) -> None:
+        visit = visit_of(request)
+        appkey, is_taken = visit.form.get("appkey", ""), visit.form.get("change") == "take"
+        asked = GiveAppRequest(appkey=appkey, team_id="" if is_taken else team_id, origin=visit.origin)
+        try:
+            if is_taken and self.site.accounts.team_of(appkey) != team_id:
+                raise NotFoundError("this team has no such app any more")
+            await self.site.roles.accounts.GiveApp(asked)
+        except CarillonError as error:
+            await self.show_team(request, response, team_id, problem_of(error))
+            return
+        await self.site.accounts.refresh()
+        given, taken = visit.gettext("The app belongs to the team."), visit.gettext("The app belongs to no team.")
+        visit.notify(taken if is_taken else given)
+        raise go_to(f"/teams/{team_id}")
+
+
+def _rules_of(form: dict[str, str]) -> ApprovalRules:
+    """Return the approval rules of a form. InputError: the number of devices is none."""
+    rules = ApprovalRules(broadcasts=form.get("broadcasts") == "on")
+    above = form.get("above_devices", "").strip()
+    if above:
+        if not above.isascii() or not above.isdecimal() or int(above) > MAX_DEVICES:
+            raise InputError("the number of devices must be a whole number, or empty")
+        rules.above_devices = int(above)
+    return rules

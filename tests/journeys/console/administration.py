@@ -1,0 +1,30 @@
+"""What an administrator does in the journey: a team is made, gets an app and a user, and a token."""
+
+from playwright.async_api import Page, expect
+
+
+async def make_a_team(page: Page, appkey: str) -> list[str]:
+    """Make a team with an invited user and an API token, and give it the app; return the paths of the pages."""
+    await page.get_by_role("link", name="Teams", exact=True).click()
+    await page.get_by_role("link", name="New team").click()
+    await page.get_by_label("Name").fill("Newsroom")
+    await page.get_by_role("button", name="Create the team").click()
+    await expect(page.get_by_role("heading", name="Team Newsroom")).to_be_visible()
+    team = page.url
+    await page.get_by_label("App", exact=True).select_option(appkey)
+    await page.get_by_role("button", name="Give it to this team").click()
+    await expect(page.get_by_role("link", name="News", exact=True)).to_be_visible()
+    await page.get_by_label("Name of the program").fill("nightly")
+    await page.get_by_role("button", name="Make an API token").click()
+    await expect(page.get_by_label("API token", exact=True)).to_contain_text("carillon_")
+
+    await page.get_by_role("link", name="Users", exact=True).click()
+    await page.get_by_role("link", name="Invite a user").click()
+    await page.get_by_label("Log-in name").fill("dora")
+    await page.get_by_label("Team", exact=True).select_option("Newsroom")
+    await page.get_by_role("button", name="Create the user").click()
+    await expect(page.get_by_label("Link", exact=True)).to_contain_text("/link?token=link_")
+    user = page.url
+    await page.get_by_role("link", name="Newsroom").click()
+    await expect(page.get_by_role("rowheader", name="dora")).to_be_visible()
+    return ["/teams", "/teams/new", team, "/users", "/users/new", user]

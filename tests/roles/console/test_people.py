@@ -1,0 +1,155 @@
+"""Users, teams and API tokens: what administrators change, as facts in the log with their actor."""
+
+import re
+from collections.abc import Sequence
+
+from protos.accounts.v1.accounts_pb2 import AccountFact
+from services.domain.topics import ACCOUNTS, decode
+from services.runtime.log.port import Partition
+from testkit.faults.crashing_log import records_of
+from tests.roles.console.conftest import PASSWORD, Browser, ConsoleInstallation, text_of
+
+SHOWN = re.compile(r'data-copy="([^"]+)"')
+
+
+async def facts(console: ConsoleInstallation) -> Sequence[AccountFact]:
+    """Return every fact of the topic `accounts`."""
+    return [decode(record) for record in await records_of(console.log, Partition(ACCOUNTS.name, 0))]
+
+
+def shown_once(page: str) -> str:
+    found = SHOWN.search(page)
+    assert found is not None, page
+    return found[1]
+
+
+async def root_of(console: ConsoleInstallation) -> Browser:
+    await console.user("root", administrator=True)
+    return await console.logged_in("root")
+
+
+async def test_an_invited_user_logs_in_with_the_link_and_sees_the_team(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News & <more>")
+    await console.app(team_id=team_id)
+    root = await root_of(console)
+    await root.get("/users/new")
+    form = {"login": "al ice", "display_name": "Alice <A>", "team_id": team_id, "role": "sender"}
+    refused = await root.post("/users/new", **form)
+    assert (refused.status_code, "Alice &lt;A&gt;" in refused.text) == (400, True)
+    made = await root.post("/users/new", **{**form, "login": "alice"})
+    page = await root.get(made.headers["location"])
+    assert "News & <more> (sender)" in text_of(page)
+    link = shown_once(page.text)
+    assert link.startswith("http://127.0.0.1:8080/link?token=link_")
+    assert link not in (await root.get(made.headers["location"])).text
+    assert "Alice <A> off – invited" in text_of(await root.get("/users"))
+
+    alice = console.browser()
+    token = link.partition("token=")[2]
+    await alice.get(f"/link?token={token}")
+    assert (await alice.post("/link", token=token, password=PASSWORD, repeated=PASSWORD)).status_code == 303
+    assert "News & <more> 1 1 none sender" in text_of(await alice.get("/teams"))
+    assert "Set the role" not in text_of(await alice.get(f"/teams/{team_id}"))
+    twice = await root.post("/users/new", **{**form, "login": "ALICE"})
+    assert "There is a user 'ALICE' already" in text_of(twice)
+
+
+async def test_an_administrator_changes_users_and_the_log_names_the_actor(console: ConsoleInstallation) -> None:
+    root = await root_of(console)
+    user_id = await console.user("alice")
+    alice = await console.logged_in("alice")
+    path = f"/users/{user_id}"
+    await root.get(path)
+    assert (await root.post(path, change="explode")).status_code == 400
+    assert (await root.post(path, change="end-sessions")).headers["location"] == path
+    assert (await alice.get("/account")).headers["location"].startswith("/log-in")
+    await alice.log_in("alice")
+    await root.post(path, change="disable")
+    assert (await alice.get("/account")).status_code == 303
+    assert "disabled" in text_of(await root.get(path))
+    refused = await root.post(path, change="new-link")
+    assert "'alice' is disabled; enable the user first" in text_of(refused)
+    await root.post(path, change="enable")
+    await root.post(path, change="make-administrator")
+    await root.post(path, change="no-administrator")
+    await root.post(path, change="new-link")
+    assert "/link?token=link_" in shown_once((await root.get(path)).text)
+    own = f"/users/{root_id(await facts(console))}"
+    assert "No administrator would be left" in text_of(await root.post(own, change="disable"))
+    assert (await root.get("/users/no-user")).status_code == 404
+    by_root = [fact for fact in await facts(console) if fact.meta.origin.actor == own.replace("/users", "user")]
+    settings = [setting for fact in by_root for setting in fact.user.settings]
+    assert settings == [
+        "sessions ended",
+        "disabled on",
+        "sessions ended",
+        "disabled off",
+        "administrator on",
+        "administrator off",
+    ]
+    assert {fact.meta.origin.door for fact in by_root} == {"console"}
+
+
+def root_id(known: Sequence[AccountFact]) -> str:
+    return next(fact.user.user.user_id for fact in known if fact.user.user.login == "root")
+
+
+async def test_a_team_gets_members_apps_and_approval_rules(console: ConsoleInstallation) -> None:
+    root = await root_of(console)
+    await console.user("alice")
+    appkey = await console.app("Weather")
+    await root.get("/teams/new")
+    assert (await root.post("/teams/new", name=" ")).status_code == 400
+    path = (await root.post("/teams/new", name="Forecast")).headers["location"]
+    await root.get(path)
+    unknown = await root.post(f"{path}/members", login="mallory", role="viewer")
+    assert (unknown.status_code, "log-in name mallory" in text_of(unknown)) == (400, True)
+    await root.post(f"{path}/members", login="Alice", role="administrator")
+    await root.post(f"{path}/apps", appkey=appkey)
+    await root.post(f"{path}/settings", name="Forecasts", broadcasts="on", above_devices="500")
+    refused = await root.post(f"{path}/settings", name="Forecasts", above_devices="many")
+    assert (refused.status_code, 'value="many"' in refused.text) == (400, True)
+
+    alice = await console.logged_in("alice")
+    words = text_of(await alice.get("/teams"))
+    assert "Forecasts 1 1 broadcasts, more than 500 devices administrator" in words
+    assert "Weather" in text_of(await alice.get("/apps"))
+    page = await alice.get(path)
+    assert "Give it to this team" not in page.text
+    await alice.post(f"{path}/settings", name="Forecasts", above_devices="")
+    assert "Forecasts 1 1 none" in text_of(await alice.get("/teams"))
+    left = await alice.post(f"{path}/members", login="alice")
+    assert left.headers["location"] == "/teams"
+    assert "No team yet" in text_of(await alice.get("/teams"))
+    await root.post(f"{path}/apps", appkey=appkey, change="take")
+    assert "No app belongs to the team." in text_of(await root.get(path))
+    assert "no such app any more" in text_of(await root.post(f"{path}/apps", appkey=appkey, change="take"))
+    gone = await root.post("/teams/no-team/members", login="alice", role="viewer")
+    assert gone.status_code == 404
+
+
+async def test_an_api_token_is_shown_once_kept_as_a_hash_and_revoked(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", head="administrator", sender="sender")
+    other_id = await console.team("Others", other="administrator")
+    head = await console.logged_in("head")
+    path = f"/teams/{team_id}"
+    await head.get(path)
+    made = await head.post(f"{path}/tokens", token_name="nightly", token_role="sender", expires="30d")
+    page = await head.get(made.headers["location"])
+    text = shown_once(page.text)
+    assert text.startswith("carillon_")
+    assert "nightly sender head never 2026-10-21 22:13:20" in text_of(page)
+    again = await head.post(f"{path}/tokens", token_name="nightly", token_role="root", expires="30d")
+    assert (again.status_code, text in again.text, 'value="nightly"' in again.text) == (400, False, True)
+    assert text.encode() not in b"".join(fact.SerializeToString() for fact in await facts(console))
+    assert "nightly" not in text_of(await (await console.logged_in("sender")).get(path))
+
+    token_id = text.split("_")[1]
+    other = await console.logged_in("other")
+    await other.get(f"/teams/{other_id}")
+    foreign = await other.post(f"/teams/{other_id}/tokens/{token_id}/revoke")
+    assert (foreign.status_code, "no such API token" in text_of(foreign)) == (400, True)
+    assert (await head.post(f"{path}/tokens/{token_id}/revoke")).headers["location"] == path
+    assert "The team has no API tokens." in text_of(await head.get(path))
+    revoked = [fact for fact in await facts(console) if fact.WhichOneof("fact") == "token_revoked"]
+    assert [fact.meta.origin.actor for fact in revoked] == [(await facts(console))[-1].meta.origin.actor]
