@@ -14,6 +14,7 @@ COMMANDS = {
     "archive": "carillon.archive",
     "audit": "carillon.commands.audit",
     "backup": "carillon.commands.backup",
+    "certs": "carillon.commands.certs.command",
     "device": "carillon.commands.device",
     "keys": "carillon.commands.keys",
     "replay": "carillon.replay",

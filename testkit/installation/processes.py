@@ -1,6 +1,7 @@
 """An installation of Carillon: its processes, started, stopped and killed, and its addresses."""
 
 import contextlib
+import datetime
 import json
 import os
 import shutil
@@ -15,12 +16,12 @@ from pathlib import Path
 import httpx
 import psutil
 
+from carillon.commands.certs.files import Terms, Wanted, operator, update
 from services.domain.master_key import create_master
 from services.runtime.process.extras import EMBEDDED_PACKAGES
 from services.runtime.rpc.caller import OPERATOR
 from testkit import plain_http
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
-from testkit.certificates import Authority
 from testkit.installation.app_server import AppCredentials
 from testkit.ports import free_ports
 from testkit.waiting import blocking_until
@@ -79,9 +80,11 @@ class Installation:
             self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
             for role in BACKENDS:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
-            authority = Authority(self._certificates / "authority")
-            self.env |= _tls(authority, OPERATOR)
-            self._instances = _served(shards, ports, authority, without_embedded(self._certificates / "slim"))
+            roles = [Wanted(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *FRONTENDS)]
+            now = datetime.datetime.now(datetime.UTC)
+            update(self._certificates, [*roles, operator(OPERATOR)], now, Terms(days=365, renew_days=30))
+            self.env |= self._tls(f"{OPERATOR}-{OPERATOR}")
+            self._instances = self._served(shards, ports, without_embedded(self._certificates / "slim"))
             for name in STANDBYS if standbys else ():
                 self._instances[name] = self._standby(name, shards, ports)
         else:
@@ -98,6 +101,29 @@ class Installation:
         }
         first = self._instances[role if shards == 1 else f"{role}-0"]
         return _Instance(("serve", role), next(ports), {**first.env, **own})
+
+    def _served(self, shards: int, console_ports: Iterator[int], slim: Mapping[str, str]) -> dict[str, _Instance]:
+        """Return one process for each role, or for each shard of it, by name and in the order of starting."""
+        extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *FRONTENDS)}
+        instances = {
+            role if shards == 1 else f"{role}-{shard}": _Instance(
+                ("serve", role),
+                next(console_ports),
+                {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards), **self._tls(role), **extra[role]},
+            )
+            for role in BACKENDS
+            for shard in range(shards)
+        }
+        return instances | {
+            role: _Instance(("serve", role), next(console_ports), {**self._tls(role), **extra[role]})
+            for role in FRONTENDS
+        }
+
+    def _tls(self, name: str) -> dict[str, str]:
+        """Return the settings of a process with a certificate that `carillon certs` has made."""
+        folder = self._certificates / name
+        files = {"CERT": "tls.crt", "KEY": "tls.key", "AUTHORITY": "ca.crt"}
+        return {f"CARILLON_TLS_{setting}": str(folder / file) for setting, file in files.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -261,33 +287,3 @@ def without_embedded(folder: Path) -> dict[str, str]:
     for name in EMBEDDED_PACKAGES:
         (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name} here', name='{name}')\n")
     return {"PYTHONPATH": str(folder)}
-
-
-def _served(
-    shards: int, console_ports: Iterator[int], authority: Authority, slim: Mapping[str, str]
-) -> dict[str, _Instance]:
-    """Return one process for each role, or for each shard of it, by name and in the order of starting."""
-    extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *FRONTENDS)}
-    instances = {
-        role if shards == 1 else f"{role}-{shard}": _Instance(
-            ("serve", role),
-            next(console_ports),
-            {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards), **_tls(authority, role), **extra[role]},
-        )
-        for role in BACKENDS
-        for shard in range(shards)
-    }
-    return instances | {
-        role: _Instance(("serve", role), next(console_ports), {**_tls(authority, role), **extra[role]})
-        for role in FRONTENDS
-    }
-
-
-def _tls(authority: Authority, role: str) -> dict[str, str]:
-    """Return the settings of a process with a certificate of this role."""
-    tls = authority.issue(role)
-    return {
-        "CARILLON_TLS_CERT": str(tls.certificate),
-        "CARILLON_TLS_KEY": str(tls.key),
-        "CARILLON_TLS_AUTHORITY": str(tls.authority),
-    }

@@ -1,0 +1,189 @@
+"""The folder of an installation's certificates: an authority, and a folder for each role and operator."""
+
+import contextlib
+import datetime
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509 import Certificate, load_pem_x509_certificate, load_pem_x509_certificates
+
+from services.runtime.errors import CarillonError
+from services.runtime.log.durable import make_durable
+from services.runtime.rpc.authority import Authority, Key, Validity, hosts_of, new_key
+from services.runtime.rpc.caller import OPERATOR
+
+Action = Literal["issued", "renewed", "kept"]
+
+AUTHORITY = "authority"
+"""Name of the authority among the outcomes."""
+
+AUTHORITY_DAYS = 3650
+_CERTIFICATE, _KEY, _AUTHORITY_CERTIFICATE, _AUTHORITY_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
+_CLOCKS_APART = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A certificate that should be there: the folder's name, its subject and role, and the hosts of its process."""
+
+    name: str
+    who: str
+    role: str
+    hosts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """For how long certificates are issued, and how long before their end they are renewed, in days."""
+
+    days: int
+    renew_days: int
+
+    def validity(self, now: datetime.datetime, days: int) -> Validity:
+        """Return the validity of a certificate of today; it begins earlier, for hosts whose clocks are behind."""
+        return Validity(now - _CLOCKS_APART, now + datetime.timedelta(days=days))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A certificate after the update, and what was done about it."""
+
+    name: str
+    action: Action
+    file: Path
+    expires: datetime.datetime
+    hosts: Sequence[str]
+
+
+def operator(name: str) -> Wanted:
+    """Return the certificate of an operator with this name, which audits show."""
+    return Wanted(f"{OPERATOR}-{name}", name, OPERATOR)
+
+
+def update(folder: Path, wanted: Sequence[Wanted], now: datetime.datetime, terms: Terms) -> list[Outcome]:
+    """Issue what is missing, and renew what expires soon or lacks a host. CarillonError: a file is no good, says why.
+
+    Private keys stay. A kill leaves files that fit together, and the next update goes on from there.
+    """
+    with _errors_of_files():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority, outcome = _authority(folder, now, terms)
+        others = [
+            operator(found.name.removeprefix(f"{OPERATOR}-"))
+            for found in sorted(folder.glob(f"{OPERATOR}-*"))
+            if (found / _CERTIFICATE).exists()
+        ]
+        every = {each.name: each for each in [*others, *wanted]}
+        return [outcome, *(_certificate(folder / each.name, each, authority, now, terms) for each in every.values())]
+
+
+def _authority(folder: Path, now: datetime.datetime, terms: Terms) -> tuple[Authority, Outcome]:
+    file, key_file = folder / _AUTHORITY_CERTIFICATE, folder / _AUTHORITY_KEY
+    key, certificate = _pair(key_file, file)
+    action: Action = "kept"
+    lasts = datetime.timedelta(days=terms.days + terms.renew_days)
+    if certificate is None or certificate.not_valid_after_utc - now < lasts:
+        action = "issued" if certificate is None else "renewed"
+        name = f"Carillon authority {_fingerprint(key)}"
+        certificate = Authority.create(name, key, terms.validity(now, AUTHORITY_DAYS)).certificate
+        _replace(file, certificate.public_bytes(Encoding.PEM))
+    return Authority(certificate, key), Outcome(AUTHORITY, action, file, certificate.not_valid_after_utc, [])
+
+
+def _certificate(folder: Path, wanted: Wanted, authority: Authority, now: datetime.datetime, terms: Terms) -> Outcome:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    file, key_file = folder / _CERTIFICATE, folder / _KEY
+    key, certificate = _pair(key_file, file)
+    action: Action = "kept"
+    if certificate is not None and not authority.has_issued(certificate):
+        raise CarillonError(f"{file} is of another authority: move {folder} away, and run this again for a new one")
+    _update_authorities(folder / _AUTHORITY_CERTIFICATE, authority.certificate)
+    hosts = wanted.hosts | set(hosts_of(certificate) if certificate else ())
+    if certificate is None or _expires_soon(certificate, now, terms) or hosts != set(hosts_of(certificate)):
+        action = "issued" if certificate is None else "renewed"
+        validity = terms.validity(now, terms.days)
+        certificate = authority.issue(wanted.who, [wanted.role], sorted(hosts), key.public_key(), validity)
+        _replace(file, certificate.public_bytes(Encoding.PEM))
+    return Outcome(wanted.name, action, file, certificate.not_valid_after_utc, hosts_of(certificate))
+
+
+def _expires_soon(certificate: Certificate, now: datetime.datetime, terms: Terms) -> bool:
+    return certificate.not_valid_after_utc - now < datetime.timedelta(days=terms.renew_days)
+
+
+def _update_authorities(file: Path, authority: Certificate) -> None:
+    """Put the authority's certificate into a file of authorities in place of its former one; others in it stay."""
+    found = load_pem_x509_certificates(file.read_bytes()) if file.exists() else []
+    if authority not in found:
+        every = [authority, *(other for other in found if other.subject != authority.subject)]
+        _replace(file, b"".join(each.public_bytes(Encoding.PEM) for each in every))
+
+
+def _pair(key_file: Path, file: Path) -> tuple[Key, Certificate | None]:
+    """Return the private key, made if there is none, and the certificate in a file; None if there is no such file."""
+    if not file.exists():
+        return _key(key_file), None
+    if not key_file.exists():
+        raise CarillonError(f"{key_file} is missing, the key of {file}: put it there while this command runs")
+    key = _key(key_file)
+    try:
+        certificate = load_pem_x509_certificate(file.read_bytes())
+    except ValueError as error:
+        raise CarillonError(f"{file} is no certificate: {error}; move it away, and run this again") from None
+    if certificate.public_key() != key.public_key():
+        raise CarillonError(f"{key_file} is not the key of {file}: put the right one there, or move both away")
+    return key, certificate
+
+
+def _key(file: Path) -> Key:
+    """Return the private key in a file, which is made if there is none; of two that make it at once, one does."""
+    if not file.exists():
+        content = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        with _written(file, content) as fresh, contextlib.suppress(FileExistsError):
+            os.link(fresh, file)
+    try:
+        key = load_pem_private_key(file.read_bytes(), None)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise CarillonError(f"{file} is no private key that can be used: {error}") from None
+    if not isinstance(key, Key):
+        raise CarillonError(f"{file} is not a key of an elliptic curve, as this command makes them: move it away")
+    return key
+
+
+def _replace(file: Path, content: bytes) -> None:
+    with _written(file, content) as fresh:
+        os.replace(fresh, file)
+
+
+@contextlib.contextmanager
+def _written(file: Path, content: bytes) -> Iterator[str]:
+    """Write a file of mode 600 beside `file` for the block, which gives it its name, and make the name durable."""
+    descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        yield fresh
+        make_durable(file.parent)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)
+
+
+def _fingerprint(key: Key) -> str:
+    return f"{key.public_key().public_numbers().x:064x}"[:8]
+
+
+@contextlib.contextmanager
+def _errors_of_files() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CarillonError(f"{error.filename} cannot be used: {error.strerror}") from None
