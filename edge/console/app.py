@@ -1,5 +1,6 @@
 """The ASGI application of the console."""
 
+import random
 from typing import Any
 
 import falcon.asgi
@@ -10,6 +11,8 @@ from edge.console.pages.errors import ErrorPages
 from edge.console.pages.page import Site
 from edge.console.roles import Roles
 from edge.console.routes import ROUTES, STATIC_PATH, accesses
+from edge.console.send.audience import Audiences
+from edge.console.send.push_desk import PushDesk
 from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
@@ -17,6 +20,7 @@ from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
 from edge.core.origins import Origins
 from edge.core.parsing.body import Application, BodyTimeout
 from services.domain.accounts.directory import AccountDirectory
+from services.domain.audience_resolver import AudienceResolver
 from services.domain.role import RoleContext
 
 
@@ -27,6 +31,7 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = Renderer(files, context.clock)
     roles = Roles.of(context.peers, settings.partitions)
+    targets = AudienceResolver(context.peers, settings.partitions)
     site = Site(
         renderer,
         roles,
@@ -37,6 +42,10 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         context.clock,
         settings.gateway_url,
         settings.public_url,
+        settings.v2_url,
+        settings.zone(),
+        PushDesk(settings, context, targets),
+        Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
     )
     gate = Gate(
         accesses(),

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceStub
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub, LogInServiceStub
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc.peers import Peers
 
 if TYPE_CHECKING:
+    from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceAsyncStub
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub, LogInServiceAsyncStub
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -23,6 +25,7 @@ class Roles:
 
     accounts: "AccountsServiceAsyncStub"
     log_ins: "LogInServiceAsyncStub"
+    drafts: "DraftsServiceAsyncStub"
     registry: "RegistryServiceAsyncStub"
     analytics: "AnalyticsServiceAsyncStub"
     peers: Peers
@@ -33,6 +36,7 @@ class Roles:
         return cls(
             AccountsServiceStub(peers.all("accounts")[0]),
             LogInServiceStub(peers.all("accounts")[0]),
+            DraftsServiceStub(peers.all("accounts")[0]),
             RegistryServiceStub(peers.all("registry")[0]),
             AnalyticsServiceStub(peers.all("analytics")[0]),
             peers,

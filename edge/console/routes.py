@@ -27,6 +27,9 @@ from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
 from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
 from edge.console.pages.pushes import PushesPage, PushNumbersFragment, PushPage
+from edge.console.pages.send.compose import ChooseAppPage, ComposePage
+from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
+from edge.console.pages.send.sending import SendPage, SentPage
 from edge.console.pages.why import WhyFormPage, WhyPage
 from services.domain.accounts.permissions import Action
 
@@ -65,6 +68,15 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/phone": Route(PhonePage, of_app(Action.SEND)),
     "/apps/{appkey}/pause": Route(PausePage, post=of_app(Action.PAUSE)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
+    "/send": Route(ChooseAppPage, LOGGED_IN),
+    "/apps/{appkey}/send": Route(ComposePage, of_app(Action.SEND), of_app(Action.SEND)),
+    "/apps/{appkey}/send/now": Route(SendPage, post=of_app(Action.SEND)),
+    "/apps/{appkey}/sent/{msgid}": Route(SentPage, of_app(Action.VIEW)),
+    "/drafts": Route(DraftsPage, LOGGED_IN),
+    "/drafts/{team_id}/{draft_id}": Route(DraftPage, of_team(Action.VIEW)),
+    "/drafts/{team_id}/{draft_id}/approval": Route(ApprovePage, post=of_team(Action.APPROVE)),
+    "/drafts/{team_id}/{draft_id}/rejection": Route(RejectPage, post=of_team(Action.APPROVE)),
+    "/drafts/{team_id}/{draft_id}/withdrawal": Route(WithdrawPage, post=of_team(Action.SEND)),
     "/pushes": Route(PushesPage, LOGGED_IN),
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/numbers": Route(PushNumbersFragment, of_app(Action.VIEW)),

@@ -1,7 +1,10 @@
 """The settings of the console."""
 
 import re
+from typing import Annotated
 from urllib.parse import urlsplit
+
+import msgspec
 
 from services.runtime.process.settings import PREFIX, Port, Settings, SettingsError
 
@@ -15,23 +18,23 @@ class ConsoleSettings(Settings, frozen=True, kw_only=True):
     `console_url`: that of the console; by default that of the port of this process.
     `console_gateway_url`: that of the gateways, to which virtual phones connect; by default that of a gateway beside
     this process, under the host of the console.
+    `console_v2_url`: that of the v2 interface in examples of requests; by default that of an edge beside this process.
+    `v2_max_period_s`: longest time to live that a push may ask for, in seconds, as at the edge.
     """
 
     console_url: str | None = None
     console_gateway_url: str | None = None
+    console_v2_url: str | None = None
     gateway_port: Port = 8400
+    v2_port: Port = 8300
+    v2_max_period_s: Annotated[int, msgspec.Meta(ge=60, le=31_536_000)] = 2_592_000
     gateway_tls_cert: str | None = None
 
     def check(self) -> None:
         super().check()
         self._check_gateway_url()
-        if self.console_url is None:
-            return
-        url = urlsplit(self.console_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.path not in ("", "/") or url.query:
-            raise SettingsError(
-                f"{PREFIX}CONSOLE_URL is {self.console_url!r}; use https://HOST or http://HOST:PORT, without a path"
-            )
+        _check_address("CONSOLE_URL", self.console_url)
+        _check_address("CONSOLE_V2_URL", self.console_v2_url)
 
     def _check_gateway_url(self) -> None:
         url = urlsplit(self.console_gateway_url or "wss://push.example.org/device/v1")
@@ -51,6 +54,14 @@ class ConsoleSettings(Settings, frozen=True, kw_only=True):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.gateway_port}/device/v1"
 
     @property
+    def v2_url(self) -> str:
+        """The address of the v2 interface without a slash at its end."""
+        if self.console_v2_url:
+            return self.console_v2_url.rstrip("/")
+        host = urlsplit(self.public_url).hostname or ""
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.v2_port}"
+
+    @property
     def public_url(self) -> str:
         """The address of the console without a slash at its end."""
         if self.console_url:
@@ -62,3 +73,9 @@ class ConsoleSettings(Settings, frozen=True, kw_only=True):
     def is_secure(self) -> bool:
         """Whether people reach the console by HTTPS alone, so that cookies are marked Secure."""
         return self.public_url.startswith("https:")
+
+
+def _check_address(name: str, given: str | None) -> None:
+    url = urlsplit(given or "https://push.example.org")
+    if url.scheme not in ("http", "https") or not url.hostname or url.path not in ("", "/") or url.query:
+        raise SettingsError(f"{PREFIX}{name} is {given!r}; use https://HOST or http://HOST:PORT, without a path")

@@ -30,6 +30,7 @@ from falcon.asgi import Request
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
 from edge.core.turns import RequestTurns
+from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
@@ -59,60 +60,45 @@ class RequestedPushes(NamedTuple):
         return self.due_ms is None and any(push.audience.WhichOneof("audience") in _WIDE for push in self.pushes)
 
 
-class Idempotency:
-    """Executes push requests, at most once for each idempotency key."""
+class PushClaims:
+    """Sends pushes once for each key of an app: of several requests under one key the first record in the log wins."""
 
-    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, turns: RequestTurns) -> None:
+    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int) -> None:
         self._pushes = pushes
-        self._turns = turns
         self._instances = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._clock = clock
         self._partitions = partitions
 
-    async def execute(
-        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], RequestedPushes]
-    ) -> Reply | Content:
-        """Execute a request whose canonical text is `text`, unless its key was used, and return the answer.
+    async def send(
+        self, requested: RequestedPushes, origin: Origin, text: str
+    ) -> tuple[Reply | Content, SendPush | None]:
+        """Send without a key; return the answer, and the last push if there is one."""
+        prepared, reply = await self._prepare(requested, origin, text)
+        await self._pushes.commit(prepared)
+        return reply, prepared.commands[-1] if prepared.commands else None
 
-        `read` parses the request and is called only when it is executed. InputError: the key was used with another
-        request.
-        """
-        key = request.get_header(HEADER)
-        if key is None:
-            requested = read()
-            if requested.is_wide:
-                await self._turns.enter_wide(request, appkey)
-            prepared, reply = await self._prepare(requested, origin, text)
-            await self._pushes.commit(prepared)
-            if requested.is_wide:
-                self._turns.started_by(request, appkey, prepared.commands[-1])
-            return reply
-        _check_key(key)
-        claim = Claim(key=_hash(appkey, key), request_digest=_hash(request.path, text))
+    async def first_answer(self, claim: Claim) -> Content | None:
+        """Return the answer under the claim's key, None while the key is free. InputError: for another request."""
         holding = await self._find(claim.key)
-        if holding is None or holding.expires_ms <= self._clock.now_ms():
-            requested = read()
-            if requested.is_wide:
-                await self._turns.enter_wide(request, appkey)
-            return await self._claim(request, appkey, claim, requested, origin, text)
-        return _answer(holding, claim)
+        return None if holding is None or holding.expires_ms <= self._clock.now_ms() else _answer(holding, claim)
 
-    async def _claim(
-        self, request: Request, appkey: str, claim: Claim, requested: RequestedPushes, origin: Origin, text: str
-    ) -> Reply | Content:
-        """Claim the key and return the answer of the winning claim."""
+    async def send_first(
+        self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str
+    ) -> tuple[Reply | Content, SendPush | None]:
+        """Claim the key; return the answer of the winning claim, and the last push if it is this one.
+
+        A request without a device to send to takes no key.
+        """
         task_key = self._task_key(claim)
         prepared, reply = await self._prepare(requested, origin, text, task_key)
         if not prepared.commands:
-            return reply
+            return reply, None
         claim.answer_json = msgspec.json.encode(reply)
         await self._pushes.commit_claim(task_key, prepared, claim)
         holding = await self._find(claim.key)
         if holding is None:
             raise UnavailableError("the claim is not there any more; repeat the request")
-        if requested.is_wide and holding.claim == claim:
-            self._turns.started_by(request, appkey, prepared.commands[-1])
-        return _answer(holding, claim)
+        return _answer(holding, claim), prepared.commands[-1] if holding.claim == claim else None
 
     async def _prepare(
         self, requested: RequestedPushes, origin: Origin, text: str, task_key: str = ""
@@ -135,6 +121,53 @@ class Idempotency:
         while partition_of((key := new_task_key()).encode(), self._partitions) != partition:
             pass
         return key
+
+
+class Idempotency:
+    """Executes push requests, at most once for each idempotency key."""
+
+    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, turns: RequestTurns) -> None:
+        self._claims = PushClaims(pushes, peers, clock, partitions)
+        self._turns = turns
+
+    async def execute(
+        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], RequestedPushes]
+    ) -> Reply | Content:
+        """Execute a request whose canonical text is `text`, unless its key was used, and return the answer.
+
+        `read` parses the request and is called only when it is executed. InputError: the key was used with another
+        request.
+        """
+        key = request.get_header(HEADER)
+        if key is None:
+            requested = await self._entered(request, appkey, read)
+            reply, last = await self._claims.send(requested, origin, text)
+            self._note_started(request, appkey, requested, last)
+            return reply
+        _check_key(key)
+        claim = push_claim(appkey, key, request.path, text)
+        answer: Reply | Content | None = await self._claims.first_answer(claim)
+        if answer is None:
+            requested = await self._entered(request, appkey, read)
+            answer, own = await self._claims.send_first(claim, requested, origin, text)
+            self._note_started(request, appkey, requested, own)
+        return answer
+
+    async def _entered(self, request: Request, appkey: str, read: Callable[[], RequestedPushes]) -> RequestedPushes:
+        """Return the parsed request once it is its turn."""
+        requested = read()
+        if requested.is_wide:
+            await self._turns.enter_wide(request, appkey)
+        return requested
+
+    def _note_started(self, request: Request, appkey: str, requested: RequestedPushes, last: SendPush | None) -> None:
+        if requested.is_wide and last is not None:
+            self._turns.started_by(request, appkey, last)
+
+
+def push_claim(appkey: str, key: str, path: str, text: str) -> Claim:
+    """Return the claim of a request, whose canonical text is `text`, for a key of the app; without its answer."""
+    return Claim(key=_hash(appkey, key), request_digest=_hash(path, text))
 
 
 def _answer(holding: GetClaimResponse, claim: Claim) -> Content:

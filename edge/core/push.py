@@ -2,8 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,6 +22,8 @@ from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 from services.runtime.traces import push_traces
+
+T = TypeVar("T")
 
 
 class AppPush(msgspec.Struct, frozen=True):
@@ -150,6 +152,11 @@ class Pushes:
             with push_traces.appending(prepared.origin.trace, prepared.results[0].msgid):
                 await self._writer.append(commands, prepared.origin)
             stages.note("appended", prepared.results[0].msgid)
+
+    async def commit_draft(self, prepared: PreparedPushes, submit: Callable[[CreateTask], Awaitable[T]]) -> T:
+        """Count the pushes as `commit` does, and hand them to `submit` as the task of a draft; return its result."""
+        async with self._quotas.committing(prepared.commands, is_timed=True):
+            return await submit(CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms))
 
     async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
         """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim.

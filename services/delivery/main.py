@@ -16,7 +16,6 @@ from services.delivery.android.presence import Presence
 from services.delivery.android.reports import ReportIntake
 from services.delivery.android.resumption import Resumption
 from services.delivery.apns.sender_pool import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
-from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.ios.delivery import IosDelivery
@@ -28,6 +27,7 @@ from services.delivery.starting.starter import PushStarter
 from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.store import DeliveryStore, Snapshots
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
+from services.domain.audiences.bitmaps import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay

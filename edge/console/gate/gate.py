@@ -20,7 +20,7 @@ from services.domain.accounts.directory import AccountDirectory
 from services.domain.accounts.permissions import Actor, may
 
 LOG_IN_PATH = "/log-in"
-MAX_FORM_BYTES = 64 * 1024
+MAX_FORM_BYTES = 512 * 1024
 MAX_FIELDS = 200
 _FORM = "application/x-www-form-urlencoded"
 _NOBODY = Actor(is_disabled=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import falcon
 import falcon.uri
@@ -10,6 +11,8 @@ from falcon.asgi import Request, Response
 from edge.console.gate.sessions import Sessions
 from edge.console.gate.visit import Visit
 from edge.console.roles import Roles
+from edge.console.send.audience import Audiences
+from edge.console.send.push_desk import PushDesk
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
 from protos.registry.v1.apps_pb2 import App
@@ -22,7 +25,7 @@ from services.runtime.process.clock import Clock
 
 @dataclass(frozen=True)
 class Site:
-    """What every page is built with."""
+    """What every page is built with. `zone`: that of the public interfaces."""
 
     renderer: Renderer
     roles: Roles
@@ -33,6 +36,10 @@ class Site:
     clock: Clock
     gateway_url: str
     public_url: str
+    v2_url: str
+    zone: ZoneInfo
+    desk: PushDesk
+    audiences: Audiences
 
     def link_url(self, token: str) -> str:
         """Return the address at which the user of a one-time token chooses a password."""

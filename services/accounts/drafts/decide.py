@@ -4,6 +4,7 @@ Errors as in `decide`.
 """
 
 import hashlib
+import re
 
 from protos.accounts.v1.accounts_pb2 import Token
 from protos.accounts.v1.drafts_pb2 import (
@@ -31,14 +32,18 @@ MAX_DRAFT_BYTES = 700_000
 """Largest draft; the task that sends it is smaller, so that the log accepts it too."""
 
 _MAX_REASON = 500
+_DRAFT_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def submit_draft(
     accounts: AccountTable, actor: Actor, request: SubmitDraftRequest, new_id: str, now_ms: int
 ) -> list[DraftFact]:
-    """Return the draft that waits. Whoever changes one joins its authors, of whom none may approve it."""
+    """Return the draft that waits, nothing if this call is repeated. Whoever changes one joins its authors, of whom
+    none may approve it."""
     given = request.draft
     check_may(actor, Action.SEND, team_by_id(accounts, given.team_id).team_id)
+    if not given.draft_id and _is_repeated(accounts, actor, given, new_id):
+        return []
     _check_content(accounts, given)
     known = _changeable(accounts, given, now_ms) if given.draft_id else None
     authors = {*(known.draft.authors if known else ()), *_author_names(accounts, actor)}
@@ -111,6 +116,16 @@ def draft_by_id(accounts: AccountTable, draft_id: str) -> KeptDraft:
     if kept is None:
         raise NotFoundError(f"there is no draft with id {draft_id!r}")
     return kept
+
+
+def _is_repeated(accounts: AccountTable, actor: Actor, given: Draft, new_id: str) -> bool:
+    """Return whether the actor has submitted this draft already. InputError: the id is none, or another draft's."""
+    if not _DRAFT_ID.fullmatch(new_id):
+        raise InputError("new_draft_id must have 32 hexadecimal digits")
+    known = accounts.draft(new_id)
+    if known is not None and (known.draft.team_id != given.team_id or actor.name not in known.draft.authors):
+        raise InputError("new_draft_id is the id of another draft")
+    return known is not None
 
 
 def _changeable(accounts: AccountTable, given: Draft, now_ms: int) -> KeptDraft:

@@ -41,12 +41,12 @@ class DraftsServicer(DraftsServiceServicer):
 
     async def SubmitDraft(self, request: SubmitDraftRequest, context: Context) -> SubmitDraftResponse:
         check_texts(request)
-        new_id = event_id().hex()
-        (fact,) = await self._writer.write_for(
+        new_id = request.new_draft_id or event_id().hex()
+        await self._writer.write_for(
             request.origin,
             lambda accounts, actor, now_ms: decide.submit_draft(accounts, actor, request, new_id, now_ms),
         )
-        return SubmitDraftResponse(draft=await self._stored(fact.submitted.draft.draft_id))
+        return SubmitDraftResponse(draft=await self._stored(request.draft.draft_id or new_id))
 
     async def DecideDraft(self, request: DecideDraftRequest, context: Context) -> DecideDraftResponse:
         check_texts(request)

@@ -1,8 +1,8 @@
 """Resolves the audiences of one app's pushes."""
 
-from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.starting.instance_resolver import Asked, InstanceResolver, Starts
 from services.delivery.starting.waiting_push import WaitingPush
+from services.domain.audiences.bitmaps import AudienceBitmapResolver
 from services.runtime.process.clock import Clock
 
 

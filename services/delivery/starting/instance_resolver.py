@@ -16,8 +16,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from services.delivery.apns.circuit_breaker import CircuitBreaker
-from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.starting.waiting_push import WaitingPush
+from services.domain.audiences.bitmaps import AudienceBitmapResolver
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
 from services.runtime.process import background
 from services.runtime.process.clock import Clock

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
-from services.delivery.audience_bitmaps import AudienceBitmapResolver
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
@@ -18,6 +17,7 @@ from services.delivery.starting.waiting_bytes import MAX_HELD_UP_BYTES, WaitingB
 from services.delivery.starting.waiting_push import WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
+from services.domain.audiences.bitmaps import AudienceBitmapResolver
 from services.domain.topics import PUSHES
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.log.port import MAX_RECORD_BYTES

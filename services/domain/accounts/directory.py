@@ -74,6 +74,15 @@ class AccountDirectory:
         user = self._users.get(user_id)
         return user_actor(user, self._teams.values()) if user else Actor(f"user/{user_id}", is_disabled=True)
 
+    def name_of(self, actor: str) -> str:
+        """Return an actor's name for people: of user/ID the user's, of token/ID the token's; else what is given."""
+        kind, _, known_id = actor.partition("/")
+        if kind == "user" and (user := self._users.get(known_id)) is not None:
+            return user.display_name or user.login
+        if kind == "token" and (token := self._tokens.get(known_id)) is not None:
+            return token.name
+        return actor
+
     def team(self, team_id: str) -> Team | None:
         return self._teams.get(team_id)
 

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 import services.accounts.main
-import services.registry.main
 from edge.console.main import build
 from edge.console.settings import ConsoleSettings
 from protos.accounts.v1.accounts_pb2 import MemberRole
@@ -26,7 +25,7 @@ from protos.accounts.v1.service_pb2 import (
 )
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub, LogInServiceStub
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, Platform
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin
@@ -35,17 +34,18 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import TOPICS
-from services.registry.settings import RegistrySettings
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
-from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
+from testkit.edge.role import BACKENDS, SwitchedServer
 from testkit.services import add_servicers, running_services
 from tests.roles.console.scripted_analytics import ScriptedAnalytics
 
 START_MS = 1_790_000_000_000
 PARTITIONS = 4
+ZONE = "Asia/Shanghai"
+ROLES = ("accounts", "analytics", "delivery", *BACKENDS)
 PASSWORD = "correct horse battery"
 OPERATOR = Origin(door="cli", address="root@host")
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -97,6 +97,7 @@ class ConsoleInstallation:
     peers: Peers
     clock: ManualClock
     analytics: ScriptedAnalytics
+    servers: dict[str, SwitchedServer]
     browsers: list[Browser] = field(default_factory=list)
 
     @property
@@ -121,9 +122,11 @@ class ConsoleInstallation:
         assert (await browser.log_in(login)).status_code == 303
         return browser
 
-    async def app(self, name: str = "News", team_id: str = "") -> str:
+    async def app(
+        self, name: str = "News", team_id: str = "", platform: "Platform.ValueType" = PLATFORM_ANDROID
+    ) -> str:
         """Register an app of a team; return the appkey."""
-        request = CreateAppRequest(platform=PLATFORM_ANDROID, name=name, package="org.example.news", origin=OPERATOR)
+        request = CreateAppRequest(platform=platform, name=name, package="org.example.news", origin=OPERATOR)
         appkey = str((await RegistryServiceStub(self.peers.all("registry")[0]).CreateApp(request)).app.appkey)
         if team_id:
             await self.accounts.GiveApp(GiveAppRequest(appkey=appkey, team_id=team_id, origin=OPERATOR))
@@ -145,21 +148,27 @@ class ConsoleInstallation:
 @pytest.fixture
 async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=PARTITIONS)
-    clock, servers = ManualClock(START_MS), {name: LocalServer() for name in ("accounts", "registry", "analytics")}
+    clock, servers = ManualClock(START_MS), {name: SwitchedServer() for name in ROLES}
     analytics = ScriptedAnalytics()  # type: ignore[abstract]
-    peers = Peers({"targeting": [], **{name: [server.channel()] for name, server in servers.items()}}, TOPICS)
+    peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
     context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps)
     data = str(tmp_path)
-    registry = services.registry.main.build(RegistrySettings(data_dir=data, partitions=PARTITIONS), context)
+    backends = [
+        build_role(settings(data_dir=data, partitions=PARTITIONS, timezone=ZONE), context)
+        for settings, build_role in BACKENDS.values()
+    ]
     accounts = services.accounts.main.build(AccountsSettings(data_dir=data, partitions=PARTITIONS), context, CHEAP)
-    console = build(ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone="Asia/Shanghai"), context)
-    add_servicers(registry, servers["registry"])
+    console = build(ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone=ZONE), context)
+    for role in backends:
+        add_servicers(role, servers[role.name])
     add_servicers(accounts, servers["accounts"])
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
-    installation = ConsoleInstallation(console.pages, log, peers, clock, analytics)
+    installation = ConsoleInstallation(console.pages, log, peers, clock, analytics, servers)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running_services([apps, *registry.services, *accounts.services]))
+        await stack.enter_async_context(
+            running_services([apps, *(each for role in (*backends, accounts) for each in role.services)])
+        )
         await stack.enter_async_context(running_services(console.services))
         yield installation
         for browser in installation.browsers:

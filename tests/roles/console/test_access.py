@@ -34,6 +34,16 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/pause"): HEADS | {"approver"},
     ("GET", "/apps/{appkey}/secret"): HEADS,
     ("POST", "/apps/{appkey}/secret"): HEADS,
+    ("GET", "/send"): LOGGED_IN,
+    ("GET", "/apps/{appkey}/send"): SENDERS,
+    ("POST", "/apps/{appkey}/send"): SENDERS,
+    ("POST", "/apps/{appkey}/send/now"): SENDERS,
+    ("GET", "/apps/{appkey}/sent/{msgid}"): MEMBERS,
+    ("GET", "/drafts"): LOGGED_IN,
+    ("GET", "/drafts/{team_id}/{draft_id}"): MEMBERS,
+    ("POST", "/drafts/{team_id}/{draft_id}/approval"): HEADS | {"approver"},
+    ("POST", "/drafts/{team_id}/{draft_id}/rejection"): HEADS | {"approver"},
+    ("POST", "/drafts/{team_id}/{draft_id}/withdrawal"): SENDERS,
     ("GET", "/pushes"): LOGGED_IN,
     ("GET", "/apps/{appkey}/pushes/{msgid}"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/numbers"): MEMBERS,
@@ -78,7 +88,7 @@ async def test_every_route_refuses_the_wrong_accounts(console: ConsoleInstallati
     await console.team("Others", stranger="administrator")
     await console.user("administrator", administrator=True)
     names = {"appkey": await console.app(team_id=team_id), "team_id": team_id}
-    names |= {"msgid": "7", "user_id": "no-user", "token_id": "no-token"}
+    names |= {"msgid": "7", "user_id": "no-user", "token_id": "no-token", "draft_id": "0" * 32}
     seen: dict[tuple[str, str], set[str]] = {asked: set() for asked in ALLOWED}
     for account in sorted(EVERYBODY):
         browser = console.browser()

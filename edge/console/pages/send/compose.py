@@ -1,0 +1,65 @@
+"""A push is composed: the choice of an app, the form, and the review of what would be sent."""
+
+from falcon.asgi import Request, Response
+
+from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.pages.pushes import push_of
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
+from edge.console.send.body_form import form_of_text
+from edge.console.send.form_body import body_of
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import CarillonError, NotFoundError
+
+NEW = {"is_notif": "1", "click_action": "1", "removable": "1", "audience": "filter", "when": "now", "period_unit": "h"}
+"""What a new form has chosen."""
+
+
+class ChooseAppPage(Page):
+    """GET asks for the app; it goes on to the form where there is one."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.SEND, app.appkey)]
+        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
+        if len(chosen) == 1:
+            raise go_to(f"/apps/{chosen[0].appkey}/send")
+        may_register = visit.may(Action.MANAGE_INSTALLATION)
+        self.show(request, response, "send/choose.html", apps=apps, may_register=may_register)
+
+
+class ComposePage(SendingPage):
+    """GET shows the form, with `copy` filled in from an earlier push; POST checks it and shows the review.
+
+    A POST with `body` shows the form of this request again.
+    """
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app = self.app(appkey)
+        form = NEW
+        if msgid := request.get_param("copy"):
+            try:
+                copied = (await push_of(self.site, appkey, msgid)).request_json
+            except NotFoundError:
+                copied = ""
+            form = form_of_text(copied, self.zones(visit_of(request))) or NEW
+        self.show_form(request, response, app, form)
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        if "body" in visit.form:
+            self.show_form(request, response, app, self._form_of_body(request, appkey))
+            return
+        try:
+            apps = self.chosen(visit, app)
+            composed = self.site.desk.read(body_of(visit.form, apps, self.zones(visit)))
+            await self.show_review(request, response, app, composed)
+        except CarillonError as error:
+            self.show_form(request, response, app, visit.form, problem_to_mend(error, visit))
+
+    def _form_of_body(self, request: Request, appkey: str) -> dict[str, str]:
+        visit = visit_of(request)
+        text = visit.form["body"]
+        form = form_of_text(text, self.zones(visit))
+        others = [partner.appkey for partner in self.partners(visit, self.app(appkey)) if f'"{partner.appkey}"' in text]
+        return form | {"other": others[0] if others else ""}

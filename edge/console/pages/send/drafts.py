@@ -1,0 +1,151 @@
+"""Drafts: pushes that wait for the approval of a second person."""
+
+import falcon
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend
+from edge.console.send.audience import Audience
+from edge.console.send.push_desk import ComposedPush
+from protos.accounts.v1.drafts_pb2 import (
+    DecideDraftRequest,
+    DraftApproved,
+    DraftRejected,
+    DraftStatus,
+    DraftWithdrawn,
+    GetDraftsRequest,
+    ListDraftsRequest,
+    StoredDraft,
+)
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import CarillonError, InputError
+
+MAX_LISTED = 100
+STATUS_NAMES = {value: name.removeprefix("DRAFT_STATUS_").lower() for name, value in DraftStatus.items()}
+
+
+class DraftsPage(Page):
+    """GET lists the drafts of the user's teams, those that wait first."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        teams = {team.team_id: team.name for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)}
+        drafts: list[StoredDraft] = []
+        if teams:
+            asked = ListDraftsRequest(team_ids=list(teams), limit=MAX_LISTED)
+            drafts = list((await self.site.roles.drafts.ListDrafts(asked)).drafts)
+        drafts.sort(key=lambda stored: stored.status != DraftStatus.DRAFT_STATUS_WAITING)
+        self.show(request, response, "send/drafts.html", drafts=drafts, teams=teams, names=STATUS_NAMES)
+
+
+class PageOfDraft(SendingPage):
+    """A page about one draft, which it shows with the buttons that decide it."""
+
+    async def show_draft(
+        self, request: Request, response: Response, team_id: str, draft_id: str, problem: str = ""
+    ) -> None:
+        visit = visit_of(request)
+        stored = await self._stored(team_id, draft_id)
+        pushes = stored.draft.task.pushes
+        composed = self._composed(stored)
+        audiences: list[Audience] = []
+        is_waiting = stored.status == DraftStatus.DRAFT_STATUS_WAITING
+        if composed is not None and is_waiting:
+            try:
+                audiences = await self.site.audiences.of(composed)
+            except AWAY:
+                problem = problem or visit.gettext("How many devices would get it now is not known at present.")
+        self.show(
+            request,
+            response,
+            "send/draft.html",
+            400 if problem else 200,
+            problem=problem,
+            stored=stored,
+            draft=stored.draft,
+            state=STATUS_NAMES[stored.status],
+            app=self.app(pushes[0].appkey),
+            msgids=[(self.app(push.appkey), push.msgid) for push in pushes],
+            authors=[self.site.accounts.name_of(name) for name in stored.draft.authors],
+            decided_by=self.site.accounts.name_of(stored.decided_by),
+            audiences=[(self.app(audience.appkey), audience) for audience in audiences],
+            devices=sum(audience.devices for audience in audiences),
+            may_approve=is_waiting
+            and visit.may(Action.APPROVE, team_id)
+            and visit.actor.name not in stored.draft.authors,
+            may_reject=is_waiting and visit.may(Action.APPROVE, team_id),
+            may_withdraw=is_waiting and visit.may(Action.SEND, team_id),
+            described=self.described(visit, composed) if composed is not None else None,
+        )
+
+    def _composed(self, stored: StoredDraft) -> ComposedPush | None:
+        """Return the push of a draft; None if the rules would refuse it today, such as for a time that is over."""
+        try:
+            return self.site.desk.read(stored.draft.body_json.decode(), at_ms=stored.draft.created_ms)
+        except InputError:
+            return None
+
+    async def _stored(self, team_id: str, draft_id: str) -> StoredDraft:
+        """Return a draft of this team. HTTP 404: it has none with this id."""
+        found = (await self.site.roles.drafts.GetDrafts(GetDraftsRequest(draft_ids=[draft_id]))).drafts
+        if not found or found[0].draft.team_id != team_id:
+            raise falcon.HTTPNotFound
+        return found[0]
+
+    async def decide(
+        self, request: Request, response: Response, decision: DecideDraftRequest, team_id: str, notice: str
+    ) -> None:
+        """Decide a draft and show what became of it; a draft that was decided meanwhile is shown with the reason."""
+        visit = visit_of(request)
+        await self._stored(team_id, decision.draft_id)
+        decision.origin.CopyFrom(visit.origin)
+        try:
+            await self.site.roles.drafts.DecideDraft(decision)
+        except CarillonError as error:
+            await self.show_draft(request, response, team_id, decision.draft_id, problem_to_mend(error, visit))
+            return
+        visit.notify(notice)
+        raise go_to(f"/drafts/{team_id}/{decision.draft_id}")
+
+
+class DraftPage(PageOfDraft):
+    """GET shows a draft."""
+
+    async def on_get(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
+        await self.show_draft(request, response, team_id, draft_id)
+
+
+class ApprovePage(PageOfDraft):
+    """POST approves exactly the draft that was shown, which is sent then."""
+
+    async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
+        visit = visit_of(request)
+        decision = DecideDraftRequest(draft_id=draft_id, approved=DraftApproved(digest=_digest(visit)))
+        await self.decide(request, response, decision, team_id, visit.gettext("The push is approved and sent."))
+
+
+class RejectPage(PageOfDraft):
+    """POST rejects a draft, with a reason for its author."""
+
+    async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
+        visit = visit_of(request)
+        reason = visit.form.get("reason", "").strip()
+        decision = DecideDraftRequest(draft_id=draft_id, rejected=DraftRejected(reason=reason))
+        await self.decide(request, response, decision, team_id, visit.gettext("The push is rejected."))
+
+
+class WithdrawPage(PageOfDraft):
+    """POST takes a draft back."""
+
+    async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
+        decision = DecideDraftRequest(draft_id=draft_id, withdrawn=DraftWithdrawn())
+        notice = visit_of(request).gettext("The push is withdrawn.")
+        await self.decide(request, response, decision, team_id, notice)
+
+
+def _digest(visit: Visit) -> bytes:
+    try:
+        return bytes.fromhex(visit.form.get("digest", ""))
+    except ValueError:
+        return b""

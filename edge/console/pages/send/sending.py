@@ -1,0 +1,81 @@
+"""A push that was reviewed is sent, or stored as a draft where it needs approval; once, however often one clicks."""
+
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.pages.pushes import push_of
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
+from edge.console.send.body_form import form_of_text
+from edge.console.send.push_desk import ComposedPush, SentPush
+from protos.registry.v1.apps_pb2 import App
+from services.runtime.errors import CarillonError, NotFoundError
+
+
+class SendPage(SendingPage):
+    """POST sends what the review showed, and goes on to the push, its task or its draft."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        text = visit.form.get("body", "")
+        try:
+            composed = self.read(visit, app, text)
+            problem = self._problem(visit, composed)
+            if problem:
+                await self.show_review(request, response, app, composed, problem)
+                return
+            path = await self._send(visit, app, composed)
+        except CarillonError as error:
+            form = form_of_text(text, self.zones(visit))
+            self.show_form(request, response, app, form, problem_to_mend(error, visit))
+            return
+        raise go_to(path)
+
+    def _problem(self, visit: Visit, composed: ComposedPush) -> str:
+        """Return why the review has to be looked at again, or ""."""
+        if not self.site.desk.is_valid(visit.form.get("key", "")):
+            return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
+        typed = "".join(filter(str.isdecimal, visit.form.get("typed", "")))
+        if composed.is_broadcast and (not typed or int(typed) != int(visit.form.get("devices", "") or -1)):
+            return visit.gettext("Type the number of devices that the push goes to, as it is shown here.")
+        return ""
+
+    async def _send(self, visit: Visit, app: App, composed: ComposedPush) -> str:
+        """Send the push and return the path to go on to."""
+        devices = sum(audience.devices for audience in await self.site.audiences.of(composed, samples=0))
+        key = visit.form["key"]
+        if self.needs_approval(composed, devices):
+            team_id = self.site.accounts.team_of(app.appkey)
+            stored = await self.site.desk.submit(composed, key, visit.origin, team_id, devices)
+            visit.notify(visit.gettext("The push waits for the approval of a second person."))
+            return f"/drafts/{team_id}/{stored.draft.draft_id}"
+        sent = await self.site.desk.send(composed, key, visit.origin)
+        visit.notify(self._notice(visit, sent))
+        if sent.task_key:
+            return f"/apps/{app.appkey}"
+        return f"/apps/{app.appkey}/sent/{sent.msgids[app.appkey]}"
+
+    def _notice(self, visit: Visit, sent: SentPush) -> str:
+        if sent.task_key:
+            return visit.gettext("The push is scheduled, under the task key %(key)s.") % {"key": sent.task_key}
+        names = (f"{self.app(appkey).name} {msgid}" for appkey, msgid in sent.msgids.items())
+        return visit.gettext("The push is accepted: %(ids)s.") % {"ids": ", ".join(names)}
+
+
+class SentPage(Page):
+    """GET goes on to the page of a push that was just sent, as soon as analytics has read of it."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        app = self.app(appkey)
+        path = f"/apps/{appkey}/pushes/{msgid}"
+        try:
+            await push_of(self.site, appkey, msgid)
+        except NotFoundError:
+            template = "send/sent_wait.html" if visit_of(request).is_fragment else "send/sent.html"
+            self.show(request, response, template, app=app, msgid=int(msgid))
+            return
+        if visit_of(request).is_fragment:
+            response.set_header("HX-Redirect", path)
+            return
+        raise go_to(path)

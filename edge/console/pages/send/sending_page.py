@@ -1,0 +1,125 @@
+"""The base of the pages that compose, check and send pushes."""
+
+from typing import Any
+
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.pages.page import Page, visit_of
+from edge.console.send.form_body import ARTICLES, ChosenApps, Zones
+from edge.console.send.push_desk import ComposedPush
+from edge.console.send.snippets import snippets
+from edge.console.view.message_preview import audience_of, moment_of, previews
+from edge.core.parsing.regions import REGIONS
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from services.domain.accounts.approval import needs_approval
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import (
+    BusyError,
+    CarillonError,
+    ConflictError,
+    DeadlineError,
+    ForbiddenError,
+    InputError,
+    NotFoundError,
+    PermissionDeniedError,
+    RetryLaterError,
+    UnavailableError,
+)
+
+MENDABLE = (InputError, ConflictError, NotFoundError, ForbiddenError, RetryLaterError)
+AWAY = (BusyError, DeadlineError, UnavailableError)
+
+
+class SendingPage(Page):
+    """A page about a push of an app that is not sent yet: its form, or its review."""
+
+    def zones(self, visit: Visit) -> Zones:
+        return Zones(visit.zone, self.site.zone)
+
+    def partners(self, visit: Visit, app: App) -> list[App]:
+        """Return the apps of the other platform that a push of this app may go to as well: those of its team."""
+        team_id = self.site.accounts.team_of(app.appkey)
+        return [
+            other
+            for other in self.visible_apps(visit)
+            if other.platform != app.platform
+            and self.site.accounts.team_of(other.appkey) == team_id
+            and visit.may_app(Action.SEND, other.appkey)
+        ]
+
+    def chosen(self, visit: Visit, app: App) -> ChosenApps:
+        """Return the apps that the form names. InputError: the other one is not a partner of this app."""
+        other = visit.form.get("other", "")
+        if other and other not in [partner.appkey for partner in self.partners(visit, app)]:
+            raise InputError("choose an app of the other platform that belongs to the same team")
+        return ChosenApps(app.appkey, other) if app.platform == PLATFORM_ANDROID else ChosenApps(other, app.appkey)
+
+    def read(self, visit: Visit, app: App, text: str) -> ComposedPush:
+        """Check the request in a form. PermissionDeniedError: it names an app that it may not."""
+        composed = self.site.desk.read(text)
+        allowed = {app.appkey, *(partner.appkey for partner in self.partners(visit, app))}
+        if app.appkey not in composed.order.apps.appkeys or not allowed.issuperset(composed.order.apps.appkeys):
+            raise PermissionDeniedError("the push names an app that does not belong here")
+        return composed
+
+    def needs_approval(self, composed: ComposedPush, devices: int) -> bool:
+        team = self.site.accounts.team(self.site.accounts.team_of(composed.appkeys[0]))
+        return team is not None and needs_approval(team.rules, is_broadcast=composed.is_broadcast, devices=devices)
+
+    def show_form(self, request: Request, response: Response, app: App, form: Any, problem: str = "") -> None:
+        self.show(
+            request,
+            response,
+            "send/compose.html",
+            400 if problem else 200,
+            app=app,
+            form=form,
+            problem=problem,
+            partners=self.partners(visit_of(request), app),
+            regions=sorted(REGIONS),
+            articles=range(ARTICLES),
+        )
+
+    async def show_review(
+        self, request: Request, response: Response, app: App, composed: ComposedPush, problem: str = ""
+    ) -> None:
+        """Show what will be sent and to whom, with the button that sends it. Errors as for Audiences.of."""
+        visit = visit_of(request)
+        audiences = await self.site.audiences.of(composed)
+        devices = sum(audience.devices for audience in audiences)
+        self.show(
+            request,
+            response,
+            "send/review.html",
+            400 if problem else 200,
+            app=app,
+            composed=composed,
+            problem=problem,
+            audiences=[(self.app(audience.appkey), audience) for audience in audiences],
+            devices=devices,
+            needs_approval=self.needs_approval(composed, devices),
+            key=self.site.desk.new_key(),
+            **self.described(visit, composed),
+        )
+
+    def described(self, visit: Visit, composed: ComposedPush) -> dict[str, Any]:
+        """Return the words, previews and examples of a push."""
+        return {
+            "previews": previews(composed, visit.gettext),
+            "audience_words": audience_of(composed.text, visit.gettext),
+            "moment": moment_of(composed.order.due_ms, visit),
+            "snippets": snippets(composed.text, f"{self.site.v2_url}/v2/push", len(composed.appkeys)),
+        }
+
+
+def problem_to_mend(error: CarillonError, visit: Visit) -> str:
+    """Return the words of an error that keeps a push from being sent. Raises the error if it is a fault."""
+    if isinstance(error, AWAY):
+        return visit.gettext(
+            "Nothing was sent: a part of the service that is needed does not answer at present. Try again in a moment."
+        )
+    if not isinstance(error, MENDABLE):
+        raise error
+    text = str(error)
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,95 @@
+"""The audience of a push before it is sent: how many devices it has now, and some of them."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from pyroaring import BitMap
+
+from edge.console.send.push_desk import ComposedPush
+from edge.core.push import AppPush
+from protos.push.v1.push_pb2 import Devices, SendPush
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import GetDevicesRequest, GetTokensRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.runtime.rpc.peers import Peers
+
+SAMPLES = 10
+
+
+class Sample(NamedTuple):
+    """A device of the audience. `active_ms`: when it was active last, 0 if never since it registered."""
+
+    device: Device
+    active_ms: int
+
+
+class Audience(NamedTuple):
+    """The devices of one app's push now. `unknown`: the tokens and aliases that no device has."""
+
+    appkey: str
+    devices: int
+    unknown: Sequence[str]
+    samples: Sequence[Sample]
+
+
+class Audiences:
+    """Resolves audiences as delivery does, and looks up a random sample of their devices."""
+
+    def __init__(self, peers: Peers, partitions: int, targets: AudienceResolver, chance: random.Random) -> None:
+        self._peers = peers
+        self._partitions = partitions
+        self._targets = targets
+        self._bitmaps = AudienceBitmapResolver(peers)
+        self._chance = chance
+
+    async def of(self, composed: ComposedPush, samples: int = SAMPLES) -> list[Audience]:
+        """Return the audience of each app's push. Raises the error of a role that does not answer."""
+        return list(await asyncio.gather(*(self._of_push(push, samples) for push in composed.order.pushes)))
+
+    async def _of_push(self, push: AppPush, samples: int) -> Audience:
+        appkey = push.app.appkey
+        unknown: Sequence[str] = ()
+        if push.audience.WhichOneof("audience") in ("everyone", "filter"):
+            send = SendPush(appkey=appkey, audience=push.audience)
+            bitmaps, error = await self._bitmaps.resolve(send, range(self._partitions))
+            if error is not None:
+                raise error
+        else:
+            found = await self._targets.resolve(appkey, push.audience)
+            tokens = push.audience.tokens.tokens
+            unknown = [*(tokens[place] for place in found.unknown), *found.not_found]
+            bitmaps = _bitmaps(found.audience.devices)
+        count = sum(len(bitmap) for bitmap in bitmaps.values())
+        return Audience(appkey, count, unknown, await self._samples(appkey, bitmaps, min(samples, count)))
+
+    async def _samples(self, appkey: str, bitmaps: Mapping[int, BitMap], count: int) -> list[Sample]:
+        """Return `count` devices, chosen at random without reading the others."""
+        partitions = sorted(bitmaps)
+        ends = list(accumulate(len(bitmaps[partition]) for partition in partitions))
+        chosen: dict[int, list[int]] = {}
+        for place in sorted(self._chance.sample(range(ends[-1] if ends else 0), count)):
+            index = next(index for index, end in enumerate(ends) if place < end)
+            bitmap = bitmaps[partitions[index]]
+            chosen.setdefault(partitions[index], []).append(bitmap[place - (ends[index] - len(bitmap))])
+        found = await asyncio.gather(*(self._look_up(appkey, *share) for share in chosen.items()))
+        return [sample for share in found for sample in share]
+
+    async def _look_up(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[Sample]:
+        registry = RegistryServiceStub(self._peers.owner("registry", partition))
+        asked = GetTokensRequest(appkey=appkey, partition=partition, numbers=numbers)
+        named = await registry.GetTokens(asked)
+        active_ms = {token: ms for token, ms in zip(named.tokens, named.active_ms, strict=True) if token}
+        answer = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=list(active_ms)))
+        return [Sample(device, active_ms[device.token]) for device in answer.devices]
+
+
+def _bitmaps(devices: Devices) -> dict[int, BitMap]:
+    partitions = np.frombuffer(devices.partitions, "<u2")
+    numbers = np.frombuffer(devices.numbers, "<u4")
+    return {int(number): BitMap(numbers[partitions == number]) for number in np.unique(partitions)}

@@ -1,0 +1,139 @@
+"""Pushes that people compose: checked by the rules of the v2 interface, and sent as its requests are."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from edge.console.settings import ROLE_NAME, ConsoleSettings
+from edge.core.answers import Content
+from edge.core.idempotency import PushClaims, RequestedPushes, push_claim
+from edge.core.message_ids import MessageIds
+from edge.core.parsing.canonical import canonical_text, parse
+from edge.core.push import Pushes, PushResult
+from edge.core.quotas.pushes import PushQuotas
+from edge.core.quotas.rates import rate_quotas
+from edge.core.signature import AppRef
+from edge.v2.apps import push_apps
+from edge.v2.push.requests import PushOrder, push_order
+from protos.accounts.v1.drafts_pb2 import Draft, StoredDraft, SubmitDraftRequest, SubmitDraftResponse
+from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceStub
+from protos.push.v1.push_pb2 import KIND_BROADCAST
+from protos.registry.v1.apps_pb2 import App
+from protos.runtime.v1.log_pb2 import Origin
+from protos.scheduling.v1.scheduling_pb2 import CreateTask
+from services.domain.audience_resolver import AudienceResolver
+from services.domain.command_writer import CommandWriter
+from services.domain.role import RoleContext
+from services.domain.text import refuse_nul
+from services.runtime.errors import InputError
+
+KEY_MS = 9 * 60_000
+"""How long a key sends a push at most once. Scheduling keeps a used key for ten minutes."""
+
+_PATH = "/send"
+
+
+class ComposedPush(NamedTuple):
+    """A push that keeps every rule. `text`: the canonical text of its v2 request, without a sign."""
+
+    text: str
+    order: PushOrder
+
+    @property
+    def appkeys(self) -> list[str]:
+        return [push.app.appkey for push in self.order.pushes]
+
+    @property
+    def is_broadcast(self) -> bool:
+        return any(push.kind == KIND_BROADCAST for push in self.order.pushes)
+
+
+class SentPush(msgspec.Struct, frozen=True):
+    """What became of a push: its message id by appkey, and the key of its task if it is timed."""
+
+    msgids: dict[str, int]
+    task_key: str = ""
+
+
+class PushDesk:
+    """Checks composed pushes and sends them, each once for a key of its form."""
+
+    def __init__(self, settings: ConsoleSettings, context: RoleContext, targets: AudienceResolver) -> None:
+        partitions, peers, clock = settings.partitions, context.peers, context.clock
+        writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
+        quotas = PushQuotas(context.apps, rate_quotas(settings, context), peers, clock)
+        ids = MessageIds(ROLE_NAME, context.log, clock)
+        self._pushes = Pushes(context.apps, quotas, writer, targets, ids, clock)
+        self._claims = PushClaims(self._pushes, peers, clock, partitions)
+        self._drafts = DraftsServiceStub(peers.all("accounts")[0])
+        self._apps = context.apps
+        self._clock = clock
+        self._zone = settings.zone()
+        self._max_period_s = settings.v2_max_period_s
+
+    def read(self, body: Mapping[str, Any] | str, at_ms: int | None = None) -> ComposedPush:
+        """Check a request, given as fields or as text; of an earlier time with `at_ms`.
+
+        InputError: a rule is broken; names the field.
+        """
+        raw = (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode(errors="replace")
+        text = canonical_text(raw)
+        fields = parse(text.encode())
+        refuse_nul(fields)
+        now_ms = self._clock.now_ms() if at_ms is None else at_ms
+        order = push_order(text.encode(), push_apps(fields), self._app, now_ms, self._zone, self._max_period_s)
+        return ComposedPush(text, order)
+
+    def new_key(self) -> str:
+        """Return a key for a form that is about to be shown."""
+        return f"{self._clock.now_ms()}-{secrets.token_hex(16)}"
+
+    def is_valid(self, key: str) -> bool:
+        """Return whether a form with this key can still be sent."""
+        made_ms, _, random = key.partition("-")
+        is_key = made_ms.isdecimal() and made_ms.isascii() and len(random) == 32
+        return is_key and 0 <= self._clock.now_ms() - int(made_ms) < KEY_MS
+
+    async def send(self, composed: ComposedPush, key: str, origin: Origin) -> SentPush:
+        """Send a push, or make the task that does, once for the key. Errors as for Pushes.prepare and commit."""
+        order = composed.order
+        claim = push_claim(order.apps.first.appkey, f"{origin.actor} {key}", _PATH, composed.text)
+        found: Any = await self._claims.first_answer(claim)
+        if found is None:
+            requested = RequestedPushes(order.pushes, lambda results, key: _answer(order, results, key), order.due_ms)
+            found, _ = await self._claims.send_first(claim, requested, origin, composed.text)
+        return msgspec.convert(found, SentPush)
+
+    async def submit(self, composed: ComposedPush, key: str, origin: Origin, team_id: str, devices: int) -> StoredDraft:
+        """Store a push that needs approval as a draft, once for the key. Errors as for `send` and SubmitDraft."""
+        draft_id = key.partition("-")[2]
+        order = composed.order
+        prepared = await self._pushes.prepare(order.pushes, origin, composed.text, order.due_ms or 0, draft_id)
+
+        async def submit(task: CreateTask) -> StoredDraft:
+            draft = Draft(
+                team_id=team_id,
+                body_json=composed.text.encode(),
+                task=task,
+                is_broadcast=composed.is_broadcast,
+                estimated_devices=devices,
+            )
+            request = SubmitDraftRequest(draft=draft, new_draft_id=draft_id, origin=origin)
+            answer: SubmitDraftResponse = await self._drafts.SubmitDraft(request)
+            return answer.draft
+
+        return await self._pushes.commit_draft(prepared, submit)
+
+    def _app(self, ref: AppRef) -> App:
+        app = self._apps.get(ref.appkey)
+        if app is None or app.platform != ref.platform:
+            raise InputError(f"{ref.appkey} is no app of this platform")
+        return app
+
+
+def _answer(order: PushOrder, results: Sequence[PushResult], task_key: str) -> Content:
+    pairs = zip(order.pushes, results, strict=True)
+    return {"msgids": {push.app.appkey: result.msgid for push, result in pairs if result.msgid}, "task_key": task_key}

@@ -1,0 +1,134 @@
+"""A push that needs approval waits as a draft, and a second person decides it."""
+
+import re
+
+import pytest
+
+from protos.accounts.v1.accounts_pb2 import ApprovalRules
+from protos.accounts.v1.drafts_pb2 import DraftFact
+from protos.accounts.v1.service_pb2 import UpdateTeamRequest
+from services.domain.topics import DRAFTS, decode
+from services.runtime.log.port import Partition
+from testkit.waiting import until
+from tests.roles.console.conftest import OPERATOR, Browser, ConsoleInstallation, text_of
+from tests.roles.console.test_pushes import device
+from tests.roles.console.test_send import reviewed, send, sent
+
+BROADCASTS = ApprovalRules(broadcasts=True)
+ABOVE_ONE = ApprovalRules(above_devices=1)
+
+
+class Team:
+    """A team with an app of two devices, and browsers of its members."""
+
+    def __init__(self, appkey: str, sender: Browser, approver: Browser, viewer: Browser) -> None:
+        self.appkey, self.sender, self.approver, self.viewer = appkey, sender, approver, viewer
+
+
+async def team_with(console: ConsoleInstallation, rules: ApprovalRules) -> Team:
+    team_id = await console.team("News", sender="sender", approver="approver", viewer="viewer")
+    await console.accounts.UpdateTeam(UpdateTeamRequest(team_id=team_id, rules=rules, origin=OPERATOR))
+    appkey = await console.app(team_id=team_id)
+    for number in range(2):
+        await device(console, appkey, f"token-{number}", f"user-{number}")
+    return Team(appkey, *[await console.logged_in(login) for login in ("sender", "approver", "viewer")])
+
+
+async def draft_of(browser: Browser, appkey: str) -> str:
+    """Submit a broadcast, as one who clicks twice; return the path of its draft."""
+    page, hidden = await reviewed(browser, appkey, audience="everyone", content="To <all>")
+    assert "Submit for approval" in text_of(page)
+    answers = [await send(browser, appkey, hidden, typed="2") for _ in range(2)]
+    (path,) = {answer.headers["location"] for answer in answers}
+    return str(path)
+
+
+async def drafts(console: ConsoleInstallation) -> list[DraftFact]:
+    page = await console.log.select({Partition(DRAFTS.name, 0): 0}, 100)
+    return [decode(record) for record in page.records]
+
+
+async def digest(browser: Browser, path: str) -> str:
+    found = re.search(r'name="digest" value="([0-9a-f]+)"', (await browser.get(path)).text)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("rules", [BROADCASTS, ABOVE_ONE])
+async def test_a_draft_is_sent_once_when_somebody_else_approves_it(
+    console: ConsoleInstallation, rules: ApprovalRules
+) -> None:
+    team = await team_with(console, rules)
+    path = await draft_of(team.sender, team.appkey)
+    assert await sent(console) == []
+    (submitted,) = await drafts(console)
+    assert submitted.meta.origin.actor.startswith("user/")
+    for browser in (team.sender, team.viewer):
+        words = text_of(await browser.get(path))
+        assert "To <all>" in words
+        assert "Approve and send" not in words
+    assert "waits for approval" in text_of(await team.viewer.get("/drafts"))
+    assert (await team.approver.post(f"{path}/approval", digest="00")).status_code == 400
+    shown = await digest(team.approver, path)
+    approved = await team.approver.post(f"{path}/approval", digest=shown)
+    assert approved.headers["location"] == path
+    again = await team.approver.post(f"{path}/approval", digest=shown)
+    assert (again.status_code, "does not wait any more" in text_of(again)) == (400, True)
+
+    async def is_sent() -> bool:
+        return len(await sent(console)) == 1
+
+    await until(is_sent)
+    (command,) = await sent(console)
+    assert command.send.msgid == submitted.submitted.draft.task.pushes[0].msgid
+    assert f"/sent/{command.send.msgid}" in (await team.sender.get(path)).text
+
+
+async def test_a_draft_is_rejected_with_a_reason_or_withdrawn(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.sender, team.appkey)
+    await team.approver.get(path)
+    assert (await team.approver.post(f"{path}/rejection", reason="a typo <")).status_code == 303
+    assert "a typo <" in text_of(await team.sender.get(path))
+    other = await draft_of(team.sender, team.appkey)
+    assert (await team.sender.post(f"{other}/withdrawal")).status_code == 303
+    assert "withdrawn" in text_of(await team.sender.get(other))
+    assert await sent(console) == []
+    assert [fact.WhichOneof("fact") for fact in await drafts(console)] == [
+        "submitted",
+        "rejected",
+        "submitted",
+        "withdrawn",
+    ]
+
+
+async def test_an_approver_does_not_approve_what_they_wrote(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.approver, team.appkey)
+    words = text_of(await team.approver.get(path))
+    assert "another approver has to look at it" in words
+    digest_of = (await drafts(console))[0].submitted.draft.digest.hex()
+    assert (await team.approver.post(f"{path}/approval", digest=digest_of)).status_code == 403
+    assert await sent(console) == []
+
+
+async def test_small_pushes_need_no_approval(console: ConsoleInstallation) -> None:
+    team = await team_with(console, ABOVE_ONE)
+    page, hidden = await reviewed(team.sender, team.appkey, audience="token", token_android="token-0", content="x")
+    assert "Submit for approval" not in text_of(page)
+    assert (await send(team.sender, team.appkey, hidden)).status_code == 303
+    assert len(await sent(console)) == 1
+
+
+async def test_a_draft_is_found_under_its_team_alone(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.sender, team.appkey)
+    other = await console.team("Others", stranger="administrator")
+    stranger = await console.logged_in("stranger")
+    _, _, team_id, draft_id = path.split("/")
+    assert (await stranger.get(path)).status_code == 403
+    for change in ("approval", "rejection", "withdrawal"):
+        assert (await stranger.post(f"/drafts/{other}/{draft_id}/{change}")).status_code == 404
+    assert (await stranger.get(f"/drafts/{other}/{draft_id}")).status_code == 404
+    assert "No drafts" in text_of(await stranger.get("/drafts"))
+    assert (await team.sender.get(f"/drafts/{team_id}/{'0' * 32}")).status_code == 404
