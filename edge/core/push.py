@@ -156,7 +156,7 @@ class Pushes:
     async def commit_draft(self, prepared: PreparedPushes, submit: Callable[[CreateTask], Awaitable[T]]) -> T:
         """Count the pushes as `commit` does, and hand them to `submit` as the task of a draft; return its result."""
         async with self._quotas.committing(prepared.commands, is_timed=True):
-            return await submit(CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms))
+            return await submit(CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms or 0))
 
     async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
         """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim.

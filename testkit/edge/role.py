@@ -46,7 +46,7 @@ NOW_MS = 1_790_000_010_000
 
 PARTITIONS = 4
 ZONE = "Asia/Shanghai"
-BACKENDS = {
+BACKENDS: Mapping[str, tuple[Any, Any]] = {
     "registry": (services.registry.settings.RegistrySettings, services.registry.main.build),
     "targeting": (services.targeting.settings.TargetingSettings, services.targeting.main.build),
     "scheduling": (services.scheduling.settings.SchedulingSettings, services.scheduling.main.build),

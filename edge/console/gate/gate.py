@@ -20,7 +20,10 @@ from services.domain.accounts.directory import AccountDirectory
 from services.domain.accounts.permissions import Actor, may
 
 LOG_IN_PATH = "/log-in"
-MAX_FORM_BYTES = 512 * 1024
+MAX_FORM_BYTES = 64 * 1024
+MAX_FORM_BYTES_OF_USER = 512 * 1024
+"""Limit of a form of somebody who has logged in: a push may name a thousand tokens."""
+
 MAX_FIELDS = 200
 _FORM = "application/x-www-form-urlencoded"
 _NOBODY = Actor(is_disabled=True)
@@ -107,7 +110,7 @@ class Gate:
         media_type = (request.content_type or "").partition(";")[0].strip().lower()
         if media_type != _FORM:
             raise falcon.HTTPUnsupportedMediaType(description="send a form")
-        body = await read_body(request, MAX_FORM_BYTES)
+        body = await read_body(request, MAX_FORM_BYTES_OF_USER if visit.user else MAX_FORM_BYTES)
         try:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
         except ValueError:

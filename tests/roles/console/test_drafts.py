@@ -45,7 +45,8 @@ async def draft_of(browser: Browser, appkey: str) -> str:
 
 async def drafts(console: ConsoleInstallation) -> list[DraftFact]:
     page = await console.log.select({Partition(DRAFTS.name, 0): 0}, 100)
-    return [decode(record) for record in page.records]
+    facts = [decode(record) for record in page.records]
+    return [fact for fact in facts if fact.WhichOneof("fact")]
 
 
 async def digest(browser: Browser, path: str) -> str:
