@@ -196,6 +196,13 @@ CASES = {
         {"instance": "k"},
         "4% of the disk of k is free",
     ),
+    "CarillonArchiveFails": Case(
+        {'carillon_log_archive_failures_total{instance="up:8080"}': "0+0x9 1+0x59 2+0x150"},
+        69,
+        75,
+        {"instance": "up:8080"},
+        "up:8080 cannot move old records from the log into its archive, and the log grows",
+    ),
     "CarillonCertificateExpires": Case(
         {'carillon_certificate_expires_seconds{instance="g",setting="CARILLON_TLS_CERT"}': "867600+0x90"},
         59,

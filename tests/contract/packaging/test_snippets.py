@@ -30,7 +30,7 @@ ELSEWHERE = {
     ("README.md", "make test"): ".ci/run",
     ("docs/dashboards.md", "deploy/secrets.sh"): "tests/contract/packaging/test_compose.py",
     ("docs/dashboards.md", "SELECT"): "tests/roles/analytics/store/test_tables.py",
-    ("docs/operators/kubernetes.md", "resources"): "tests/contract/packaging/test_kubernetes.py",
+    ("docs/operators/kubernetes.md", "resources"): "tests/contract/kubernetes/test_roles.py",
     ("docs/operators/backup.md", ""): "tests/journeys/test_backups.py",
     ("docs/app-servers.md", ""): "tests/contract/clients/test_clients.py",
     ("docs/devices.md", ""): "tests/contract/sdk/test_docs.py",
