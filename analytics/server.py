@@ -7,19 +7,22 @@ from zoneinfo import ZoneInfo
 
 from analytics.acks.positions import decode, encode
 from analytics.acks.reader import AckReader
+from analytics.audit.actions import audit_actions
 from analytics.audit.app import TimeRange, audit_app
 from analytics.audit.device import audit_device
 from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import find_planned, find_push, no_such_push
 from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import Ingestion
-from analytics.ingestion.translation import SOURCES
+from analytics.ingestion.translation import ACTIONS, SOURCES
 from analytics.query_turns import OPERATORS, QueryTurns
 from analytics.statistics.answers import TOPICS, answer
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.query_limits import NO_LIMITS, QueryLimits
 from protos.analytics.v1.analytics_pb2 import (
+    AuditActionsRequest,
+    AuditActionsResponse,
     AuditAppRequest,
     AuditAppResponse,
     AuditDeviceRequest,
@@ -54,7 +57,7 @@ _MAX_ACKS = 1000
 _MAX_LINES = 1000
 _EXPORT_S = 3600
 _BUT_OUTCOMES = tuple(topic for topic in SOURCES if topic is not DELIVERIES)
-_Audit = AuditPushRequest | AuditDeviceRequest | AuditAppRequest | ExportPushRequest
+_Audit = AuditPushRequest | AuditDeviceRequest | AuditAppRequest | AuditActionsRequest | ExportPushRequest
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
@@ -116,17 +119,22 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey:
             raise InputError("appkey is needed")
-        if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
-            raise InputError("from must be earlier than to, and both after 1970")
-        if not 0 < request.limit <= _MAX_LINES:
-            raise InputError(f"limit must be from 1 to {_MAX_LINES}")
+        time_range = _time_range(request)
         behind = _allowed(request, await self._catch_up(_BUT_OUTCOMES))
-        time_range = TimeRange(request.from_ms, request.to_ms)
         try:
             async with self._turns.turn(OPERATORS):
                 audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
         except NotFoundError as error:
             raise _not_found(error, behind) from None
+        audit.records_behind = behind
+        return audit
+
+    async def AuditActions(self, request: AuditActionsRequest, context: Context) -> AuditActionsResponse:
+        check_texts(request)
+        time_range = _time_range(request)
+        behind = _allowed(request, await self._catch_up(ACTIONS))
+        async with self._turns.turn(OPERATORS):
+            audit = await audit_actions(self._clickhouse, request, time_range)
         audit.records_behind = behind
         return audit
 
@@ -200,6 +208,15 @@ def _allowed(request: _Audit, behind: int) -> int:
     if behind and not request.allow_behind:
         raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")
     return behind
+
+
+def _time_range(request: AuditAppRequest | AuditActionsRequest) -> TimeRange:
+    """Return the time range of a request for a page. InputError: it, or the limit of the page, is out of bounds."""
+    if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
+        raise InputError("from must be earlier than to, and both after 1970")
+    if not 0 < request.limit <= _MAX_LINES:
+        raise InputError(f"limit must be from 1 to {_MAX_LINES}")
+    return TimeRange(request.from_ms, request.to_ms)
 
 
 def _check_msgid(msgid: int) -> None:

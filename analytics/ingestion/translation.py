@@ -15,6 +15,7 @@ from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.device_references import unknown_device_partitions
 from analytics.ingestion.known_devices import KnownDevices
 from analytics.ingestion.outcomes import OutcomeBatch
+from analytics.ingestion.tables.actions import action_rows
 from analytics.ingestion.tables.devices import (
     APP_CHANGES_TABLE,
     DEVICE_COMMANDS_TABLE,
@@ -37,6 +38,8 @@ from analytics.ingestion.tables.pushes import (
 from analytics.ingestion.tables.row_source import RowSource
 from analytics.ingestion.tables.sessions import CONNECTION_COUNTS_TABLE, SESSIONS_TABLE, ConnectionCount, DeviceSession
 from analytics.store.columns import Row
+from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
+from protos.accounts.v1.drafts_pb2 import DraftFact
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionEvent, SessionFact
 from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
@@ -44,10 +47,13 @@ from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.topics import (
+    ACCOUNTS,
     APPS,
     DELIVERIES,
     DEVICE_COMMANDS,
     DEVICES,
+    DRAFTS,
+    LOG_INS,
     PUSH_COMMANDS,
     PUSHES,
     SESSIONS,
@@ -57,7 +63,10 @@ from services.domain.topics import (
 from services.runtime.log.port import Partition, Record
 from services.runtime.projection.epochs import Epochs
 
-SOURCES = (DEVICES, PUSH_COMMANDS, TASKS, SESSIONS, PUSHES, DELIVERIES, DEVICE_COMMANDS, APPS)
+ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS)
+"""The topics with what accounts and operators did."""
+
+SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS)
 """The topics that analytics reads."""
 
 _FIRST = (DEVICES.name, PUSH_COMMANDS.name)
@@ -117,14 +126,17 @@ class RecordTranslator:
             case DeviceFact():
                 return self._device_rows(record, message)
             case PushCommand():
-                rows = self._push_command_rows(record, message)
+                rows = self._push_command_rows(record, message) + action_rows(record, message)
                 return rows if self._stores_commands else []
             case TaskFact():
-                return _task_rows(record, message)
+                return _task_rows(record, message) + action_rows(record, message)
             case DeviceCommand():
-                return [DEVICE_COMMANDS_TABLE.row(RowSource(record, message.meta, message))]
+                row = DEVICE_COMMANDS_TABLE.row(RowSource(record, message.meta, message))
+                return [row, *action_rows(record, message)]
             case AppFact():
-                return _app_rows(record, message)
+                return _app_rows(record, message) + action_rows(record, message)
+            case AccountFact() | LogInFact() | DraftFact():
+                return action_rows(record, message)
             case SessionFact():
                 return self._session_rows(record, message, deltas)
             case PushFact():

@@ -10,6 +10,7 @@ from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_
 from edge.console.gate.gate import Accesses
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, PausePage, SecretPage
+from edge.console.pages.audit import AuditFile, AuditPage
 from edge.console.pages.devices import DevicePage, DevicesPage
 from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
@@ -84,6 +85,8 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
     "/why": Route(WhyFormPage, LOGGED_IN),
     "/apps/{appkey}/why": Route(WhyPage, of_app(Action.VIEW_DEVICES)),
+    "/audit": Route(AuditPage, LOGGED_IN),
+    "/audit.csv": Route(AuditFile, LOGGED_IN),
     "/users": Route(UsersPage, _MANAGE_USERS),
     "/users/new": Route(NewUserPage, _MANAGE_USERS, _MANAGE_USERS),
     "/users/{user_id}": Route(UserPage, _MANAGE_USERS, _MANAGE_USERS),

@@ -109,7 +109,7 @@ def revoke_token(accounts: AccountTable, actor: Actor, token_id: str) -> list[Ac
     if token is None:
         raise NotFoundError(f"there is no API token with id {token_id!r}, or it is revoked")
     check_may(actor, Action.MANAGE_TOKENS, token.team_id)
-    return [AccountFact(token_revoked=TokenRevoked(token_id=token_id))]
+    return [AccountFact(token_revoked=TokenRevoked(token_id=token_id, team_id=token.team_id))]
 
 
 def team_by_id(accounts: AccountTable, team_id: str) -> Team:

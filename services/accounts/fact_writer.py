@@ -84,5 +84,7 @@ def _account_key(fact: AccountFact) -> str:
 def _log_in_key(fact: LogInFact) -> str:
     if fact.HasField("token_used"):
         return f"token/{fact.token_used.token_id}"
+    if fact.HasField("data_read"):
+        return fact.meta.origin.actor
     user_id = fact.logged_in.user_id or fact.failed.user_id
     return f"user/{user_id}" if user_id else ""

@@ -140,7 +140,7 @@ def _apply_log_in(accounts: Accounts, fact: LogInFact) -> None:
                 accounts.use_recovery_code(fact.logged_in.recovery_code_hash)
         case "token_used":
             accounts.note_token_use(fact.token_used.token_id, fact.meta.time_ms)
-        case "failed" | None:
+        case "failed" | "data_read" | None:
             pass
         case unexpected:
             assert_never(unexpected)

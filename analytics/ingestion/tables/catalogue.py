@@ -3,6 +3,7 @@
 from typing import Any
 
 from analytics.ingestion.outcomes import DELIVERIES_TABLE
+from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.tables.devices import (
     APP_CHANGES_TABLE,
     DEVICE_COMMANDS_TABLE,
@@ -25,6 +26,6 @@ TABLES: dict[str, Table[Any]] = {
     for table in (
         *(DEVICES_TABLE, REGISTRATIONS_TABLE, DEVICE_COMMANDS_TABLE, APP_CHANGES_TABLE),
         *(PUSHES_TABLE, TASK_PUSHES_TABLE, PUSH_CANCELS_TABLE, TASKS_TABLE, PUSH_PARTITIONS_TABLE, PUSH_VALUES_TABLE),
-        *(SESSIONS_TABLE, CONNECTION_COUNTS_TABLE, DELIVERIES_TABLE),
+        *(SESSIONS_TABLE, CONNECTION_COUNTS_TABLE, DELIVERIES_TABLE, ACTIONS_TABLE),
     )
 }

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from falcon.asgi import Request, Response
 
+from edge.console.pages.audit import note_data_read
 from edge.console.pages.page import Page, Site, go_to, visit_of
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.explanation import ENDED, GOT
@@ -60,6 +61,7 @@ class DevicePage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
         name = (request.get_param("name") or "").strip()
+        await note_data_read(self, visit_of(request), appkey, name)
         devices = await find_devices(self.site, appkey, name)
         if len(devices) != 1:
             status = 200 if devices else 404

@@ -22,5 +22,5 @@ class OverviewPage(Page):
             paused=[app for app in apps if app.HasField("pause")],
             installation_pause=self.site.apps.installation_pause,
             may_register=visit.may(Action.MANAGE_INSTALLATION),
-            teams=[team for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)],
+            teams=self.visible_teams(visit),
         )

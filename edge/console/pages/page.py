@@ -15,6 +15,7 @@ from edge.console.send.audience import Audiences
 from edge.console.send.push_desk import PushDesk
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
+from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.directory import AccountDirectory
 from services.domain.accounts.permissions import Action
@@ -72,6 +73,10 @@ class Page:
         """Return the apps that the user may see, by name."""
         seen = [app for app in self.site.apps.all() if visit.may_app(Action.VIEW, app.appkey)]
         return sorted(seen, key=lambda app: (app.name.casefold(), app.appkey))
+
+    def visible_teams(self, visit: Visit) -> list[Team]:
+        """Return the teams that the user may see, by name."""
+        return [team for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)]
 
 
 def visit_of(request: Request) -> Visit:

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from falcon.asgi import Request, Response
 
+from edge.console.pages.audit import note_data_read
 from edge.console.pages.devices import find_devices
 from edge.console.pages.page import Page, go_to, visit_of
 from edge.console.pages.pushes import latest_pushes, push_of
@@ -44,6 +45,7 @@ class WhyPage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
         name, msgid = (request.get_param("name") or "").strip(), (request.get_param("push") or "").strip()
+        await note_data_read(self, visit_of(request), appkey, name, msgid)
         devices = await find_devices(self.site, appkey, name)
         if not devices:
             self.show(request, response, "devices/several.html", 404, app=app, name=name, devices=[])

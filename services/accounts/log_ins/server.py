@@ -13,6 +13,8 @@ from protos.accounts.v1.service_pb2 import (
     LogInResult,
     LogInWithSubjectRequest,
     LogInWithSubjectResponse,
+    NoteDataReadRequest,
+    NoteDataReadResponse,
     NoteTokenUsesRequest,
     NoteTokenUsesResponse,
     SetTotpRequest,
@@ -169,6 +171,11 @@ class LogInServicer(LogInServiceServicer):
 
         await self._writer.write(noted, request.origin)
         return NoteTokenUsesResponse()
+
+    async def NoteDataRead(self, request: NoteDataReadRequest, context: Context) -> NoteDataReadResponse:
+        check_texts(request)
+        await self._writer.write(lambda accounts, now_ms: (None, [LogInFact(data_read=request.read)]), request.origin)
+        return NoteDataReadResponse()
 
     def _attempt(self, user: User | None, is_right: bool, code: str) -> Attempt:
         """Compare the code, also for an unknown name and a wrong password, where the result is not looked at."""

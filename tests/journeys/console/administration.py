@@ -27,4 +27,8 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
     user = page.url
     await page.get_by_role("link", name="Newsroom").click()
     await expect(page.get_by_role("rowheader", name="dora")).to_be_visible()
-    return ["/teams", "/teams/new", team, "/users", "/users/new", user]
+    await page.get_by_role("link", name="Audit", exact=True).click()
+    await page.get_by_label("What").select_option("Users")
+    await page.get_by_role("button", name="Search").click()
+    await expect(page.get_by_role("rowheader", name="user created").first).to_be_visible()
+    return ["/audit", "/teams", "/teams/new", team, "/users", "/users/new", user]

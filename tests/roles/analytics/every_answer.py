@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from protos.analytics.v1.analytics_pb2 import (
+    AuditActionsRequest,
     AuditAppRequest,
     AuditDeviceRequest,
     AuditPushRequest,
@@ -58,4 +59,6 @@ async def answers(
     yield str(await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token=token)))
     life = AuditAppRequest(appkey=APP, from_ms=now_ms - _TEN_YEARS_MS, to_ms=now_ms + 1, limit=1000)
     yield str(await analytics.AuditApp(life))
+    done = AuditActionsRequest(from_ms=now_ms - _TEN_YEARS_MS, to_ms=now_ms + 1, limit=1000)
+    yield str(await analytics.AuditActions(done))
     yield str(await analytics.ListAcks(ListAcksRequest(appkey=APP, pos="0", limit=1000)))

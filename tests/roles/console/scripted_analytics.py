@@ -1,6 +1,9 @@
 """Analytics for tests of pages: answers what a test gave it, so that they need no store."""
 
 from protos.analytics.v1.analytics_pb2 import (
+    ActionEntry,
+    AuditActionsRequest,
+    AuditActionsResponse,
     AuditAppRequest,
     AuditAppResponse,
     AuditDeviceRequest,
@@ -23,6 +26,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self.pushes: dict[int, AuditPushResponse] = {}
         self.timelines: dict[str, AuditAppResponse] = {}
         self.devices: dict[str, AuditDeviceResponse] = {}
+        self.actions: list[ActionEntry] = []
         self.statistics: dict[str, StatisticsResponse] = {}
         self.asked: list[object] = []
 
@@ -35,6 +39,13 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
     async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
         self._note(request)
         return self.timelines.get(request.appkey, AuditAppResponse())
+
+    async def AuditActions(self, request: AuditActionsRequest, context: Context) -> AuditActionsResponse:
+        """Answer in pages of two at most; a position is the number of the entries before it."""
+        self._note(request)
+        start = int(request.pos or 0)
+        end = start + min(2, request.limit)
+        return AuditActionsResponse(actions=self.actions[start:end], pos=str(end) if end < len(self.actions) else "")
 
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
         self._note(request)

@@ -51,6 +51,8 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/device"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
+    ("GET", "/audit"): LOGGED_IN,
+    ("GET", "/audit.csv"): LOGGED_IN,
     ("GET", "/users"): ADMINISTRATOR,
     ("GET", "/users/new"): ADMINISTRATOR,
     ("POST", "/users/new"): ADMINISTRATOR,

@@ -27,7 +27,7 @@ class TeamsPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         await self.site.accounts.refresh()
-        teams = [team for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)]
+        teams = self.visible_teams(visit)
         app_counts = {team.team_id: 0 for team in teams}
         for app in self.site.apps.all():
             team_id = self.site.accounts.team_of(app.appkey)

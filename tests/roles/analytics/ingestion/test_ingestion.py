@@ -83,6 +83,7 @@ async def test_every_fact_becomes_rows(log: SqliteLog, clickhouse: ClickHouse, t
     await ingest(log, clickhouse, tmp_path, history())
 
     assert await counts(clickhouse) == {
+        "actions": 1,
         "app_changes": 1,
         "connection_counts": 2,
         "deliveries": 4,

@@ -1,0 +1,59 @@
+"""The audit of what accounts and operators did."""
+
+from analytics.audit.app import TimeRange
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.sql import sql
+from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsRequest, AuditActionsResponse
+from services.runtime.errors import InputError
+
+_NEWEST = (2**62, "", 0)
+_MAX_DIGITS = 15
+
+
+async def audit_actions(
+    clickhouse: ClickHouse, request: AuditActionsRequest, time_range: TimeRange
+) -> AuditActionsResponse:
+    """Return a page, descending by time. InputError: its `pos` is not the position of an earlier page."""
+    before_ms, before, before_row = _position(request.pos)
+    parameters = {
+        **time_range._asdict(),
+        "actor": request.actor,
+        "subject": request.subject,
+        "is_everything": not request.HasField("scope"),
+        "team_ids": [team_id for team_id in request.scope.team_ids if team_id],
+        "appkeys": [appkey for appkey in request.scope.appkeys if appkey],
+        "before_ms": before_ms,
+        "before": before,
+        "before_row": before_row,
+        "limit": request.limit + 1,
+    }
+    rows = await clickhouse.rows(sql(__package__, "actions"), parameters)
+    page = rows[: request.limit]
+    following = "/".join(str(part) for part in page[-1][:3]) if len(rows) > request.limit else ""
+    return AuditActionsResponse(actions=[_entry(*row) for row in page], pos=following)
+
+
+def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:
+    actor, action, team_id, appkey, detail, door, address, request_id = texts
+    return ActionEntry(
+        time_ms=time_ms,
+        actor=actor,
+        action=action,
+        team_id=team_id,
+        appkey=appkey,
+        detail=detail,
+        door=door,
+        address=address,
+        request_id=request_id,
+    )
+
+
+def _position(pos: str) -> tuple[int, str, int]:
+    if not pos:
+        return _NEWEST
+    parts = pos.split("/")
+    numbers = parts[::2]
+    is_right = len(parts) == 3 and all(text.isascii() and text.isdecimal() for text in numbers)
+    if not is_right or max(map(len, numbers)) > _MAX_DIGITS or int(parts[2]) >= 2**32:
+        raise InputError("pos is not a position that a page gave")
+    return int(parts[0]), parts[1], int(parts[2])
