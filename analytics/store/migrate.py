@@ -1,4 +1,4 @@
-"""Applies the numbered SQL files of `migrations/` in order, each once."""
+"""Applies the numbered SQL files of `migrations/` and its folders in order, each once."""
 
 from importlib import resources
 from typing import NamedTuple
@@ -22,9 +22,9 @@ class Migration(NamedTuple):
 
 def migrations() -> list[Migration]:
     """Return all migrations by version. Files are NNNN_name.sql; a statement ends with a semicolon at a line's end."""
-    files = [
-        file for file in resources.files("analytics.store").joinpath("migrations").iterdir() if file.name[-4:] == ".sql"
-    ]
+    directory = resources.files("analytics.store").joinpath("migrations")
+    folders = [directory, *(entry for entry in directory.iterdir() if entry.is_dir())]
+    files = [file for folder in folders for file in folder.iterdir() if file.name.endswith(".sql")]
     return [_migration(file.name, file.read_text(encoding="utf-8")) for file in sorted(files, key=lambda f: f.name)]
 
 
