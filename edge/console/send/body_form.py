@@ -31,7 +31,7 @@ def form_of(body: Mapping[str, Any], zones: Zones) -> dict[str, str]:
         _of_basic(_object(style, "basic")) | _of_android(_object(style, "android")) | _of_ios(_object(style, "ios"))
     )
     fields |= _of_target(send_to) | _of_option(option, zones)
-    return {name: str(value) for name, value in fields.items() if value not in (None, "", False)}
+    return {name: str(value) for name, value in fields.items() if value is not None and value != ""}
 
 
 def _of_basic(basic: Mapping[str, Any]) -> dict[str, Any]:

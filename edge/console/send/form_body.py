@@ -58,6 +58,7 @@ class Zones(NamedTuple):
 
 def body_of(form: Form, apps: ChosenApps, zones: Zones) -> Body:
     """Return the request, without what is left empty. InputError: a field cannot be read as what it should be."""
+    form = {name: value.replace("\r\n", "\n") for name, value in form.items()}
     style: Body = {"basic": _basic(form, apps)}
     if form.get("is_notif", "1") == "1":
         style |= {"android": _android(form)} if apps.android else {}
@@ -71,8 +72,8 @@ def body_of(form: Form, apps: ChosenApps, zones: Zones) -> Body:
 
 
 def _basic(form: Form, apps: ChosenApps) -> Body:
-    content: Any = _text(form, "content")
-    if apps.android and apps.ios and (other := _text(form, "content_ios")):
+    content: Any = form.get("content", "")
+    if apps.android and apps.ios and (other := form.get("content_ios", "")):
         content = {"android": content, "ios": other}
     return {"content": content, "is_notif": 1 if form.get("is_notif", "1") == "1" else 0}
 
@@ -174,10 +175,6 @@ def _send_time(text: str, zones: Zones) -> str:
         return local.astimezone(zones.interface).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError):
         raise InputError("choose a day and a time to send at") from None
-
-
-def _text(form: Form, name: str) -> str:
-    return form.get(name, "").replace("\r\n", "\n")
 
 
 def _integer(form: Form, name: str) -> int | None:

@@ -12,6 +12,7 @@ from testkit.edge.browser import accessibility_findings, running_browser
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from tests.journeys.console.administration import make_a_team
+from tests.journeys.console.sending import review_a_broadcast, send_a_push
 from tests.journeys.test_push import message
 
 PASSWORD = "correct horse battery"
@@ -56,13 +57,17 @@ async def page(installation: Installation) -> AsyncIterator[Page]:
 
 
 async def check_pages(page: Page, paths: list[str]) -> None:
-    """Open each page in light, dark and on a phone; axe-core finds nothing, and nothing is cut off."""
+    """Open each page in light, dark and on a phone; axe-core finds nothing, and nothing is cut off.
+
+    An empty path: the page that is open.
+    """
     findings = {}
     for name, (scheme, width) in VIEWS.items():
         await page.emulate_media(color_scheme=scheme)
         await page.set_viewport_size({"width": width, "height": 800})
         for path in paths:
-            await page.goto(path)
+            if path:
+                await page.goto(path)
             if found := await accessibility_findings(page):
                 findings[name, path] = found
             overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -166,6 +171,15 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await page.get_by_role("link", name=str(msgid)).click()
     words = 'Not in the audience: the push was for stag "news", and the device had no stags.'
     await expect(page.get_by_text(words)).to_be_visible()
+    sent = await send_a_push(page, appkey)
+    while (event := await alice.events.get()).get("msgid") != sent:
+        pass
+    assert (event["content"], event["click"]) == (
+        "Go upstairs now",
+        {"action": 2, "param": "https://example.org/storm"},
+    )
+    await review_a_broadcast(page, appkey, sent)
+    await check_pages(page, [""])
     await alice.close()
     await bob.close()
     await server.close()
@@ -176,6 +190,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     app_paths = [f"/apps/{appkey}", f"/apps/{appkey}/secret", f"/apps/{appkey}/phone"]
     account_paths = ["/account", "/account/password", "/account/second-factor"]
     await check_pages(page, ["/", "/apps", "/apps/new", *app_paths, *account_paths, "/no/such/page"])
-    await check_pages(page, [*pushes, *devices, *why])
+    sending = ["/send", f"/apps/{appkey}/send", f"/apps/{appkey}/send?copy={sent}", "/drafts"]
+    await check_pages(page, [*pushes, *devices, *why, *sending])
     await page.goto("/")
     await check_pages(page, await make_a_team(page, appkey))

@@ -1,0 +1,41 @@
+"""What a sender does in the console: composes a push, looks at it, sends it, and copies it."""
+
+import re
+
+from playwright.async_api import Page, expect
+
+
+async def send_a_push(page: Page, appkey: str) -> int:
+    """Send a notification to the devices with a string tag; return its message id once its page is there."""
+    await page.get_by_role("link", name="Send", exact=True).click()
+    await page.get_by_label("App").select_option("News")
+    await page.get_by_role("button", name="Compose").click()
+    await expect(page).to_have_url(re.compile(f"/apps/{appkey}/send$"))
+    await expect(page.get_by_label("URL to open")).to_be_hidden()
+    await page.get_by_role("combobox", name="A click").select_option("opens a URL")
+    await page.get_by_label("URL to open").fill("https://example.org/storm")
+    await page.get_by_role("textbox", name="Title optional", exact=True).fill("Flood")
+    await page.get_by_role("textbox", name="Text", exact=True).fill("Go upstairs")
+    await page.get_by_role("textbox", name="String tags optional", exact=True).fill("news")
+    await page.get_by_role("button", name="Look at it before it is sent").press("Enter")
+    await expect(page.get_by_text("1 device would get it now")).to_be_visible()
+    await expect(page.get_by_role("cell", name="alice")).to_be_visible()
+    await page.get_by_role("button", name="Change it").click()
+    await page.get_by_role("textbox", name="Text", exact=True).fill("Go upstairs now")
+    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await page.get_by_role("button", name="Send now").click()
+    await expect(page.get_by_role("heading", name="Flood")).to_be_visible()
+    await expect(page.get_by_text("Go upstairs now").first).to_be_visible()
+    return int(page.url.rpartition("/")[2])
+
+
+async def review_a_broadcast(page: Page, appkey: str, msgid: int) -> None:
+    """Copy a push as a broadcast; a wrong number keeps it from being sent, and the review stays open."""
+    await page.goto(f"/apps/{appkey}/pushes/{msgid}")
+    await page.get_by_role("link", name="Send a copy").click()
+    await expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value("Go upstairs now")
+    await page.get_by_role("radio", name="all devices").check()
+    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await page.get_by_label("Type the number of devices").fill("999")
+    await page.get_by_role("button", name="Send now").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Type the number of devices")
