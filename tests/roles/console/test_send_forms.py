@@ -89,12 +89,24 @@ def test_every_click_action_is_kept(action: int) -> None:
     check(request({"userScope": 0}, click_action=action, **param))
 
 
+def test_a_message_for_the_app_alone_stays_one() -> None:
+    body = request({"userScope": 0})
+    body["msgStyle"] = {"basic": {"content": "{}", "is_notif": 0}}
+    check(body)
+
+
 def test_the_time_is_the_persons_in_the_form_and_the_interfaces_in_the_request() -> None:
     assert form_of(request({"userScope": 0}), ZONES)["send_at"] == "2026-09-30T08:05"
 
 
 def test_a_request_of_a_legacy_interface_is_copied() -> None:
-    legacy = {"message": "Hi", "title": "T", "is_notif": "1", "click_action": "open_url", "open_url": "https://a.b"}
+    legacy: dict[str, Any] = {
+        "message": "Hi",
+        "title": "T",
+        "is_notif": "1",
+        "click_action": "open_url",
+        "open_url": "https://a.b",
+    }
     form = form_of_text(
         json.dumps({**legacy, "filter_v2": [[1, 2]], "optfilter": {"phone": ["x"]}, "period": 60}), ZONES
     )
