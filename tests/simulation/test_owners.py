@@ -22,7 +22,8 @@ from services.runtime.log.port import NewRecord
 from services.runtime.rpc.channel import Channel
 from services.targeting.main import ROLE
 from tests.simulation.kernel.faults import Fault, Faults
-from tests.simulation.kernel.hosts import Installation, RoleHost
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.log.client import SimulatedLog
@@ -30,7 +31,7 @@ from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import World
 
 _APP = "1000000001"
-_HOSTS = ("targeting-0", "targeting-0-standby")
+_HOSTS = (process_name("targeting", 0), standby_name("targeting", 0))
 _LOAD_S = 60.0
 _SETTLE_S = 60.0
 _ANSWERS_WITHIN_S = 5.0
@@ -117,7 +118,7 @@ async def _run(world: World, faults: Sequence[Fault]) -> _Callers:
     broker = Broker(TOPICS, 1, Behaviour(world.random("log"), typical_s=0.002), world.note_stored)
     network = Network(world, Latency(world.random("network delays"), 0.001))
     installation = Installation(world, broker, network, {"targeting": 1, "registry": 0}, has_owners=True)
-    hosts = [RoleHost(installation, ROLE, suffix=suffix, snapshot_s=5) for suffix in ("", "-standby")]
+    hosts = [RoleHost(installation, ROLE, name=name, snapshot_s=5) for name in _HOSTS]
     running = [asyncio.create_task(host.run()) for host in hosts]
     callers, injected = _Callers(installation), Faults(installation, hosts)
     process = world.process("asks")

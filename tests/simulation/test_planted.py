@@ -16,6 +16,7 @@ from tests.simulation.planted.edit import Edit, TargetChangedError, planted
 FOUND_SOON = (
     "snapshot-off-by-one",
     "owner-ignored",
+    "stale-audience",
     "quota-counted-twice",
     "writes-not-awaited",
     "two-edges-with-the-same-ids",

@@ -5,6 +5,7 @@ from then on. A successor does the same with a higher epoch. All readers ignore 
 and the former owner commits nothing of it: the offsets of what it appends show that other records lie in between.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -18,6 +19,7 @@ from services.runtime.log.decoding import decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
 from services.runtime.projection.catch_up import ends_after, read_until
 from services.runtime.projection.epochs import Epochs, next_epoch
 
@@ -145,6 +147,13 @@ class Fencing:
             f"another process of the role {self._role} has taken over {partition.topic}/{partition.number}; only one of"
             " those with the same CARILLON_SHARD decides"
         )
+
+
+def log_unless_superseded(writing: "asyncio.Task[None]") -> None:
+    """Log why a write failed for which its caller does not wait any more, unless a successor makes it again."""
+    error = None if writing.cancelled() else writing.exception()
+    if error is not None and not isinstance(error, SupersededError):
+        logger.error("facts could not be written", exc_info=error)
 
 
 def _is_announcement(message: Any) -> bool:

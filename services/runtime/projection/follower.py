@@ -27,7 +27,7 @@ from services.runtime.projection.catch_up import CatchUp, ends_after, next_offse
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.fencing import Fencing, SupersededError
+from services.runtime.projection.fencing import Fencing, SupersededError, log_unless_superseded
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.processor import RecordProcessor
@@ -67,8 +67,7 @@ class Follower:
         self._ready: asyncio.Event | None = None
         self._log = log
         self._store = store
-        self._applies = frozenset(applies)
-        self._decides = frozenset(decides)
+        self._applies, self._decides = frozenset(applies), frozenset(decides)
         self._own = list(own)
         self._own_topics = frozenset(partition.topic for partition in own)
         self._fencing = fencing
@@ -108,8 +107,9 @@ class Follower:
             task.add_done_callback(self._writes.discard)
             try:
                 return await asyncio.shield(task)
-            except SupersededError:
-                if self.tenure.turns is None:
+            except (asyncio.CancelledError, SupersededError) as error:
+                task.add_done_callback(log_unless_superseded)
+                if self.tenure.turns is None or isinstance(error, asyncio.CancelledError):
                     raise
                 await ended.wait()
 

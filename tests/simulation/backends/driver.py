@@ -31,7 +31,7 @@ from services.runtime.errors import CarillonError
 from testkit.delivery.message_ids import SoleWriterIds
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.read_back import ReadBack
-from tests.simulation.kernel.hosts import Installation
+from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.log.client import SimulatedLog
 
 Result = TypeVar("Result")
@@ -67,7 +67,7 @@ class Driver:
         self._few_devices = few_devices
         self._loop = installation.world.loop
         self._clock = installation.world.clock()
-        peers = installation.peers()
+        peers = installation.client_peers()
         partitions = installation.broker.partitions
         self._writer = CommandWriter("driver", SimulatedLog(installation.broker), peers, self._clock, partitions)
         self._registry = RegistryServiceStub(peers.all("registry")[0])

@@ -9,7 +9,7 @@ from tests.simulation.backends.checks import partitions_of
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.faults import Fault
-from tests.simulation.kernel.hosts import Installation, process_name
+from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.model.outages import Outages
 
@@ -112,7 +112,12 @@ def _pushes_late(installation: Installation, outages: Outages, bound_ms: int) ->
         if not command.HasField("send"):
             continue
         for partition in partitions_of(command.send, broker.partitions):
-            others = [process_name("targeting", shard) for shard in range(instances) if partition % instances != shard]
+            others = [
+                name("targeting", shard)
+                for shard in range(instances)
+                if partition % instances != shard
+                for name in (process_name, standby_name)
+            ]
             begun = begun_ms.get((command.send.msgid, partition), command.meta.time_ms)
             if outages.calm_ms(command.meta.time_ms, begun, without=others) > bound_ms:
                 late_ms = begun - command.meta.time_ms

@@ -16,7 +16,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.log.topics import partition_of
 from tests.simulation.backends.driver import ALIASES, STAGS
 from tests.simulation.backends.log_reading import messages
-from tests.simulation.kernel.hosts import Installation
+from tests.simulation.kernel.installation import Installation
 from tests.simulation.model.devices import ModelDevice, Name, folded
 
 _RETRY_S = 5.0
@@ -43,7 +43,7 @@ async def final_states(installation: Installation) -> list[str]:
 
 class _FinalStates:
     def __init__(self, installation: Installation) -> None:
-        self._peers = installation.peers()
+        self._peers = installation.client_peers()
         self._partitions = installation.broker.partitions
         self._model = folded(messages(installation.broker, DEVICE_COMMANDS.name))
         self._apps = sorted({appkey for appkey, _ in self._model})

@@ -1,12 +1,13 @@
 """What a seed makes of a world of roles: its size, its instances, and its faults."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.backends.situations import situation_of
-from tests.simulation.kernel.faults import Fault, swarm_faults
-from tests.simulation.kernel.hosts import process_name
+from tests.simulation.kernel.faults import Fault, owner_faults, swarm_faults
+from tests.simulation.kernel.installation import process_name, standby_name
 
 _SHORT = ((12.0, 0.5), (12.0, 2.0), (8.0, 4.0), (4.0, 12.0))
 """How long the load lasts, and commands a second of each client, in short worlds."""
@@ -14,6 +15,12 @@ _SHORT = ((12.0, 0.5), (12.0, 2.0), (8.0, 4.0), (4.0, 12.0))
 _LONG_S = 60.0
 _LONG = 0.1
 """Share of the worlds that are long."""
+
+_OWNERS_EVERY, _OWNERS_REST = 4, 2
+"""The seeds whose worlds have owners, unless they have a situation."""
+
+_STANDBY = 0.7
+"""Share of the shards that have a standby in worlds with owners."""
 
 _FEW_FAULTS = (0, 1, 1, 2, 3)
 _ROLES = ("registry", "targeting", "scheduling", "delivery")
@@ -24,7 +31,7 @@ class Plan:
     """One world. `shards`: the number of instances by role. `rate`: commands a second of each client.
 
     `slowness`: how many times longer than usual the log, the network and threads take. `tasks_due_s` and
-    `has_few_devices` as for Situation.
+    `has_few_devices` as for Situation. `has_owners` as for Installation, `standbys`: the second processes of shards.
     """
 
     shards: Mapping[str, int]
@@ -35,6 +42,18 @@ class Plan:
     slowness: int
     tasks_due_s: float | None = None
     has_few_devices: bool = False
+    has_owners: bool = False
+    standbys: Sequence[str] = ()
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        first = [process_name(role, shard) for role, count in self.shards.items() for shard in range(count)]
+        return [*first, *self.standbys]
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """The processes that may own a shard beside others."""
+        return [name for name in self.hosts if name.partition("-")[0] in ROLES_WITH_STANDBYS]
 
 
 def plan_of(seed: int) -> Plan:
@@ -51,7 +70,7 @@ def plan_of(seed: int) -> Plan:
         slowness=random.choice((1, 1, 1, 8)),
     )
     if (situation := situation_of(seed)) is None:
-        return plan
+        return _with_owners(plan, Random(f"{seed}/owners")) if seed % _OWNERS_EVERY == _OWNERS_REST else plan
     return replace(
         plan,
         shards={**plan.shards, **situation.shards},
@@ -67,6 +86,15 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
     if (situation := situation_of(seed)) is not None:
         return list(situation.faults) if mean else []
     plan, random = plan_of(seed), Random(f"{seed}/faults")
-    hosts = [process_name(role, shard) for role, count in plan.shards.items() for shard in range(count)]
     count = random.randrange(2 * mean + 1) if plan.load_s == _LONG_S else min(random.choice(_FEW_FAULTS), 2 * mean)
-    return swarm_faults(random, hosts, count, plan.load_s)
+    if not plan.has_owners or not mean:
+        return swarm_faults(random, plan.hosts, count, plan.load_s)
+    changes = owner_faults(random, plan.owners, random.choice((1, 2, 4)), plan.load_s)
+    others = swarm_faults(random, plan.hosts, random.choice((0, 0, count)), plan.load_s)
+    return sorted([*changes, *others], key=lambda fault: fault.at_s)
+
+
+def _with_owners(plan: Plan, random: Random) -> Plan:
+    shards = [(role, shard) for role in sorted(ROLES_WITH_STANDBYS) for shard in range(plan.shards[role])]
+    standbys = [standby_name(role, shard) for role, shard in shards if random.random() < _STANDBY]
+    return replace(plan, has_owners=True, standbys=standbys)

@@ -12,7 +12,7 @@ from services.domain.topics import device_key
 from services.runtime.errors import NotFoundError
 from services.runtime.log.topics import partition_of
 from tests.simulation.backends.ledger import Ledger
-from tests.simulation.kernel.hosts import Installation
+from tests.simulation.kernel.installation import Installation
 
 
 class ReadBack:
@@ -22,7 +22,7 @@ class ReadBack:
     """
 
     def __init__(self, installation: Installation, ledger: Ledger) -> None:
-        self._peers = installation.peers()
+        self._peers = installation.client_peers()
         self._partitions = installation.broker.partitions
         self._targeting = AudienceBitmapResolver(self._peers)
         self._ledger = ledger

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.kernel.faults import Fault
-from tests.simulation.kernel.hosts import process_name
+from tests.simulation.kernel.installation import process_name
 
 _EVERY, _REST = 5, 2
 _REBUILD_S = 15.0

@@ -16,7 +16,8 @@ from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_fi
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import faults_of, plan_of
 from tests.simulation.kernel.faults import Fault, Faults
-from tests.simulation.kernel.hosts import Installation, RoleHost
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.network.channels import Network
@@ -53,12 +54,15 @@ class Backends:
         broker = Broker(TOPICS, plan.partitions, behaviour, stored.note)
         network = Network(world, Latency(world.random("network delays"), plan.slowness * _NETWORK_S))
         world.loop.threads.delay_s = Latency(world.random("slow threads"), plan.slowness * THREAD_S)
-        installation = Installation(world, broker, network, dict(plan.shards))
+        installation = Installation(world, broker, network, dict(plan.shards), has_owners=plan.has_owners)
         hosts = [
-            RoleHost(installation, role, shard, snapshot_s=plan.snapshot_s, **_NO_APNS.get(role.name, {}))
+            RoleHost(installation, role, shard, name, snapshot_s=plan.snapshot_s, **_NO_APNS.get(role.name, {}))
             for role in ROLES
             for shard in range(installation.shards[role.name])
+            for name in (process_name(role.name, shard), standby_name(role.name, shard))
+            if name in plan.hosts
         ]
+        following = asyncio.create_task(installation.follow_owners()) if plan.has_owners else None
         running = [asyncio.create_task(host.run(), name=host.name) for host in hosts]
         injected = Faults(installation, hosts)
         driver = Driver(installation, world.random("driver"), plan.rate, few_devices=plan.has_few_devices)
@@ -72,6 +76,8 @@ class Backends:
         findings += [] if findings else await final_states(installation)
         await asyncio.gather(*(host.stop() for host in reversed(hosts)))
         await asyncio.gather(*running)
+        if following:
+            following.cancel()
         findings += answered_and_lost(installation, driver.ledger)
         findings += fact_findings(
             installation, driver.ledger, stored, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from random import Random
 
 from services.runtime.process.crashpoint import Point
-from tests.simulation.kernel.hosts import Installation, RoleHost
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import Installation
 
 _MILLISECONDS = 1000
 _SLOW_READ_S = 0.5
@@ -99,6 +100,10 @@ class Faults:
     def down(self, fault: Fault) -> None:
         """Kill the target, and start it again after `amount` seconds."""
         self._hosts[fault.target].stay_down(fault.amount)
+
+    def restart(self, fault: Fault) -> None:
+        """Stop the target, within `amount` seconds, and start it again."""
+        self._hosts[fault.target].restart(fault.amount)
 
     def pause(self, fault: Fault) -> None:
         """Suspend the target for `amount` seconds."""
@@ -196,9 +201,26 @@ def rare_faults(random: Random, hosts: Sequence[str], count: int, until_s: float
     )
 
 
+def owner_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
+    """Return a random list of faults of these hosts after which others own their shards, in the order of their times.
+
+    A pause or a partition is about as long as a standby needs to take over, so that former owners come back then.
+    """
+    kinds = random.sample(list(_OWNER_WEIGHTS), random.choice((1, 2, len(_OWNER_WEIGHTS))))
+    chosen = {kind: _OWNER_WEIGHTS[kind] for kind in kinds}
+    return sorted((_owner_fault(random, hosts, chosen, until_s) for _ in range(count)), key=lambda fault: fault.at_s)
+
+
+def _owner_fault(random: Random, hosts: Sequence[str], kinds: Mapping[str, int], until_s: float) -> Fault:
+    at_s, target = random.uniform(0, until_s), random.choice(hosts)
+    kind = random.choices(list(kinds), list(kinds.values()))[0]
+    amount = _OWNER_AMOUNTS[kind](random) if kind in _OWNER_AMOUNTS else 0.0
+    return Fault(at_s, kind, target, amount, _point(random, target) if kind == "kill_at_point" else "")
+
+
 def _point(random: Random, target: str) -> str:
     """Return one of the crash points that the role can reach."""
-    prefixes = _POINTS.get(target.rpartition("-")[0], ("",))
+    prefixes = _POINTS.get(target.partition("-")[0], ("",))
     return str(random.choice([point for point in Point if point.startswith(prefixes)]))
 
 
@@ -227,6 +249,17 @@ _WEIGHTS: Mapping[str, int] = {
     "resets": 4,
 }
 _SWARM_WEIGHTS: Mapping[str, int] = {"kill_at_append": 6, "down": 2}
+_OWNER_WEIGHTS: Mapping[str, int] = {
+    "kill": 3,
+    "kill_after_steps": 3,
+    "kill_at_point": 2,
+    "kill_at_append": 2,
+    "down": 2,
+    "restart": 4,
+    "pause": 8,
+    "log_cut_off": 6,
+    "log_faults": 1,
+}
 _RARE = ("fill_disk", "upgrade", "set_clock", "drift_clock")
 _AMOUNTS: Mapping[str, Callable[[Random], float]] = {
     "kill_after_steps": lambda random: float(random.randrange(3000)),
@@ -242,4 +275,10 @@ _AMOUNTS: Mapping[str, Callable[[Random], float]] = {
     "log_cut_off": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
     "log_faults": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
     "resets": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
+}
+_OWNER_AMOUNTS: Mapping[str, Callable[[Random], float]] = {
+    **_AMOUNTS,
+    "pause": lambda random: random.choice([1, 2, 3, 10]) * (0.5 + random.random()),
+    "log_cut_off": lambda random: random.choice([1, 2, 3, 10]) * (0.5 + random.random()),
+    "restart": lambda random: random.choice([1, 60]),
 }

@@ -4,32 +4,26 @@ import asyncio
 import traceback
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from services.domain.master_key import MasterKey
 from services.domain.role import RoleDefinition
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from services.domain.role_context import context_on
-from services.domain.topics import TOPICS
-from services.runtime.log.port import Log, Partition
-from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.log.port import Log
 from services.runtime.ownership.membership import Membership, place_of
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings
 from services.runtime.projection.health import Health
 from services.runtime.projection.replay import ReplayComparison, copy_state
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.owner_channel import OwnerChannel
-from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import FULL, Disk
-from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.kernel.installation import Installation, process_name
 from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network, Server
 from tests.simulation.kernel.process import Process
-from tests.simulation.kernel.world import LoggedError, World
+from tests.simulation.kernel.world import LoggedError
 
 _MOST_COPIES, _COPIED = 3, 0.3
 RESTART_S = 2.0
@@ -38,45 +32,12 @@ RESTART_S = 2.0
 ZONE = "Asia/Shanghai"
 
 
-@dataclass
-class Installation:
-    """What the instances of one simulated installation share. `shards` is the number of instances by role.
-
-    With `has_owners` processes of roles with standbys own their partitions by the log, and callers find them there.
-    """
-
-    world: World
-    broker: Broker
-    network: Network
-    shards: dict[str, int]
-    keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
-    has_owners: bool = False
-
-    def peers(self) -> Peers:
-        """Return channels to all roles; the directory of the owners, if there is one, has to be run."""
-        directory = InstanceDirectory()
-
-        def channel(role: str, shard: int) -> Channel:
-            name = process_name(role, shard)
-            if not self.has_owners or role not in ROLES_WITH_STANDBYS:
-                return self.network.channel(name)
-            return cast(Channel, OwnerChannel(directory, role, shard, name, self.network.channel))
-
-        channels = {role: [channel(role, shard) for shard in range(count)] for role, count in self.shards.items()}
-        return Peers(channels, TOPICS, directory if self.has_owners else None)
-
-    def partitions(self) -> list[Partition]:
-        """Return all partitions of the log."""
-        count = self.broker.partitions
-        return [Partition(topic.name, number) for topic in TOPICS.values() for number in range(topic.partitions(count))]
-
-
 class RoleHost:
     """A machine that runs one instance of a role, and starts it again whenever it has ended.
 
     `settings` are the role's, apart from those that the installation sets. `process` is the latest one. While
     `is_disk_full`, files cannot be written; a process that ends because of that is started again. Machines of one shard
-    differ by the `suffix` of their names.
+    have different names.
     """
 
     def __init__(
@@ -84,12 +45,11 @@ class RoleHost:
         installation: Installation,
         role: RoleDefinition[Any],
         shard: int = 0,
-        *,
-        suffix: str = "",
+        name: str | None = None,
         **settings: Any,
     ) -> None:
         world = installation.world
-        self.name = process_name(role.name, shard) + suffix
+        self.name = name or process_name(role.name, shard)
         self.role = role
         self.clock = world.clock()
         self._installation = installation
@@ -181,6 +141,11 @@ class RoleHost:
         """End the process; the next one is of a version that stores its state in another form."""
         self._leave = self._disk.after_upgrade
         self.process.kill()
+
+    def restart(self, seconds: float) -> None:
+        """Stop the process as SIGTERM does, or kill it if that takes longer than this; then start another one."""
+        self._stopping.set()
+        self._world.loop.call_later(seconds, self.process.kill, context=Context())
 
     def hold(self) -> None:
         """End the process, and start no other one until `release`."""
@@ -292,7 +257,3 @@ class Listener:
             await asyncio.Event().wait()
         finally:
             self._network.end_listening(self._server)
-
-
-def process_name(role: str, shard: int) -> str:
-    return f"{role}-{shard}"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import shard_of
 
 _TAKES_TIME = frozenset(
     {"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "rebuild", "resets", "fill_disk"}
@@ -16,6 +17,10 @@ _OF_SEVERAL = frozenset({"block", "log_unavailable", "log_faults", "resets"})
 """Those among them that concern other hosts than their target too."""
 
 _CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})
+
+
+SUCCESSION_S = 5.0
+"""How long a shard may have no owner after one fails that has a standby."""
 
 
 class Outage(NamedTuple):
@@ -29,6 +34,7 @@ class Outage(NamedTuple):
 class Outages:
     """All outages of a world. Each counts for `tail_s` longer: so long the roles may take to come back to speed.
 
+    While only one of a shard's two processes is out, its standby takes over, and the outage ends after SUCCESSION_S.
     `tells_time`: the times in the log are those of the world, because no clock was set.
     """
 
@@ -40,6 +46,8 @@ class Outages:
             for fault in faults
             if fault.kind in _TAKES_TIME
         ]
+        names = {host.name for host in hosts}
+        found = [_until_taken_over(outage, _partner(outage.host, names), found) for outage in found]
         self._outages = sorted(outage._replace(ended_s=outage.ended_s + tail_s) for outage in found)
         self.tells_time = all(fault.kind not in _CHANGES_TIMES for fault in faults)
 
@@ -52,3 +60,17 @@ class Outages:
                 calm_s += max(0.0, min(outage.begun_s, end_s) - at_s)
                 at_s = max(at_s, outage.ended_s)
         return int((calm_s + max(0.0, end_s - at_s)) * 1000)
+
+
+def _partner(name: str, names: Collection[str]) -> str:
+    """Return the name of the other process of the host's shard; "" where it has none."""
+    return next((other for other in names if other != name and shard_of(other) == shard_of(name)), "")
+
+
+def _until_taken_over(outage: Outage, partner: str, outages: Sequence[Outage]) -> Outage:
+    """Return the outage up to the moment at which the partner has taken over, if nothing else was broken meanwhile."""
+    begun_s, ended_s = outage.begun_s - SUCCESSION_S, outage.ended_s + SUCCESSION_S
+    others = [other for other in outages if other.host in ("", partner)]
+    if not partner or any(other.begun_s < ended_s and begun_s < other.ended_s for other in others):
+        return outage
+    return outage._replace(ended_s=min(outage.ended_s, outage.begun_s + SUCCESSION_S))

@@ -1,29 +1,15 @@
 """The planted bugs. Each is one mistake that a careful engineer could make, in the place where it would be made."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
-from tests.simulation.planted.edit import Edit
+from tests.simulation.planted.bug import PlantedBug, planted_bug
+from tests.simulation.planted.owner_bugs import OWNER_BUGS
 
 _DELIVERY = "services.delivery"
 
-
-class PlantedBug(NamedTuple):
-    """One bug. `text` says what is wrong; `kind` is the kind of world that looks for it (see search.KINDS)."""
-
-    name: str
-    text: str
-    kind: Literal["backends", "installation"]
-    edits: Sequence[Edit]
-
-
-def _bug(name: str, text: str, kind: Literal["backends", "installation"], *edits: tuple[str, str, str]) -> PlantedBug:
-    return PlantedBug(name, text, kind, [Edit(*edit) for edit in edits])
-
-
 BUGS: Sequence[PlantedBug] = (
     # --- the log, snapshots and projections
-    _bug(
+    planted_bug(
         "commit-before-append",
         "a role commits what it decided before the log has it",
         "backends",
@@ -39,7 +25,7 @@ BUGS: Sequence[PlantedBug] = (
             "",
         ),
     ),
-    _bug(
+    planted_bug(
         "commands-decided-twice",
         "after a crash between append and commit, commands whose facts are in the log are decided again",
         "backends",
@@ -49,7 +35,7 @@ BUGS: Sequence[PlantedBug] = (
             "pass",
         ),
     ),
-    _bug(
+    planted_bug(
         "snapshot-off-by-one",
         "a snapshot's offset is that after the next record",
         "backends",
@@ -59,7 +45,7 @@ BUGS: Sequence[PlantedBug] = (
             "Partition(topic, number): offset + 1 for",
         ),
     ),
-    _bug(
+    planted_bug(
         "late-snapshot-offsets",
         "a snapshot gets the offsets of the moment in which it is written, not of that in which it was taken",
         "backends",
@@ -69,7 +55,7 @@ BUGS: Sequence[PlantedBug] = (
             "partial(self._store.file.save, self._events.offsets, blobs)",
         ),
     ),
-    _bug(
+    planted_bug(
         "stale-audience",
         "targeting resolves audiences before it has read the log",
         "backends",
@@ -78,14 +64,15 @@ BUGS: Sequence[PlantedBug] = (
             "if self._ready is None or not self._ready.is_set():",
             "if self._ready is None:",
         ),
+        ("services.targeting.projection:TargetingProjection.check", "self.follower.tenure.check()", "pass"),
     ),
-    _bug(
+    planted_bug(
         "not-found-while-rebuilding",
         'the registry answers "not found" while it reads the log',
         "backends",
         ("services.registry.queries:RegistryQueries._check_caught_up", "if not self._is_caught_up():", "if False:"),
     ),
-    _bug(
+    planted_bug(
         "app-directory-dies",
         "the task of a directory ends silently when the log does not answer once",
         "installation",
@@ -96,14 +83,14 @@ BUGS: Sequence[PlantedBug] = (
             "    except UnavailableError:\n        await asyncio.Event().wait()",
         ),
     ),
-    _bug(
+    planted_bug(
         "writes-not-awaited",
         "a change is answered before the roles that answer for it have applied it",
         "installation",
         ("services.runtime.rpc.peers:Peers.wait_applied", "await self._wait(list(positions), set())", "pass"),
     ),
     # --- pushes
-    _bug(
+    planted_bug(
         "answered-before-append",
         "a push is answered while its append is still on its way",
         "installation",
@@ -113,37 +100,37 @@ BUGS: Sequence[PlantedBug] = (
             "    self._appending = asyncio.ensure_future(self._writer.append(commands, prepared.origin))",
         ),
     ),
-    _bug(
+    planted_bug(
         "two-edges-with-the-same-ids",
         "two edges take the same slot of each second, and so give the same message ids",
         "installation",
         ("edge.core.message_ids:_EarlierClaims.slot", "number = offset % SLOTS", "number = 0; self._by_number = {}"),
     ),
-    _bug(
+    planted_bug(
         "idempotency-key-ignored",
         "a request under an idempotency key that is claimed is sent again",
         "installation",
         ("services.scheduling.decide:decide", "return None if task or is_claimed", "return None if task"),
     ),
-    _bug(
+    planted_bug(
         "quota-counted-twice",
         "a broadcast counts twice towards the quota of its app",
         "installation",
         ("services.registry.apps.broadcast_quota:BroadcastQuota.take", "count=taken + 1", "count=taken + 2"),
     ),
-    _bug(
+    planted_bug(
         "dedupe-skipped",
         "a repeated push command starts its push again once all devices have it",
         "backends",
         (f"{_DELIVERY}.state.delivery_state:DeliveryState._request", " or msgid in self.dedupe_window:", ":"),
     ),
-    _bug(
+    planted_bug(
         "owner-ignored",
         "an instance of delivery starts pushes to listed devices in partitions that another one owns",
         "backends",
         (f"{_DELIVERY}.state.pushes:requested_push", "set(owned.intersection(targets))", "set(targets)"),
     ),
-    _bug(
+    planted_bug(
         "waits-behind-a-dead-shard",
         "a push starts nowhere while one instance of targeting does not answer",
         "backends",
@@ -153,13 +140,13 @@ BUGS: Sequence[PlantedBug] = (
             "and waiting.is_resolved:",
         ),
     ),
-    _bug(
+    planted_bug(
         "alias-kept",
         "a device that gives up its alias stays a target of it",
         "installation",
         ("services.registry.state:AliasState._update", "self._aliases.clear_alias(device)", "pass"),
     ),
-    _bug(
+    planted_bug(
         "order-swapped",
         "a device gets its backlog in the order of message ids, not of the log",
         "installation",
@@ -174,7 +161,7 @@ BUGS: Sequence[PlantedBug] = (
             "key=lambda item: item[0].msgid",
         ),
     ),
-    _bug(
+    planted_bug(
         "cancelled-push-sent",
         "a cancelled push is sent to devices that connect later",
         "installation",
@@ -184,7 +171,7 @@ BUGS: Sequence[PlantedBug] = (
             "pass",
         ),
     ),
-    _bug(
+    planted_bug(
         "expired-push-sent",
         "a push is sent for a minute after its time to live",
         "installation",
@@ -195,7 +182,7 @@ BUGS: Sequence[PlantedBug] = (
             "self._state.pop_expired(self._clock.now_ms() - 60_000)",
         ),
     ),
-    _bug(
+    planted_bug(
         "frame-sent-twice",
         "a gateway writes each single push twice",
         "installation",
@@ -207,7 +194,7 @@ BUGS: Sequence[PlantedBug] = (
         ),
     ),
     # --- timed tasks
-    _bug(
+    planted_bug(
         "lost-wake-up",
         "tasks that fall due while a page of their app's tasks is being sent wait for the next one that falls due",
         "backends",
@@ -223,7 +210,7 @@ BUGS: Sequence[PlantedBug] = (
             "now_ms() + RETRY_MS\n        return",
         ),
     ),
-    _bug(
+    planted_bug(
         "task-forgotten",
         "a task that had fallen due at a crash is not sent after the restart",
         "backends",
@@ -234,7 +221,7 @@ BUGS: Sequence[PlantedBug] = (
         ),
     ),
     # --- outcomes
-    _bug(
+    planted_bug(
         "confirmed-before-append",
         "a gateway is told that acknowledgements are in the log before they are",
         "installation",
@@ -245,7 +232,7 @@ BUGS: Sequence[PlantedBug] = (
             "            waiter.done() or waiter.set_result(None)",
         ),
     ),
-    _bug(
+    planted_bug(
         "applied-before-append",
         "an outcome is in the state before it is in the log",
         "installation",
@@ -257,7 +244,7 @@ BUGS: Sequence[PlantedBug] = (
             "        offsets = await self._append(new_records)",
         ),
     ),
-    _bug(
+    planted_bug(
         "outcomes-not-written",
         "outcomes that come while earlier ones are being written wait for the next outcome",
         "installation",
@@ -268,7 +255,7 @@ BUGS: Sequence[PlantedBug] = (
             "        self._being_written = _Unwritten()\n        self._flush_needed.clear()\n",
         ),
     ),
-    _bug(
+    planted_bug(
         "outcome-recorded-twice",
         "an acknowledgement that is repeated before it is in the log is recorded twice",
         "installation",
@@ -278,13 +265,13 @@ BUGS: Sequence[PlantedBug] = (
             "if True:",
         ),
     ),
-    _bug(
+    planted_bug(
         "acknowledgement-lost",
         "a gateway whose stream to delivery breaks forgets the acknowledgements that were on their way",
         "installation",
         ("services.gateway.uplink:UnreportedQueue.restart", "self._resend = deque(self._sent)", "self._sent.clear()"),
     ),
-    _bug(
+    planted_bug(
         "takeover-not-awaited",
         "a device that changes gateways is sent its backlog before its former gateway has told its acknowledgements",
         "installation",
@@ -294,5 +281,6 @@ BUGS: Sequence[PlantedBug] = (
             "False",
         ),
     ),
+    *OWNER_BUGS,
 )
 """All planted bugs; names are unique."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds
-from tests.simulation.planted.catalogue import PlantedBug
+from tests.simulation.planted.bug import PlantedBug
 from tests.simulation.planted.edit import Edit, planted
 from tests.simulation.world.run import InstallationWorld
 

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.kernel.faults import Fault, Faults, random_faults, rare_faults, swarm_faults
-from tests.simulation.kernel.hosts import Installation, RoleHost, process_name
+from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from tests.simulation.kernel.faults import Fault, Faults, owner_faults, random_faults, rare_faults, swarm_faults
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.world.apple import SimulatedApple, random_trouble
 from tests.simulation.world.clients import SimulatedGateways
 from tests.simulation.world.operator import Operator
@@ -20,6 +22,9 @@ _BASE_LEFT_OUT = frozenset({"set_clock"})
 """A kind of fault that `more_faults` makes in place of `random_faults`."""
 
 
+_OWNERS_EVERY, _OWNERS_RESTS = 8, (3, 6)
+"""The seeds whose worlds have owners, and a standby for each shard of the roles that can have one."""
+
 _CUT_OFF_EVERY, _CUT_OFF_REST = 10, 5
 _CUT_OFF_S = 8.0
 _LASTING = frozenset({"down", "pause", "block"})
@@ -27,7 +32,10 @@ _LASTING = frozenset({"down", "pause", "block"})
 
 @dataclass(frozen=True)
 class Plan:
-    """One world. `processes`: the number of instances by role. `rate`: requests a second while `load_s` lasts."""
+    """One world. `processes`: the number of instances by role. `rate`: requests a second while `load_s` lasts.
+
+    `has_owners` as for Installation: each shard of a role with standbys has one then.
+    """
 
     partitions: int
     processes: Mapping[str, int]
@@ -36,10 +44,25 @@ class Plan:
     load_s: float
     snapshot_s: int
     has_ios: bool
+    has_owners: bool = False
 
     @property
     def hosts(self) -> Sequence[str]:
-        return [process_name(role, shard) for role, count in self.processes.items() for shard in range(count)]
+        return [*(process_name(*each) for each in self._shards()), *self._standbys()]
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """The processes that may own a shard beside others."""
+        return [process_name(*each) for each in self._shards() if self.has_standby(each[0])] + self._standbys()
+
+    def has_standby(self, role: str) -> bool:
+        return self.has_owners and role in ROLES_WITH_STANDBYS
+
+    def _shards(self) -> Sequence[tuple[str, int]]:
+        return [(role, shard) for role, count in self.processes.items() for shard in range(count)]
+
+    def _standbys(self) -> list[str]:
+        return [standby_name(*each) for each in self._shards() if self.has_standby(each[0])]
 
 
 class WorldFaults(Faults):
@@ -127,6 +150,7 @@ def plan_of(seed: int) -> Plan:
         load_s=random.choice((10.0, 20.0, 40.0)),
         snapshot_s=random.choice((5, 20, 300)),
         has_ios=seed % 2 == 1 and random.random() < 0.5,
+        has_owners=seed % _OWNERS_EVERY in _OWNERS_RESTS,
     )
     if seed % 2 == 0:
         return plan
@@ -155,6 +179,9 @@ def faults_of(seed: int) -> list[Fault]:
     else:
         base = random_faults(random, plan.hosts, count, plan.load_s)
         faults = [each for each in base if each.kind not in _BASE_LEFT_OUT]
+    if plan.has_owners:
+        changes = Random(f"{seed}/owners")
+        faults += owner_faults(changes, plan.owners, changes.choice((0, 1, 2, 4)), plan.load_s)
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at_s)
@@ -183,7 +210,7 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
         faults.append(Fault(at_s, kind, amount=random.uniform(1, 20) if kind == "pause_app" else 0.0))
     for _ in range(random.choice((0, 1, 2)) if plan.has_ios else 0):
         faults.append(Fault(random.uniform(0, plan.load_s), random_trouble(random), amount=random.uniform(1, 20)))
-    if random.random() < 0.1:
+    if random.random() < 0.1 and not plan.has_owners:
         faults.append(Fault(random.uniform(0, plan.load_s), "run_second", "scheduling-0", random.uniform(1, 20)))
     if random.random() < 0.2:
         role, others = random.choice(STATEFUL), (1, 2)

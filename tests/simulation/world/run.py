@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,8 @@ from services.runtime.errors import CarillonError
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault
-from tests.simulation.kernel.hosts import Installation, RoleHost, process_name
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.log.client import SimulatedLog
@@ -88,7 +89,7 @@ class Simulation:
         self._broker = Broker(TOPICS, plan.partitions, Behaviour(world.random("log")), world.note_stored, self._now_ms)
         self._network = Network(world, Latency(world.random("network delays"), _NETWORK_S))
         shards = {**plan.processes, "analytics": 1}
-        self._installation = Installation(world, self._broker, self._network, shards)
+        self._installation = Installation(world, self._broker, self._network, shards, has_owners=plan.has_owners)
         self._edges, self._gateways = edge_listeners(), gateway_listeners(world.random("gateways"))
         self._machines: dict[str, RoleHost] = {}
         self._running: list[asyncio.Task[None]] = []
@@ -133,25 +134,30 @@ class Simulation:
 
     def _wanted_hosts(self) -> list[RoleHost]:
         """Return the hosts of all instances, and start those that are new."""
-        shards = self._installation.shards
-        return [self._host(role, shard) for role in self._plan.processes for shard in range(shards[role])]
+        return [self._host(role, shard, name) for role in self._plan.processes for shard, name in self._names(role)]
 
-    def _host(self, role: str, shard: int) -> RoleHost:
-        name = process_name(role, shard)
+    def _names(self, role: str) -> Iterator[tuple[int, str]]:
+        """Yield the shards of a role with the names of their processes."""
+        for shard in range(self._installation.shards[role]):
+            yield shard, process_name(role, shard)
+            if self._plan.has_standby(role):
+                yield shard, standby_name(role, shard)
+
+    def _host(self, role: str, shard: int, name: str) -> RoleHost:
         if name not in self._machines:
             definitions: dict[str, RoleDefinition[Any]] = {
                 **_DEFINITIONS,
                 "gateway": self._gateways.definition(services.gateway.main.ROLE),
                 "edge": self._edges.definition(edge.main.ROLE),
             }
-            settings = self._apns_settings() if role == "delivery" else {}
-            host = RoleHost(self._installation, definitions[role], shard, snapshot_s=self._plan.snapshot_s, **settings)
+            settings = {"snapshot_s": self._plan.snapshot_s, **(self._apns_settings() if role == "delivery" else {})}
+            host = RoleHost(self._installation, definitions[role], shard, name, **settings)
             self._machines[name] = host
             self._running.append(asyncio.create_task(host.run()))
         return self._machines[name]
 
-    def _apns_settings(self) -> dict[str, str]:
-        settings = {"apns_url": URL, "apns_sandbox_url": URL}
+    def _apns_settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {"apns_url": URL, "apns_sandbox_url": URL}
         if self._apple is not None:
             authority = self._world.directory / "apple.pem"
             authority.write_text(self._apple.authority)

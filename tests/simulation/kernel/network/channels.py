@@ -120,6 +120,10 @@ class Network:
                 return server
         raise UnavailableError(f"nothing listens at {target}")
 
+    def is_served(self, target: str) -> bool:
+        """Return whether a process answers at this name."""
+        return any(server.process.is_alive for server in self._servers.get(target, ()))
+
     def opened(self, stream: Stream) -> Callable[[], object]:
         """Note a stream, so that it can break; return a function that notes its end."""
         self._numbers += 1
@@ -138,6 +142,11 @@ class _SimulatedChannel:
     def __init__(self, network: Network, target: str) -> None:
         self._network = network
         self._target = target
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a call that begins now reaches a process."""
+        return self._network.is_served(self._target)
 
     def unary_unary(self, method: str, *_: Any, **__: Any) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, timeout: float | None = None, **_: Any) -> Any:

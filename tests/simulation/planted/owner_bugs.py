@@ -1,0 +1,55 @@
+"""Planted bugs of owners and standbys: what goes wrong when another process takes over a shard."""
+
+from collections.abc import Sequence
+
+from tests.simulation.planted.bug import PlantedBug, planted_bug
+
+OWNER_BUGS: Sequence[PlantedBug] = (
+    planted_bug(
+        "successor-behind",
+        "a new owner of targeting answers before it has applied what the former one has confirmed",
+        "backends",
+        (
+            "services.runtime.ownership.tenure:take_turns",
+            "await applied.wait((partition, end - 1) for partition, end in ends.items() if end)",
+            "pass",
+        ),
+    ),
+    planted_bug(
+        "lease-ignored",
+        "an owner that was paused or cut off answers although its successor does so too",
+        "backends",
+        (
+            "services.runtime.ownership.tenure:Tenure.check",
+            "if self.turns and not self.turns.is_confirmed:",
+            "if False:",
+        ),
+    ),
+    planted_bug(
+        "absence-unnoticed",
+        "a standby waits for an owner that has ended without a word",
+        "backends",
+        ("services.runtime.ownership.instances:Instance.is_present", "self.missed < ABSENT_AFTER", "True"),
+    ),
+    planted_bug(
+        "former-owner-heard",
+        "a standby applies what a former owner wrote after another process had taken over",
+        "backends",
+        (
+            "services.runtime.projection.catch_up:CatchUp._apply",
+            "if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):",
+            "if False:",
+        ),
+    ),
+    planted_bug(
+        "rivals-unseen",
+        "an owner of scheduling commits what it appended after another process had taken over",
+        "backends",
+        (
+            "services.runtime.projection.follower:Follower._append_and_commit",
+            "await self._fencing.check_appended(self._log, new_records, appended_at)",
+            "self._fencing.advance(ends_after(new_records, appended_at))",
+        ),
+    ),
+)
+"""The bugs that only worlds with owners can have."""
