@@ -17,10 +17,13 @@ from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
 from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
+from edge.core.broadcast_cancel import Broadcasts
 from edge.core.origins import Origins
 from edge.core.parsing.body import Application, BodyTimeout
+from edge.core.tasks import Tasks
 from services.domain.accounts.directory import AccountDirectory
 from services.domain.audience_resolver import AudienceResolver
+from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 
 
@@ -32,6 +35,7 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
     renderer = Renderer(files, context.clock)
     roles = Roles.of(context.peers, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
+    writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     site = Site(
         renderer,
         roles,
@@ -46,6 +50,8 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         settings.zone(),
         PushDesk(settings, context, targets),
         Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
+        Tasks(writer, context.peers, settings.partitions),
+        Broadcasts(context.log, writer, context.peers),
     )
     gate = Gate(
         accesses(),

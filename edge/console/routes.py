@@ -27,10 +27,11 @@ from edge.console.pages.people.teams import (
 from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
 from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
-from edge.console.pages.pushes import PushesPage, PushNumbersFragment, PushPage
+from edge.console.pages.pushes import CancelPushPage, PushesPage, PushNumbersFragment, PushPage
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from edge.console.pages.send.sending import SendPage, SentPage
+from edge.console.pages.tasks import CancelTaskPage, TasksPage
 from edge.console.pages.why import WhyFormPage, WhyPage
 from services.domain.accounts.permissions import Action
 
@@ -81,6 +82,9 @@ ROUTES: Mapping[str, Route] = {
     "/pushes": Route(PushesPage, LOGGED_IN),
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/numbers": Route(PushNumbersFragment, of_app(Action.VIEW)),
+    "/apps/{appkey}/pushes/{msgid}/cancel": Route(CancelPushPage, post=of_app(Action.SEND)),
+    "/tasks": Route(TasksPage, LOGGED_IN),
+    "/apps/{appkey}/tasks/{task_key}/cancel": Route(CancelTaskPage, post=of_app(Action.SEND)),
     "/devices": Route(DevicesPage, LOGGED_IN),
     "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
     "/why": Route(WhyFormPage, LOGGED_IN),

@@ -30,12 +30,12 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "protos.targeting.v1.TargetingService": {"Resolve": ("delivery", "console")},
     "protos.scheduling.v1.SchedulingService": {
-        "GetTask": ("edge",),
-        "ListTasks": ("edge",),
+        "GetTask": ("edge", "console"),
+        "ListTasks": ("edge", "console"),
         "GetClaim": ("edge", "console"),
         "GetStoredBytes": ("edge", "console"),
     },
-    "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway")},
+    "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway", "console")},
     "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling", "console")},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
     "protos.accounts.v1.AccountsService": dict.fromkeys(

@@ -15,6 +15,8 @@ from edge.console.send.audience import Audiences
 from edge.console.send.push_desk import PushDesk
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
+from edge.core.broadcast_cancel import Broadcasts
+from edge.core.tasks import Tasks
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.directory import AccountDirectory
@@ -41,6 +43,8 @@ class Site:
     zone: ZoneInfo
     desk: PushDesk
     audiences: Audiences
+    tasks: Tasks
+    broadcasts: Broadcasts
 
     def link_url(self, token: str) -> str:
         """Return the address at which the user of a one-time token chooses a password."""

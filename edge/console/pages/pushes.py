@@ -7,9 +7,9 @@ import falcon
 from falcon.asgi import Request, Response
 
 from edge.console.gate.visit import Visit
-from edge.console.pages.page import Page, Site, go_to, visit_of
+from edge.console.pages.page import Page, Site, go_to, problem_of, visit_of
 from edge.console.roles import ANALYTICS_S
-from edge.console.view.push_view import content, funnel, is_moving
+from edge.console.view.push_view import UNICAST, content, funnel, is_moving, may_be_cancelled
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
@@ -19,14 +19,13 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import NotFoundError
+from services.runtime.errors import CarillonError, NotFoundError
 
 MAX_APPS = 30
 """The list asks for this many apps at once; further ones are chosen by name."""
 
 MAX_ROWS = 100
 _MAX_MSGID = 2**63
-UNICAST = "unicast"
 
 
 class PushRow(NamedTuple):
@@ -65,26 +64,53 @@ class PushesPage(Page):
         )
 
 
-class PushPage(Page):
-    """GET shows a push: content, audience, funnel, states with their reasons, and the timeline."""
+class OfPush(Page):
+    """The base of the page of a push and of its form."""
 
     template = "pushes/push.html"
 
-    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
-        app = self.app(appkey)
+    async def show_push(self, request: Request, response: Response, appkey: str, msgid: str, problem: str = "") -> None:
+        """Answer with the page of the push. `problem`: why it could not be cancelled."""
+        visit, app = visit_of(request), self.app(appkey)
         answer = await push_of(self.site, appkey, msgid)
         row = await statistics_of(self.site, answer)
         self.show(
             request,
             response,
             self.template,
+            400 if problem else 200,
             app=app,
             msgid=int(msgid),
+            problem=problem,
+            may_cancel=visit.may_app(Action.SEND, appkey) and may_be_cancelled(answer),
+            may_pause=visit.may_app(Action.PAUSE, appkey) and not app.HasField("pause"),
             push=answer,
             content=content(answer.request_json),
             funnel=funnel(answer, row),
             is_moving=is_moving(answer, self.site.clock.now_ms()),
         )
+
+
+class PushPage(OfPush):
+    """GET shows a push: content, audience, funnel, states with their reasons, and the timeline."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        await self.show_push(request, response, appkey, msgid)
+
+
+class CancelPushPage(OfPush):
+    """POST cancels a push for the devices that have not received it."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        push = await push_of(self.site, appkey, msgid)
+        try:
+            await self.site.broadcasts.cancel(app.appkey, push.msgid, visit.origin)
+        except CarillonError as error:
+            await self.show_push(request, response, appkey, msgid, problem_of(error))
+            return
+        visit.notify(visit.gettext("The push is cancelled: devices that have not received it do not get it."))
+        raise go_to(f"/apps/{appkey}/pushes/{msgid}")
 
 
 class PushNumbersFragment(PushPage):

@@ -18,6 +18,10 @@ RECENT_MS = 10 * 60_000
 """For so long after the last event of a push its numbers are fetched again: people look at it and click."""
 
 
+UNICAST = "unicast"
+_CANCELS = ("cancel command", "push cancelled", "finished", "push failed")
+
+
 class Step(NamedTuple):
     """One step of the funnel: how many devices came so far."""
 
@@ -50,6 +54,12 @@ def is_moving(answer: AuditPushResponse, now_ms: int) -> bool:
     """Return whether the numbers may change soon: a device may still get the push, or something happened just now."""
     is_recent = any(now_ms - entry.last_ms < RECENT_MS for entry in answer.timeline)
     return is_recent or any(count.state in ("pending", "sent") and count.devices for count in answer.states)
+
+
+def may_be_cancelled(answer: AuditPushResponse) -> bool:
+    """Return whether a cancel can still keep devices from getting the push; one to a list cannot be cancelled."""
+    is_over = any(entry.event in _CANCELS for entry in answer.timeline)
+    return answer.kind != UNICAST and not is_over
 
 
 def content(request_json: str) -> Content:

@@ -25,10 +25,12 @@ from protos.accounts.v1.service_pb2 import (
 )
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub, LogInServiceStub
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, Platform
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin
+from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.accounts.settings import AccountsSettings
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
@@ -41,6 +43,7 @@ from services.runtime.rpc.server import Server
 from testkit.edge.role import BACKENDS, SwitchedServer
 from testkit.services import add_servicers, running_services
 from tests.roles.console.scripted_analytics import ScriptedAnalytics
+from tests.roles.console.scripted_delivery import ScriptedDelivery
 
 START_MS = 1_790_000_000_000
 PARTITIONS = 4
@@ -163,6 +166,9 @@ async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
     for role in backends:
         add_servicers(role, servers[role.name])
     add_servicers(accounts, servers["accounts"])
+    delivery = ScriptedDelivery(log)  # type: ignore[abstract]
+    add_DeliveryServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
+    add_PositionsServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
     installation = ConsoleInstallation(console.pages, log, peers, clock, analytics, servers)
     async with AsyncExitStack() as stack:

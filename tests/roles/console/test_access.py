@@ -47,6 +47,9 @@ ALLOWED = {
     ("GET", "/pushes"): LOGGED_IN,
     ("GET", "/apps/{appkey}/pushes/{msgid}"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/numbers"): MEMBERS,
+    ("POST", "/apps/{appkey}/pushes/{msgid}/cancel"): SENDERS,
+    ("GET", "/tasks"): LOGGED_IN,
+    ("POST", "/apps/{appkey}/tasks/{task_key}/cancel"): SENDERS,
     ("GET", "/devices"): LOGGED_IN,
     ("GET", "/apps/{appkey}/device"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
@@ -90,7 +93,7 @@ async def test_every_route_refuses_the_wrong_accounts(console: ConsoleInstallati
     await console.team("Others", stranger="administrator")
     await console.user("administrator", administrator=True)
     names = {"appkey": await console.app(team_id=team_id), "team_id": team_id}
-    names |= {"msgid": "7", "user_id": "no-user", "token_id": "no-token", "draft_id": "0" * 32}
+    names |= {"msgid": "7", "user_id": "no-user", "token_id": "no-token", "task_key": "no-task", "draft_id": "0" * 32}
     seen: dict[tuple[str, str], set[str]] = {asked: set() for asked in ALLOWED}
     for account in sorted(EVERYBODY):
         browser = console.browser()

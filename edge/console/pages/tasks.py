@@ -1,0 +1,91 @@
+"""Timed tasks: the pushes that wait for their time, and what became of earlier ones."""
+
+from typing import NamedTuple
+
+import falcon
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.view.push_view import Content, content
+from protos.push.v1.push_pb2 import SendPush
+from protos.registry.v1.apps_pb2 import App
+from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import CarillonError
+
+PAGE_TASKS = 50
+
+
+class TaskLine(NamedTuple):
+    """A task with those of its apps that the user may see, and the push of the first of them."""
+
+    task: Task
+    apps: list[App]
+    push: SendPush
+    content: Content
+    may_cancel: bool
+
+
+class OfTasks(Page):
+    """The base of the list of tasks and of the form that cancels one."""
+
+    async def show_tasks(self, request: Request, response: Response, problem: str = "") -> None:
+        """Answer with a page of the tasks of the user's apps, the newest first."""
+        visit = visit_of(request)
+        apps = self.visible_apps(visit)
+        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
+        number = request.get_param_as_int("page", min_value=1, max_value=10_000) or 1
+        appkeys = [app.appkey for app in chosen]
+        page = await self.site.tasks.list(appkeys, descending=True, page_num=number, page_size=PAGE_TASKS)
+        self.show(
+            request,
+            response,
+            "tasks/list.html",
+            400 if problem else 200,
+            apps=apps,
+            chosen=chosen,
+            lines=[_line(visit, task, apps) for task in page.tasks],
+            page=number,
+            has_more=page.total > number * PAGE_TASKS,
+            problem=problem,
+        )
+
+
+class TasksPage(OfTasks):
+    """GET lists the tasks of the user's apps; `appkey` and `page` choose among them."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        await self.show_tasks(request, response)
+
+
+class CancelTaskPage(OfTasks):
+    """POST cancels a task that waits. The user may send with every app of it."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str, task_key: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        try:
+            await self._cancel(visit, app, task_key)
+        except CarillonError as error:
+            await self.show_tasks(request, response, problem_of(error))
+            return
+        visit.notify(visit.gettext("The task is cancelled: nothing of it is sent."))
+        raise go_to("/tasks")
+
+    async def _cancel(self, visit: Visit, app: App, task_key: str) -> None:
+        task = await self.site.tasks.get(task_key, [app.appkey])
+        if not _may_send(visit, task):
+            raise falcon.HTTPForbidden
+        await self.site.tasks.cancel(task_key, [app.appkey], visit.origin)
+
+
+def _line(visit: Visit, task: Task, apps: list[App]) -> TaskLine:
+    by_key = {push.appkey: push for push in task.pushes}
+    seen = [app for app in apps if app.appkey in by_key]
+    push = by_key[seen[0].appkey]
+    may_cancel = task.status == TASK_STATUS_UNSENT and _may_send(visit, task)
+    return TaskLine(task, seen, push, content(push.request_json), may_cancel)
+
+
+def _may_send(visit: Visit, task: Task) -> bool:
+    return all(visit.may_app(Action.SEND, push.appkey) for push in task.pushes)

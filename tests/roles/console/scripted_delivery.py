@@ -1,0 +1,31 @@
+"""Delivery for tests of pages: knows every broadcast, and which of them the log cancels."""
+
+from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest, GetBroadcastResponse
+from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
+from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse
+from protos.runtime.v1.log_pb2_grpc import PositionsServiceServicer
+from services.domain.topics import PUSH_COMMANDS, decode
+from services.runtime.errors import NotFoundError
+from services.runtime.log.port import Partition
+from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.rpc.server import Context
+from testkit.faults.crashing_log import records_of
+
+EXPIRED = 13
+"""The message id of a broadcast that delivery has forgotten."""
+
+
+class ScriptedDelivery(DeliveryServiceServicer, PositionsServiceServicer):
+    """Answers from `push-commands`, so that it has always applied what is there."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self._log = log
+
+    async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
+        if request.msgid == EXPIRED:
+            raise NotFoundError("no such broadcast")
+        commands = [decode(record) for record in await records_of(self._log, Partition(PUSH_COMMANDS.name, 0))]
+        return GetBroadcastResponse(cancelled=any(command.cancel.msgid == request.msgid for command in commands))
+
+    async def Await(self, request: AwaitRequest, context: Context) -> AwaitResponse:
+        return AwaitResponse()
