@@ -10,6 +10,7 @@ from protos.accounts.v1.accounts_pb2 import (
     Member,
     Team,
     TeamChanged,
+    TeamDevice,
     Token,
     TokenCreated,
     TokenRevoked,
@@ -18,6 +19,7 @@ from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
     GiveAppRequest,
     SetMemberRequest,
+    SetTestDeviceRequest,
     UpdateTeamRequest,
 )
 from services.accounts.decide import check_may, user_by_id
@@ -27,6 +29,8 @@ from services.domain.accounts.secret_texts import SecretText
 from services.domain.text import checked_text
 from services.runtime.errors import ConflictError, InputError, NotFoundError
 
+MAX_TEST_DEVICES = 20
+_MAX_TOKEN = 400
 _ROLES = {int(role) for role in Role}
 
 
@@ -67,6 +71,30 @@ def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest) 
     role = _checked_role(request.role)
     team.members.extend([*others, Member(user_id=user.user_id, role=request.role)])
     return [_changed(team, "member set", [f"{user.login} {role.name.lower()}"])]
+
+
+def set_test_device(accounts: AccountTable, actor: Actor, request: SetTestDeviceRequest) -> list[AccountFact]:
+    """Return the team with this test device, or without it; nothing if all is as asked for."""
+    team, device = _copy(accounts, request.team_id), request.device
+    check_may(actor, Action.SEND, team.team_id)
+    of_others = [other for other in team.test_devices if (other.appkey, other.token) != (device.appkey, device.token)]
+    known = list(team.test_devices)
+    del team.test_devices[:]
+    if not device.name:
+        team.test_devices.extend(of_others)
+        changed = len(of_others) < len(known)
+        return [_changed(team, "test device removed", [f"{device.appkey} {device.token}"])] if changed else []
+    if accounts.given_app(device.appkey).team_id != team.team_id:
+        raise ConflictError(f"app {device.appkey} does not belong to the team")
+    if len(of_others) >= MAX_TEST_DEVICES:
+        raise ConflictError(f"a team has at most {MAX_TEST_DEVICES} test devices; remove one first")
+    if not 1 <= len(device.token) <= _MAX_TOKEN:
+        raise InputError(f"token must have 1 to {_MAX_TOKEN} characters")
+    new = TeamDevice(appkey=device.appkey, token=device.token, name=checked_text("name", device.name))
+    if new in known:
+        return []
+    team.test_devices.extend(sorted([*of_others, new], key=lambda each: (each.appkey, each.name, each.token)))
+    return [_changed(team, "test device set", [f"{new.appkey} {new.token} {new.name}"])]
 
 
 def give_app(accounts: AccountTable, actor: Actor, request: GiveAppRequest, *, app_exists: bool) -> list[AccountFact]:

@@ -26,6 +26,8 @@ from protos.accounts.v1.service_pb2 import (
     RevokeTokenResponse,
     SetMemberRequest,
     SetMemberResponse,
+    SetTestDeviceRequest,
+    SetTestDeviceResponse,
     UpdateTeamRequest,
     UpdateTeamResponse,
     UpdateUserRequest,
@@ -119,6 +121,15 @@ class AccountsServicer(AccountsServiceServicer):
             request.origin, lambda accounts, actor, now_ms: decide_teams.set_member(accounts, actor, request)
         )
         return SetMemberResponse(team=await self._query(lambda accounts: summary_of_team(accounts, request.team_id)))
+
+    async def SetTestDevice(self, request: SetTestDeviceRequest, context: Context) -> SetTestDeviceResponse:
+        check_texts(request)
+        await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide_teams.set_test_device(accounts, actor, request),
+        )
+        team = await self._query(lambda accounts: summary_of_team(accounts, request.team_id))
+        return SetTestDeviceResponse(team=team)
 
     async def GiveApp(self, request: GiveAppRequest, context: Context) -> GiveAppResponse:
         check_texts(request)

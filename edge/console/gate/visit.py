@@ -36,7 +36,14 @@ class Visit:
     def section(self) -> str:
         """The entry of the navigation that the page belongs to."""
         first, _, rest = self.path.strip("/").partition("/")
-        within = {"send": "send", "sent": "pushes", "pushes": "pushes", "device": "devices", "why": "why"}
+        within = {
+            "send": "send",
+            "test-devices": "send",
+            "sent": "pushes",
+            "pushes": "pushes",
+            "device": "devices",
+            "why": "why",
+        }
         return within.get(rest.split("/")[1], first) if first == "apps" and "/" in rest else first or "overview"
 
     def may(self, action: Action, team_id: str = "") -> bool:

@@ -30,6 +30,7 @@ from services.runtime.errors import CarillonError, ConflictError, InputError, No
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
 from tests.roles.accounts.conftest import APP, FRONT_END, OPERATOR, OTHER_APP, PASSWORD, Installation, of
+from tests.roles.accounts.test_team_devices import device_of
 
 VIEWER, ADMINISTRATOR = MemberRole.MEMBER_ROLE_VIEWER, MemberRole.MEMBER_ROLE_ADMINISTRATOR
 
@@ -188,6 +189,7 @@ async def test_a_team_is_changed_by_its_administrators(installation: Installatio
             ),
             (installation.accounts.CreateTeam, CreateTeamRequest(name="Mine")),
             (installation.accounts.GiveApp, GiveAppRequest(appkey=APP, team_id=team_id)),
+            (installation.accounts.SetTestDevice, device_of(team_id, "t1", "Ann's phone")),
         ):
             request.origin.CopyFrom(of(viewer))
             with pytest.raises(PermissionDeniedError):

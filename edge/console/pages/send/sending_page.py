@@ -11,6 +11,7 @@ from edge.console.send.push_desk import ComposedPush
 from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, previews
 from edge.core.parsing.regions import REGIONS
+from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from services.domain.accounts.approval import needs_approval
 from services.domain.accounts.permissions import Action
@@ -67,6 +68,12 @@ class SendingPage(Page):
         team = self.site.accounts.team(self.site.accounts.team_of(composed.appkeys[0]))
         return team is not None and needs_approval(team.rules, is_broadcast=composed.is_broadcast, devices=devices)
 
+    def test_devices(self, composed: ComposedPush) -> list[TeamDevice]:
+        """Return the test devices of the team that belong to an app of the push."""
+        appkeys = composed.order.apps.appkeys
+        team = self.site.accounts.team(self.site.accounts.team_of(appkeys[0]))
+        return [device for device in team.test_devices if device.appkey in appkeys] if team else []
+
     def show_form(self, request: Request, response: Response, app: App, form: Any, problem: str = "") -> None:
         self.show(
             request,
@@ -99,6 +106,7 @@ class SendingPage(Page):
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=devices,
             needs_approval=self.needs_approval(composed, devices),
+            test_devices=self.test_devices(composed),
             key=self.site.desk.new_key(),
             **self.described(visit, composed),
         )

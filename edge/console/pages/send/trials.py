@@ -1,0 +1,97 @@
+"""Test devices: the devices of a team to which a push is sent first, and the test sends to them."""
+
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.console.pages.devices import find_devices
+from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
+from edge.console.send.body_form import form_of_text
+from edge.console.send.push_desk import ComposedPush
+from edge.console.send.trial import trial_of
+from protos.accounts.v1.accounts_pb2 import TeamDevice
+from protos.accounts.v1.service_pb2 import SetTestDeviceRequest
+from services.runtime.errors import CarillonError
+
+
+class TeamDevicesPage(Page):
+    """GET lists the test devices of an app; POST adds those with an alias or a token, or removes one."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        self._show(request, response, appkey)
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        if removed := visit.form.get("remove", ""):
+            await self._set(visit, TeamDevice(appkey=appkey, token=removed))
+        else:
+            found = [
+                device for device in await find_devices(self.site, appkey, self._sought(visit)) if not device.removed_ms
+            ]
+            if not found:
+                self._show(request, response, appkey, visit.gettext("The app has no device with this alias or token."))
+                return
+            try:
+                for device in found:
+                    name = visit.form.get("label", "").strip() or device.alias or device.token[:20]
+                    await self._set(visit, TeamDevice(appkey=appkey, token=device.token, name=name))
+            except CarillonError as error:
+                self._show(request, response, appkey, problem_of(error))
+                return
+        await self.site.accounts.refresh()
+        raise go_to(f"/apps/{appkey}/test-devices")
+
+    async def _set(self, visit: Visit, device: TeamDevice) -> None:
+        team_id = self.site.accounts.team_of(device.appkey)
+        asked = SetTestDeviceRequest(team_id=team_id, device=device, origin=visit.origin)
+        await self.site.roles.accounts.SetTestDevice(asked)
+
+    def _sought(self, visit: Visit) -> str:
+        return visit.form.get("device", "").strip()
+
+    def _show(self, request: Request, response: Response, appkey: str, problem: str = "") -> None:
+        team = self.site.accounts.team(self.site.accounts.team_of(appkey))
+        self.show(
+            request,
+            response,
+            "send/test_devices.html",
+            400 if problem else 200,
+            app=self.app(appkey),
+            team=team,
+            devices=[device for device in team.test_devices if device.appkey == appkey] if team else [],
+            form=visit_of(request).form,
+            problem=problem,
+        )
+
+
+class TrialPage(SendingPage):
+    """POST sends a composed push to the test devices alone, and shows its review again."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        text = visit.form.get("body", "")
+        try:
+            composed = self.read(visit, app, text)
+            problem = await self._send(visit, composed)
+            await self.show_review(request, response, app, composed, problem)
+        except CarillonError as error:
+            form = form_of_text(text, self.zones(visit))
+            self.show_form(request, response, app, form, problem_to_mend(error, visit))
+
+    async def _send(self, visit: Visit, composed: ComposedPush) -> str:
+        """Send the push to the test devices; return why it was not sent, or ""."""
+        key = visit.form.get("key", "")
+        devices = self.test_devices(composed)
+        if not self.site.desk.is_valid(key):
+            return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
+        if not devices:
+            return visit.gettext("The team has no test devices of this app.")
+        trial = self.site.desk.read(trial_of(composed, devices))
+        if self.needs_approval(trial, len(devices)):
+            return visit.gettext("The team wants an approval even for a push to its test devices.")
+        await self.site.desk.send(trial, f"test {key}", visit.origin)
+        visit.notify(
+            visit.gettext("Sent to the test devices: %(names)s.") % {"names": ", ".join(d.name for d in devices)}
+        )
+        return ""

@@ -1,0 +1,23 @@
+"""A push to the test devices of a team alone, in place of its audience."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from edge.console.send.form_body import Body
+from edge.console.send.push_desk import ComposedPush
+from protos.accounts.v1.accounts_pb2 import TeamDevice
+
+_TIMES = ("timed", "send_time", "send_time_interval")
+
+
+def trial_of(composed: ComposedPush, devices: Sequence[TeamDevice]) -> Body:
+    """Return the request for the same message to these devices, at once. Each belongs to an app of the push."""
+    body: Body = msgspec.json.decode(composed.text)
+    apps = composed.order.apps
+    android = [device.token for device in devices if apps.android and device.appkey == apps.android.appkey]
+    ios = [device.token for device in devices if apps.ios and device.appkey == apps.ios[0].appkey]
+    tokens = {platform: found for platform, found in (("android", android), ("ios", ios)) if found}
+    body["sendTo"] = {"appkey": body["sendTo"]["appkey"], "userScope": 5, "token": tokens}
+    body["option"] = {name: value for name, value in body.get("option", {}).items() if name not in _TIMES}
+    return body

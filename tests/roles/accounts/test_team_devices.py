@@ -1,0 +1,43 @@
+"""The test devices of a team, which senders name."""
+
+import pytest
+
+from protos.accounts.v1.accounts_pb2 import TeamDevice
+from protos.accounts.v1.service_pb2 import SetTestDeviceRequest
+from services.accounts.decide_teams import MAX_TEST_DEVICES
+from services.runtime.errors import CarillonError, ConflictError
+from tests.roles.accounts.conftest import APP, OTHER_APP, Installation, of
+
+
+def device_of(team_id: str, token: str, name: str, appkey: str = APP) -> SetTestDeviceRequest:
+    return SetTestDeviceRequest(team_id=team_id, device=TeamDevice(appkey=appkey, token=token, name=name))
+
+
+async def test_senders_name_test_devices_of_the_teams_apps(installation: Installation) -> None:
+    async with installation.running():
+        sender = await installation.user("sender")
+        team_id = await installation.team((sender, "sender"))
+
+        async def set_device(token: str, name: str, appkey: str = APP) -> list[TeamDevice]:
+            request = device_of(team_id, token, name, appkey)
+            request.origin.CopyFrom(of(sender))
+            return list((await installation.accounts.SetTestDevice(request)).team.team.test_devices)
+
+        first = await set_device("t1", "Ann's phone")
+        assert first == await set_device("t1", "Ann's phone") == [device_of(team_id, "t1", "Ann's phone").device]
+        assert [device.name for device in await set_device("t1", "Bob's phone")] == ["Bob's phone"]
+        for token, name, appkey, words in (
+            ("t2", "x", OTHER_APP, "does not belong to the team"),
+            ("", "x", APP, "token must have"),
+            ("t2", "x" * 1000, APP, "name"),
+        ):
+            with pytest.raises(CarillonError, match=words):
+                await set_device(token, name, appkey)
+        for number in range(2, MAX_TEST_DEVICES + 1):
+            await set_device(f"t{number}", "another")
+        with pytest.raises(ConflictError, match="at most 20 test devices"):
+            await set_device("one too many", "x")
+        assert len(await set_device("t1", "")) == MAX_TEST_DEVICES - 1
+        actions = [fact.team.action for fact in await installation.facts("accounts", "team")]
+        assert actions[-1] == "test device removed"
+        assert actions.count("test device set") == MAX_TEST_DEVICES + 1
