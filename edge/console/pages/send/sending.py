@@ -53,7 +53,7 @@ class SendPage(SendingPage):
         sent = await self.site.desk.send(composed, key, visit.origin)
         visit.notify(self._notice(visit, sent))
         if sent.task_key:
-            return f"/apps/{app.appkey}"
+            return f"/tasks?appkey={app.appkey}"
         return f"/apps/{app.appkey}/sent/{sent.msgids[app.appkey]}"
 
     def _notice(self, visit: Visit, sent: SentPush) -> str:

@@ -157,7 +157,8 @@ async def test_a_timed_push_becomes_one_task_in_the_time_zone_of_the_person(cons
     assert "2026-09-22 08:30:00 (Europe/Berlin)" in text_of(page)
     assert msgspec.json.decode(hidden["body"])["option"] == {"timed": 1, "send_time": "2026-09-22 14:30"}
     for _ in range(2):
-        assert (await send(sender, appkey, hidden)).headers["location"] == f"/apps/{appkey}"
+        assert (await send(sender, appkey, hidden)).headers["location"] == f"/tasks?appkey={appkey}"
+    assert "The push is scheduled, under the task key" in text_of(await sender.get(f"/tasks?appkey={appkey}"))
     (command,) = await tasks(console)
     assert (command.create.due_ms, command.create.at_once) == (1_790_058_600_000, False)
     assert await sent(console) == []

@@ -4,7 +4,7 @@ from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import UpdateTeamRequest
 from protos.push.v1.push_pb2 import KIND_UNICAST
 from tests.roles.console.conftest import OPERATOR, ConsoleInstallation, text_of
-from tests.roles.console.test_send import reviewed, send, sender_of, sent, tasks, team_ids
+from tests.roles.console.send.test_send import reviewed, send, sender_of, sent, tasks, team_ids
 
 
 async def test_a_push_is_tried_on_the_teams_own_devices_alone(console: ConsoleInstallation) -> None:

@@ -11,8 +11,8 @@ from services.domain.topics import DRAFTS, decode
 from services.runtime.log.port import Partition
 from testkit.waiting import until
 from tests.roles.console.conftest import OPERATOR, Browser, ConsoleInstallation, text_of
+from tests.roles.console.send.test_send import reviewed, send, sent
 from tests.roles.console.test_pushes import device
-from tests.roles.console.test_send import reviewed, send, sent
 
 BROADCASTS = ApprovalRules(broadcasts=True)
 ABOVE_ONE = ApprovalRules(above_devices=1)
