@@ -32,6 +32,7 @@ from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from edge.console.pages.send.sending import SendPage, SentPage
 from edge.console.pages.send.trials import TeamDevicesPage, TrialPage
+from edge.console.pages.statistics import StatisticsFile, StatisticsPage
 from edge.console.pages.tasks import CancelTaskPage, TasksPage
 from edge.console.pages.why import WhyFormPage, WhyPage
 from services.domain.accounts.permissions import Action
@@ -92,6 +93,8 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
     "/why": Route(WhyFormPage, LOGGED_IN),
     "/apps/{appkey}/why": Route(WhyPage, of_app(Action.VIEW_DEVICES)),
+    "/statistics": Route(StatisticsPage, LOGGED_IN),
+    "/statistics.csv": Route(StatisticsFile, LOGGED_IN),
     "/audit": Route(AuditPage, LOGGED_IN),
     "/audit.csv": Route(AuditFile, LOGGED_IN),
     "/users": Route(UsersPage, _MANAGE_USERS),

@@ -31,4 +31,18 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
     await page.get_by_label("What").select_option("Users")
     await page.get_by_role("button", name="Search").click()
     await expect(page.get_by_role("rowheader", name="user created").first).to_be_visible()
-    return ["/audit", "/teams", "/teams/new", team, "/users", "/users/new", user]
+    await page.get_by_role("link", name="Statistics", exact=True).click()
+    await expect(page.get_by_role("table", name="Connected devices")).to_be_visible()
+    await expect(page.locator("figure.chart canvas")).to_be_visible()
+    return [
+        "/statistics",
+        "/statistics?kind=users&category=region",
+        "/tasks",
+        "/audit",
+        "/teams",
+        "/teams/new",
+        team,
+        "/users",
+        "/users/new",
+        user,
+    ]

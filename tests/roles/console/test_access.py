@@ -57,6 +57,8 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/device"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
+    ("GET", "/statistics"): LOGGED_IN,
+    ("GET", "/statistics.csv"): LOGGED_IN,
     ("GET", "/audit"): LOGGED_IN,
     ("GET", "/audit.csv"): LOGGED_IN,
     ("GET", "/users"): ADMINISTRATOR,
