@@ -23,7 +23,11 @@ async def is_registered(clickhouse: ClickHouse, instance: str, identity: str) ->
 
 
 async def register(clickhouse: ClickHouse, instance: str, identity: str) -> None:
-    """Make this identity the instance's ingester. `instance` is SHARD/SHARDS; other numbers of shards are dropped."""
+    """Make this identity the instance's ingester. `instance` is SHARD/SHARDS; other numbers of shards are dropped.
+
+    It fills the store again, with the attributes that devices have then, so counts stored by attributes are deleted.
+    """
+    await clickhouse.command("TRUNCATE TABLE broadcast_counts")
     await clickhouse.command(_DELETE_OTHER_SHARDS, {"instance": instance})
     await clickhouse.command(_REGISTER, {"instance": instance, "identity": identity})
 

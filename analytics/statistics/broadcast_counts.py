@@ -1,9 +1,10 @@
-"""Counts of whole broadcasts, stored with a version, so that the list of broadcasts is as fast as it is long.
+"""Counts of broadcasts, whole or by the values of an attribute, stored with a version so that later queries read them.
 
-Merging the sets of devices of a thousand broadcasts takes long with millions of devices, and nothing changes any more
-in most of them. The version of a push is the number of outcomes and of events that its counts were made of: any
-further one makes them invalid. It is read before the sets, so that counts may be newer than their version and are then
-made once more, but never older.
+Merging the sets of devices of a thousand broadcasts takes long with millions of devices, and so does dividing those of
+one broadcast by the values of an attribute; nothing changes any more in most of them. The version of a push is the
+number of outcomes and of events that its counts were made of: any further one makes them invalid. It is read before
+the sets, so that counts may be newer than their version and are then made once more, but never older. A store that is
+filled from the log again forgets its stored counts, as devices may have other attributes then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,59 +16,78 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 
 _VERSIONS = """
-SELECT msgid, [sum(outcomes), sum(sets), sum(events), sum(audiences)]
+SELECT msgid, [sum(outcomes), sum(sets), sum(events), sum(audiences), sum(divided)]
 FROM (
-  SELECT msgid, sum(rows) AS outcomes, uniqExact(kind, partition) AS sets, 0 AS events, 0 AS audiences
+  SELECT msgid, sum(rows) AS outcomes, uniqExact(kind, partition) AS sets, 0 AS events, 0 AS audiences, 0 AS divided
   FROM push_outcomes WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
-  SELECT msgid, 0, 0, uniqExact(event, partition), 0
+  SELECT msgid, 0, 0, uniqExact(event, partition), 0, 0
   FROM push_partitions WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
-  SELECT msgid, 0, 0, 0, uniqExact(partition)
-  FROM push_audiences WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid)
+  SELECT msgid, 0, 0, 0, uniqExact(partition), 0
+  FROM push_audiences WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  UNION ALL
+  SELECT msgid, 0, 0, 0, 0, uniqExact(partition)
+  FROM push_values
+  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND {category:String} != '' GROUP BY msgid)
 GROUP BY msgid
 """
 _STORED = """
-SELECT msgid, version, counts FROM broadcast_counts FINAL
-WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
+SELECT msgid, info, version, counts FROM broadcast_counts FINAL
+WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND category = {category:String}
 """
 _TABLE = pa.schema(
     [
         ("appkey", pa.string()),
         ("msgid", pa.uint64()),
+        ("category", pa.string()),
+        ("info", pa.string()),
         ("version", pa.list_(pa.uint64())),
         ("counts", pa.list_(pa.uint64())),
     ]
 )
-Counts = Mapping[int, Sequence[int]]
-"""By message id; a push without an audience and without outcomes is left out."""
+Counts = dict[int, dict[str, Sequence[int]]]
+"""By message id and value of the category; a push without an audience and without outcomes is left out."""
 
 
-async def broadcast_counts(clickhouse: ClickHouse, parameters: Mapping[str, Any]) -> Counts:
-    """Return the counts of the pushes in the parameters of `counts_query`; count and store those that have changed."""
-    found = await clickhouse.rows(_VERSIONS, parameters)
-    versions = {msgid: list(version) for msgid, version in found}
-    stored = await clickhouse.rows(_STORED, parameters)
-    counts = {msgid: of_push for msgid, version, of_push in stored if versions.get(msgid) == list(version)}
+async def broadcast_counts(clickhouse: ClickHouse, pushes: Mapping[str, Any], category: str = "") -> Counts:
+    """Return the counts of pushes by the values of a category; without one, all devices have the value "".
+
+    `pushes`: the parameters appkey, msgids, and ios with those of them to iOS devices. Counts that are not stored or
+    have changed are made and stored.
+    """
+    parameters = {**pushes, "category": category}
+    versions = {msgid: list(version) for msgid, version in await clickhouse.rows(_VERSIONS, parameters)}
+    counts: Counts = {}
+    for msgid, info, version, of_value in await clickhouse.rows(_STORED, parameters):
+        if versions.get(msgid) == list(version):
+            counts.setdefault(msgid, {})[info] = of_value
     changed = [msgid for msgid in versions if msgid not in counts]
     if changed:
-        found = await clickhouse.rows(counts_query("broadcasts_whole"), {**parameters, "msgids": changed})
-        new = {msgid: of_push for msgid, *of_push in found}
-        await _store(clickhouse, parameters["appkey"], versions, new)
+        new = await _counted(clickhouse, {**parameters, "msgids": changed})
+        await _store(clickhouse, parameters, versions, new)
         counts |= new
     return counts
 
 
-def counts_query(name: str) -> str:
-    """Return a query for counts from the sets of devices. Its parameters: appkey, msgids, and those of them on ios."""
+async def _counted(clickhouse: ClickHouse, parameters: Mapping[str, Any]) -> Counts:
+    """Return the counts from the sets of devices."""
     parts = {part: sql(__package__, f"broadcast_{part}") for part in ("sets", "final_sets", "counts")}
-    return sql(__package__, name, **parts)
+    query = sql(__package__, "broadcasts_by_value" if parameters["category"] else "broadcasts_whole", **parts)
+    counts: Counts = {}
+    for msgid, info, *of_value in await clickhouse.rows(query, parameters):
+        counts.setdefault(msgid, {})[info] = of_value
+    return counts
 
 
-async def _store(clickhouse: ClickHouse, appkey: str, versions: Mapping[int, Sequence[int]], counts: Counts) -> None:
+async def _store(
+    clickhouse: ClickHouse, parameters: Mapping[str, Any], versions: Mapping[int, Sequence[int]], counts: Counts
+) -> None:
+    of_all = {"appkey": parameters["appkey"], "category": parameters["category"]}
     rows = [
-        {"appkey": appkey, "msgid": msgid, "version": versions[msgid], "counts": of_push}
+        {**of_all, "msgid": msgid, "info": info, "version": versions[msgid], "counts": of_value}
         for msgid, of_push in counts.items()
+        for info, of_value in of_push.items()
     ]
     if rows:
         await clickhouse.insert("broadcast_counts", pa.Table.from_pylist(rows, schema=_TABLE), token="")

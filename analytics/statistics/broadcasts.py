@@ -11,7 +11,7 @@ the audience. If the outcomes of a push have outlived their retention, only its 
 from collections.abc import Sequence
 from typing import Any
 
-from analytics.statistics.broadcast_counts import broadcast_counts, counts_query
+from analytics.statistics.broadcast_counts import broadcast_counts
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
@@ -53,21 +53,14 @@ async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[An
     if not sent:
         return []
     counts = await broadcast_counts(clickhouse, _pushes(appkey, sent))
-    return [_row(push, counts.get(push[0], ())) for push in sent]
+    return [_row(push, counts.get(push[0], {}).get("", ())) for push in sent]
 
 
-async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: Sequence[object]) -> list[BroadcastRow]:
-    parameters = {
-        **_pushes(query.appkey, [push]),
-        "column": query.category,
-        "is_one": query.info is not None,
-        "info": query.info or "",
-    }
-    rows = [
-        _row(push, counts, info)
-        for info, *counts in await clickhouse.rows(counts_query("broadcast_by_value"), parameters)
-    ]
-    return rows if query.info is None or rows else [_row(push, (), query.info)]
+async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: Sequence[Any]) -> list[BroadcastRow]:
+    counts = await broadcast_counts(clickhouse, _pushes(query.appkey, [push]), query.category)
+    of_values = counts.get(push[0], {})
+    infos = sorted(of_values) if query.info is None else [query.info]
+    return [_row(push, of_values.get(info, ()), info) for info in infos]
 
 
 def _pushes(appkey: str, sent: Sequence[Sequence[object]]) -> dict[str, object]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from analytics.ingestion.ingesters import register
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import (
     BroadcastRow,
@@ -33,6 +34,7 @@ from tests.roles.analytics.service import ingest, running_service, value
 from tests.roles.analytics.statistics.sync_store import dates
 
 BROADCASTS = StatisticsKind.STATISTICS_KIND_BROADCASTS
+_STORED_BY_VALUE = "SELECT info, counts, kept FROM broadcast_counts FINAL WHERE category = 'region' ORDER BY info"
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
@@ -108,7 +110,9 @@ async def test_an_invalid_audience_becomes_a_dead_letter(
 
 
 async def test_many_devices_by_value(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """Bitmaps of many sizes keep their devices; unknown devices have the empty value."""
+    """Bitmaps of many sizes keep their devices; unknown devices have the empty value. Counts by value are stored: a
+    question for one value reads them; they are made anew after a further outcome, or when the store is filled again.
+    """
     regions = [f"r{number % 7}" if number % 300 else f"rare{number}" for number in range(4000)]
     await log.append([device(n, attributes={"region": region}) for n, region in enumerate(regions)])
     async with running_service(log, clickhouse, tmp_path) as analytics:
@@ -117,8 +121,28 @@ async def test_many_devices_by_value(log: SqliteLog, clickhouse: ClickHouse, tmp
         await log.append([send(1000), started(1000, 1, audience), outcomes(1, reached)])
         request = statistics_request(BROADCASTS, msgid=1000, category=Category.CATEGORY_REGION, info="all")
         rows = (await analytics.Statistics(request)).broadcasts
+        stored = await clickhouse.rows(_STORED_BY_VALUE)
+        one = statistics_request(BROADCASTS, msgid=1000, category=Category.CATEGORY_REGION, info="r3")
+        (of_r3,) = (await analytics.Statistics(one)).broadcasts
+        assert await clickhouse.rows(_STORED_BY_VALUE) == stored, "counted once"
+        whole = (await analytics.Statistics(statistics_request(BROADCASTS, msgid=1000))).broadcasts[0]
+        await log.append([outcomes(1, app_outcomes(1000, [3003], Outcome.OUTCOME_KIND_RECEIVED))])
+        (of_r0,) = (await analytics.Statistics(_with_info(one, "r0"))).broadcasts
     target = Counter(regions[number] if number < len(regions) else "" for number in audience)
     received = Counter(regions[1:2000:2])
     assert {row.info: (row.target, row.received) for row in rows} == {
         info: (count, received[info]) for info, count in target.items()
     }
+    assert [info for info, *_ in stored] == [row.info for row in rows]
+    assert (of_r3.target, of_r3.received) == (target["r3"], received["r3"])
+    assert (whole.target, whole.received) == (len(audience), received.total())
+    assert of_r0.received == received["r0"] + 1
+    await register(clickhouse, "0/1", "an ingester that fills the store again")
+    assert await value(clickhouse, "SELECT count() FROM broadcast_counts") == 0
+
+
+def _with_info(request: StatisticsRequest, info: str) -> StatisticsRequest:
+    other = StatisticsRequest()
+    other.CopyFrom(request)
+    other.info = info
+    return other
