@@ -1,11 +1,12 @@
 """Prepares answers ahead of questions: opens the tables at the start, and counts the log-ins of large apps."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from analytics.acks.reader import AckReader
 from analytics.audit.push import audit_push
 from analytics.statistics.answers import answer
 from analytics.statistics.days import days_between, today
@@ -24,15 +25,18 @@ _LARGE = """
 SELECT appkey FROM login_days WHERE category = '' AND day > {today:Date32} - 30 AND day <= {today:Date32}
 GROUP BY appkey HAVING sum(rows) >= {min_logins:UInt64} ORDER BY appkey
 """
-_NEWEST = "SELECT msgid, appkey, kind FROM pushes ORDER BY msgid DESC LIMIT 1"
+_NEWEST = "SELECT msgid, appkey FROM pushes ORDER BY msgid DESC LIMIT 1"
+_NEWEST_BROADCAST = """
+SELECT msgid FROM broadcasts WHERE appkey = {appkey:String} ORDER BY time DESC, msgid DESC LIMIT 1
+"""
 
 
 class Prewarm:
     """A service that prepares the first answers after a start and after midnight.
 
-    At its start it audits the newest push and asks for statistics of its app, so that ClickHouse has read the keys of
-    the tables. Then, every 15 minutes and at midnight, it counts the last seven days of apps with `min_logins` log-ins
-    in thirty days.
+    At its start it audits the newest push, and asks for statistics and acknowledgements of its app, so that ClickHouse
+    has read the keys of the tables; it counts the app's newest broadcast by region. Then, every 15 minutes and at
+    midnight, it counts the last seven days of apps with `min_logins` log-ins in thirty days.
     """
 
     name = "analytics log-ins"
@@ -59,15 +63,21 @@ class Prewarm:
 
     async def open_tables(self) -> None:
         """Ask once for what tends to be asked for first."""
-        for msgid, appkey, kind in await self._clickhouse.rows(_NEWEST):
+        for msgid, appkey in await self._clickhouse.rows(_NEWEST):
             try:
                 await audit_push(self._clickhouse, msgid, self._zone)
-                for question in _questions(None if kind == "unicast" else msgid):
+                for question in _questions(await self._clickhouse.rows(_NEWEST_BROADCAST, {"appkey": appkey})):
                     request = StatisticsRequest(appkey=appkey, **question)
                     query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
                     await answer(self._clickhouse, query)
+                await self._first_acknowledgement(appkey)
             except NotFoundError:
                 return
+
+    async def _first_acknowledgement(self, appkey: str) -> None:
+        now_ms = self._clock.now_ms()
+        reader = AckReader(self._clickhouse, appkey, 1, {}, _none_behind, now_ms=now_ms, visible_ms=now_ms)
+        await reader.page({}, 1)
 
     async def count(self) -> None:
         day = today(self._clock.now_ms(), self._zone)
@@ -80,7 +90,11 @@ class Prewarm:
         return days_between(day, day, self._zone)[0].end_ms
 
 
-def _questions(broadcast: int | None) -> Iterator[dict[str, Any]]:
+async def _none_behind() -> int:
+    return 0
+
+
+def _questions(broadcasts: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
     """Yield the fields of one question of each kind; log-ins are counted anyway."""
     kinds = StatisticsKind
     week = {"scope": TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS}
@@ -90,5 +104,5 @@ def _questions(broadcast: int | None) -> Iterator[dict[str, Any]]:
     yield {"kind": kinds.STATISTICS_KIND_CONNECTIONS, **week, **by_region}
     yield {"kind": kinds.STATISTICS_KIND_USERS, **week, **by_brand, "user_kind": UserKind.USER_KIND_CUMULATIVE}
     yield {"kind": kinds.STATISTICS_KIND_BROADCASTS}
-    if broadcast is not None:
-        yield {"kind": kinds.STATISTICS_KIND_BROADCASTS, "msgid": broadcast, **by_region}
+    for (msgid,) in broadcasts:
+        yield {"kind": kinds.STATISTICS_KIND_BROADCASTS, "msgid": msgid, **by_region}

@@ -1,20 +1,26 @@
 """Stored counts of log-ins: used while they are valid, and made again after further log-ins."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
+
+import pytest
 
 from analytics.statistics.days import days_between
 from analytics.statistics.login_counts import LoginCounts
 from analytics.statistics.logins import count_days
 from analytics.statistics.prewarm import Prewarm
 from analytics.store.clickhouse import ClickHouse
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from protos.push.v1.push_pb2 import Kind
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
-from tests.roles.analytics.records import APP, T0, device, session
+from tests.roles.analytics.records import APP, T0, app_outcomes, device, outcomes, send, session, started
 from tests.roles.analytics.service import ingest, value
 
 UTC = ZoneInfo("UTC")
@@ -128,6 +134,28 @@ async def test_days_are_counted_at_midnight(log: SqliteLog, clickhouse: ClickHou
     finally:
         preparing.cancel()
         await asyncio.wait([preparing])
+
+
+async def test_a_start_asks_ahead_for_the_newest_broadcast_and_for_acknowledgements(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a unicast is newer than the broadcast."""
+    unicast = send(2000, kind=Kind.KIND_UNICAST, id_count=1)
+    receipt = outcomes(1, app_outcomes(2000, [1], OutcomeKind.OUTCOME_KIND_RECEIVED, T0))
+    await count_days(clickhouse, UTC)
+    await ingest(log, clickhouse, tmp_path, [device(1), send(1000), started(1000, 1, [1]), unicast, receipt])
+    asked: list[str] = []
+    rows = clickhouse.rows
+
+    async def noted(sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
+        asked.append(sql)
+        return await rows(sql, parameters)
+
+    monkeypatch.setattr(clickhouse, "rows", noted)
+    await Prewarm(clickhouse, ManualClock(T0 + 1000), UTC).open_tables()
+    by_region = "SELECT groupArray(msgid) FROM broadcast_counts WHERE category = 'region'"
+    assert await value(clickhouse, by_region) == [1000]
+    assert any("FROM device_tokens" in query for query in asked)
 
 
 async def test_prewarming_resumes_when_the_store_answers_again(
