@@ -36,7 +36,7 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
     await expect(page.locator("figure.chart canvas")).to_be_visible()
     return [
         "/statistics",
-        "/statistics?kind=users&category=region",
+        "/statistics?kind=users&category=brand",
         "/tasks",
         "/audit",
         "/teams",
