@@ -39,3 +39,30 @@ async def review_a_broadcast(page: Page, appkey: str, msgid: int) -> None:
     await page.get_by_label("Type the number of devices").fill("999")
     await page.get_by_role("button", name="Send now").click()
     await expect(page.get_by_role("alert")).to_contain_text("Type the number of devices")
+
+
+async def submit_a_broadcast(page: Page, appkey: str) -> list[str]:
+    """Name alice's device as a test device, try a broadcast on it, and submit it to a team that demands an approval.
+
+    Returns the paths of the pages.
+    """
+    await page.get_by_role("link", name="Teams", exact=True).click()
+    await page.get_by_role("link", name="Newsroom").click()
+    await page.get_by_label("need an approval").check()
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_be_visible()
+    await page.goto(f"/apps/{appkey}/test-devices")
+    await page.get_by_label("Alias or token").fill("alice")
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("rowheader", name="alice")).to_be_visible()
+    await page.goto(f"/apps/{appkey}/send")
+    await page.get_by_role("textbox", name="Text", exact=True).fill("To everybody")
+    await page.get_by_role("radio", name="all devices").check()
+    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await page.get_by_role("button", name="Send to the test devices").click()
+    await expect(page.get_by_role("status")).to_have_text("Sent to the test devices: alice.")
+    number = await page.locator("[name=devices]").input_value()
+    await page.get_by_label("Type the number of devices").fill(number)
+    await page.get_by_role("button", name="Submit for approval").click()
+    await expect(page.get_by_text("another approver has to look at it")).to_be_visible()
+    return [f"/apps/{appkey}/test-devices", page.url, "/drafts"]

@@ -12,7 +12,7 @@ from testkit.edge.browser import accessibility_findings, running_browser
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from tests.journeys.console.administration import make_a_team
-from tests.journeys.console.sending import review_a_broadcast, send_a_push
+from tests.journeys.console.sending import review_a_broadcast, send_a_push, submit_a_broadcast
 from tests.journeys.test_push import message
 
 PASSWORD = "correct horse battery"
@@ -194,3 +194,4 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await check_pages(page, [*pushes, *devices, *why, *sending])
     await page.goto("/")
     await check_pages(page, await make_a_team(page, appkey))
+    await check_pages(page, await submit_a_broadcast(page, appkey))
