@@ -1,6 +1,7 @@
 """`carillon archive`: moves old records from a Kafka log into its archive."""
 
 import json
+from contextlib import nullcontext
 
 import click
 import uvloop
@@ -8,7 +9,7 @@ import uvloop
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from edge.settings import EdgeSettings
-from services.domain.role_context import open_log
+from services.domain.role_context import open_archive, open_log
 from services.domain.topics import archived_partitions
 from services.runtime.errors import InputError
 from services.runtime.log.archive.archiver import DAY_MS, Archiver
@@ -23,22 +24,26 @@ _SPARE_DAYS = 5
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def archive(as_json: bool) -> None:
-    """Move records older than CARILLON_LOG_DAYS from Kafka into CARILLON_KAFKA_ARCHIVE_DIR. Run it every day.
+    """Move records older than CARILLON_LOG_DAYS from Kafka into its archive. Run it every day.
 
-    Every role must have the setting, and read that directory: all records are read on from there. A command that was
-    killed is repeated. `carillon up` does the same by itself.
+    The archive is the directory CARILLON_KAFKA_ARCHIVE_DIR, or CARILLON_KAFKA_ARCHIVE_URL, s3://BUCKET/PREFIX in an
+    S3-compatible store. Every role must have the setting, and read the archive: all records are read on from there. A
+    command that was killed is repeated. `carillon up` does the same by itself.
     """
     restrict_permissions()
     with plain_errors():
         settings = load(EdgeSettings, environment())
         if settings.kafka_bootstrap is None:
             raise InputError("the log is embedded, and `carillon up` moves its old records into the archive by itself")
-        if settings.archive_path is None:
-            raise InputError("set CARILLON_KAFKA_ARCHIVE_DIR, for this command and for every role")
-        with data_directory.lock_directory(settings.archive_path, "archiver.lock"):
+        if (store := open_archive(settings)) is None:
+            raise InputError(
+                "set CARILLON_KAFKA_ARCHIVE_DIR or CARILLON_KAFKA_ARCHIVE_URL, for this command and for every role"
+            )
+        path = settings.archive_path
+        with data_directory.lock_directory(path, "archiver.lock") if path else nullcontext():
             count = uvloop.run(_archive(settings))
-    answer = {"directory": str(settings.archive_path), "records": count}
-    click.echo(json.dumps(answer) if as_json else f"{count} records were moved to {settings.archive_path}.")
+    answer = {"directory" if path else "url": store.place, "records": count}
+    click.echo(json.dumps(answer) if as_json else f"{count} records were moved to {store.place}.")
 
 
 def retention_ms(settings: EdgeSettings) -> int:

@@ -35,7 +35,7 @@ class Size(NamedTuple):
 
 
 RUN = Size(300, 1000)
-DEV = Size(410, 1430)
+DEV = Size(440, 1650)
 
 
 class State(NamedTuple):

@@ -15,6 +15,7 @@ from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.log import ArchivedLog, TrimmableLog
+from services.runtime.log.archive.store import ArchiveStore
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
@@ -57,7 +58,18 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
 async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
     """Open the Kafka log if the settings name one, else the embedded log; with its archive. See SqliteLog."""
     log = await _open_live_log(settings, read_only, poll_s)
-    return ArchivedLog(log, ArchiveDirectory(settings.archive_path)) if settings.archive_path else log
+    archive = open_archive(settings)
+    return ArchivedLog(log, archive) if archive else log
+
+
+def open_archive(settings: Settings) -> ArchiveStore | None:
+    """Return the archive of the log; None where all records stay in Kafka."""
+    if settings.kafka_archive_url is not None:
+        # Only installations with a bucket pay for the client of object stores in memory and in the time of their start.
+        from services.runtime.log.archive.bucket import ArchiveBucket
+
+        return ArchiveBucket(settings.kafka_archive_url)
+    return ArchiveDirectory(settings.archive_path) if settings.archive_path else None
 
 
 async def _open_live_log(settings: Settings, read_only: bool, poll_s: float) -> TrimmableLog:

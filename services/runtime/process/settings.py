@@ -28,6 +28,7 @@ from services.runtime.sockets.open_files import hard_file_limit
 
 PREFIX = "CARILLON_"
 LOCALTIME = "/etc/localtime"
+_S3_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?")
 _HTTP_URL = re.compile(r"https?://[^\s/]+(:[0-9]+)?/?")
 _KAFKA_TLS = ("kafka_tls_authority", "kafka_tls_cert", "kafka_tls_key")
 _KAFKA_SASL = ("kafka_sasl_mechanism", "kafka_sasl_user", "kafka_sasl_password_file")
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kafka_bootstrap: str | None = None
     kafka_replication: Positive = 1
     kafka_archive_dir: str | None = None
+    kafka_archive_url: str | None = None
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_tls_authority: str | None = None
     kafka_tls_cert: str | None = None
@@ -112,15 +114,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self.client_addresses()
 
     def _check_archive(self) -> None:
-        if self.kafka_archive_dir is None:
-            return
-        if self.kafka_bootstrap is None:
+        given = {name: getattr(self, name) for name in ("kafka_archive_dir", "kafka_archive_url")}
+        names = [PREFIX + name.upper() for name, value in given.items() if value is not None]
+        if names and self.kafka_bootstrap is None:
             raise SettingsError(
-                f"{PREFIX}KAFKA_ARCHIVE_DIR is set, but {PREFIX}KAFKA_BOOTSTRAP is not: the embedded log has its"
+                f"{names[0]} is set, but {PREFIX}KAFKA_BOOTSTRAP is not: the embedded log has its"
                 f" archive at {self.archive_path}"
             )
-        if not Path(self.kafka_archive_dir).is_dir():
+        if len(names) > 1:
+            raise SettingsError(f"{' and '.join(names)} are set, but a log has one archive")
+        if self.kafka_archive_dir is not None and not Path(self.kafka_archive_dir).is_dir():
             raise SettingsError(f"{PREFIX}KAFKA_ARCHIVE_DIR is {self.kafka_archive_dir!r}, which is no directory here")
+        if self.kafka_archive_url is not None and not _S3_URL.fullmatch(self.kafka_archive_url):
+            raise SettingsError(
+                f"{PREFIX}KAFKA_ARCHIVE_URL is {self.kafka_archive_url!r}; use s3://BUCKET/PREFIX, with the store's"
+                " address and log-in in AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
 
     @property
     def data(self) -> Path:
@@ -133,7 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def archive_path(self) -> Path | None:
-        """Directory of the records that were moved out of the event log; None where all stay in Kafka."""
+        """Directory of the records that were moved out of the event log; None where they are elsewhere or stay."""
         if self.kafka_bootstrap is None:
             return self.log_file.parent / "archive"
         return Path(self.kafka_archive_dir) if self.kafka_archive_dir else None

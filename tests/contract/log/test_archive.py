@@ -17,6 +17,7 @@ from services.runtime.log.archive.archiver import DAY_MS, EVERY_MS, Archiver
 from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.log import ArchivedLog
 from services.runtime.log.archive.segments import decode, parse_name
+from services.runtime.log.archive.store import ArchiveStore
 from services.runtime.log.port import NewRecord, Partition, Record, TrimmedError
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
@@ -56,11 +57,12 @@ class Disk:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = ManualClock(NOW_MS)
+        self.archive: ArchiveStore = ArchiveDirectory(path / "archive")
         self.opened: list[ArchivedLog] = []
 
     def open(self, *, read_only: bool = False) -> ArchivedLog:
         log = SqliteLog(self.path / "log.db", TOPICS, read_only=read_only)
-        self.opened.append(ArchivedLog(log, ArchiveDirectory(self.path / "archive")))
+        self.opened.append(ArchivedLog(log, self.archive))
         return self.opened[-1]
 
     def archiver(self, log: ArchivedLog, partitions: tuple[Partition, ...] = (P0, P1, P2), **more: object) -> Archiver:

@@ -87,14 +87,14 @@ class Archiver:
         names = await asyncio.to_thread(self._archive.names, partition)
         if begin > (names[-1].end if names else 0):
             raise UnavailableError(
-                f"the archive {self._archive.path} lacks records of {partition.topic}/{partition.number} before offset"
+                f"the archive {self._archive.place} lacks records of {partition.topic}/{partition.number} before offset"
                 f" {begin}, which the log holds no more: is it mounted? Bring its files back"
             )
         if not names or names[-1].end == begin:
             return begin
         if names[-1].end > end:
             raise ConflictError(
-                f"the archive {self._archive.path} has {partition.topic}/{partition.number} up to offset"
+                f"the archive {self._archive.place} has {partition.topic}/{partition.number} up to offset"
                 f" {names[-1].end}, but the log ends at {end}: it belongs to another log. Bring that log back, or the"
                 " archive of this one"
             )

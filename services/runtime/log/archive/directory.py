@@ -14,10 +14,11 @@ _UNFINISHED = "unfinished"
 
 
 class ArchiveDirectory:
-    """The archive's files. Calls block, so they are made in a thread. UnavailableError: the disk refuses one."""
+    """The ArchiveStore in a directory. UnavailableError: the disk refuses a call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.place = str(path)
 
     def names(self, partition: Partition) -> list[SegmentName]:
         """Return the names of a partition's segments, by their first offsets."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from services.runtime.errors import ConflictError, UnavailableError
-from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.segments import SegmentName, decode
+from services.runtime.log.archive.store import ArchiveStore
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, Partition, Reader, Record, TrimmedError, trimmed
 
@@ -25,7 +25,7 @@ class TrimmableLog(Log, Protocol):
 class ArchivedLog(DelegatingLog):
     """The Log port on a log and the archive of what was trimmed from it; a partition begins where its archive does."""
 
-    def __init__(self, log: TrimmableLog, archive: ArchiveDirectory) -> None:
+    def __init__(self, log: TrimmableLog, archive: ArchiveStore) -> None:
         super().__init__(log)
         self.live = log
         self.archive = archive
@@ -55,7 +55,7 @@ def contiguous_from(names: Sequence[SegmentName], begin: int) -> int:
 class ArchivedReader:
     """Reads segments while a partition's position lies before the log's first record, and then the log."""
 
-    def __init__(self, log: Log, archive: ArchiveDirectory, starts: Mapping[Partition, int]) -> None:
+    def __init__(self, log: Log, archive: ArchiveStore, starts: Mapping[Partition, int]) -> None:
         self._log = log
         self._archive = archive
         self._positions = {(partition.topic, partition.number): start for partition, start in starts.items()}
@@ -110,7 +110,7 @@ class ArchivedReader:
         name = next((n for n in self._archive.names(partition) if n.first <= position < n.end), None)
         if name is None:
             raise ConflictError(
-                f"{trimmed(partition, position, begin)}. The archive {self._archive.path} lacks them too"
+                f"{trimmed(partition, position, begin)}. The archive {self._archive.place} lacks them too"
             )
         records = decode(self._log.identity, partition, name, self._archive.read(partition, name))
         return [record for record in records if record.offset >= position]

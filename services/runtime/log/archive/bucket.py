@@ -1,0 +1,69 @@
+"""An archive in a bucket of an S3-compatible store: PREFIX/TOPIC/PARTITION/SEGMENT, objects that never change."""
+
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.archive.segments import SegmentName, parse_name
+from services.runtime.log.port import Partition
+
+_TIMEOUT = "30s"
+_CONNECT_TIMEOUT = "5s"
+_RETRIES = 3
+_MAX_TEXT = 500
+
+
+class ArchiveBucket:
+    """The ArchiveStore in a bucket, at a URL `s3://BUCKET/PREFIX`.
+
+    The store's address and log-in are those that Amazon's own tools read: AWS_ENDPOINT_URL, AWS_REGION,
+    AWS_ACCESS_KEY_ID and so on, or the role of the machine or pod.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.place = url
+        self._store: S3Store = S3Store.from_url(
+            url,
+            client_options={"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": True},
+            retry_config={"max_retries": _RETRIES},
+        )
+        self._known: dict[Partition, list[SegmentName]] = {}
+
+    def names(self, partition: Partition) -> list[SegmentName]:
+        """Return the names of a partition's segments; those of former calls are not listed again, for all stay."""
+        known = self._known.get(partition, [])
+        after = _path(partition, known[-1]) if known else None
+        try:
+            pages = list(self._store.list(_folder(partition), offset=after))
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+        found = [parse_name(each["path"].rpartition("/")[2]) for page in pages for each in page]
+        self._known[partition] = sorted([*known, *(name for name in found if name)])
+        return list(self._known[partition])
+
+    def read(self, partition: Partition, name: SegmentName) -> bytes:
+        try:
+            return bytes(self._store.get(_path(partition, name)).bytes())
+        except FileNotFoundError as error:
+            lost = f"the archive {self.place} has lost the segment {_path(partition, name)}"
+            raise ConflictError(f"{lost}. Put a copy from a backup there") from error
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
+        try:
+            self._store.put(_path(partition, name), data, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        text = " ".join(str(error).partition("\n\nDebug source")[0].split())
+        return UnavailableError(f"the archive {self.place} does not work: {text[:_MAX_TEXT]}")
+
+
+def _folder(partition: Partition) -> str:
+    return f"{partition.topic}/{partition.number:04}"
+
+
+def _path(partition: Partition, name: SegmentName) -> str:
+    return f"{_folder(partition)}/{name}"
