@@ -195,17 +195,18 @@ class EdgeProcess:
 class _Arbiter(Arbiter):  # type: ignore[misc]
     """gunicorn's arbiter, which stops on SIGINT as on SIGTERM, and at once on a second one of these signals."""
 
+    _stops = False
+
     def handle_int(self) -> None:
         self.handle_term()
 
-    def stop(self, graceful: bool = True) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._end_at_once)
-        super().stop(graceful)
-
-    def _end_at_once(self, number: int, frame: FrameType | None) -> None:
-        self.kill_workers(signal.SIGKILL)
-        sys.exit(128 + number)
+    def signal(self, sig: int, frame: FrameType | None) -> None:
+        if sig in (signal.SIGTERM, signal.SIGINT):
+            if self._stops:
+                self.kill_workers(signal.SIGKILL)
+                sys.exit(128 + sig)
+            self._stops = True
+        super().signal(sig, frame)
 
 
 class _GunicornLogger(Logger):  # type: ignore[misc]

@@ -156,8 +156,8 @@ async def test_workers_bound_their_connections_drain_and_end_at_a_second_signal(
             writer.close()
         (worker,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGTERM)
-        worker.send_signal(signal.SIGTERM)  # as a service manager does that signals all processes
         await stop_is_told(console)
+        worker.send_signal(signal.SIGTERM)  # as a service manager does that signals all processes
         async with plain_http.async_client(timeout=60) as http:
             assert (await http.post(f"http://127.0.0.1:{ports['V2']}/v2/push", content=b"{}")).json()["result"] == 400
         process.send_signal(signal.SIGTERM)
