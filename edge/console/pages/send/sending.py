@@ -37,7 +37,7 @@ class SendPage(SendingPage):
         if not self.site.desk.is_valid(visit.form.get("key", "")):
             return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
         typed = "".join(filter(str.isdecimal, visit.form.get("typed", "")))
-        if composed.is_broadcast and (not typed or int(typed) != int(visit.form.get("devices", "") or -1)):
+        if composed.is_broadcast and (not typed or str(int(typed)) != visit.form.get("devices")):
             return visit.gettext("Type the number of devices that the push goes to, as it is shown here.")
         return ""
 

@@ -85,6 +85,7 @@ async def test_a_broadcast_asks_for_the_number_of_devices(console: ConsoleInstal
     for typed in ("", "2", "x"):
         refused = await send(sender, appkey, hidden, typed=typed)
         assert (refused.status_code, "Type the number of devices that" in text_of(refused)) == (400, True)
+    assert (await send(sender, appkey, {**hidden, "devices": "many"}, typed="3")).status_code == 400
     assert await sent(console) == []
     assert (await send(sender, appkey, hidden, typed="3 devices")).status_code == 303
     (command,) = await sent(console)
