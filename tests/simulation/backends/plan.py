@@ -70,8 +70,8 @@ def plan_of(seed: int) -> Plan:
         slowness=random.choice((1, 1, 1, 8)),
     )
     if (situation := situation_of(seed)) is None:
-        return _with_owners(plan, Random(f"{seed}/owners")) if seed % _OWNERS_EVERY == _OWNERS_REST else plan
-    return replace(
+        return _with_owners(plan, Random(f"{seed}/owners"), _STANDBY) if seed % _OWNERS_EVERY == _OWNERS_REST else plan
+    plan = replace(
         plan,
         shards={**plan.shards, **situation.shards},
         load_s=situation.load_s,
@@ -79,6 +79,7 @@ def plan_of(seed: int) -> Plan:
         tasks_due_s=situation.tasks_due_s,
         has_few_devices=situation.has_few_devices,
     )
+    return _with_owners(plan, Random(f"{seed}/owners"), 1.0) if situation.has_owners else plan
 
 
 def faults_of(seed: int, mean: int) -> list[Fault]:
@@ -94,7 +95,8 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
     return sorted([*changes, *others], key=lambda fault: fault.at_s)
 
 
-def _with_owners(plan: Plan, random: Random) -> Plan:
+def _with_owners(plan: Plan, random: Random, share: float) -> Plan:
+    """Return the plan with owners, and with standbys for this share of their shards."""
     shards = [(role, shard) for role in sorted(ROLES_WITH_STANDBYS) for shard in range(plan.shards[role])]
-    standbys = [standby_name(role, shard) for role, shard in shards if random.random() < _STANDBY]
+    standbys = [standby_name(role, shard) for role, shard in shards if random.random() < share]
     return replace(plan, has_owners=True, standbys=standbys)

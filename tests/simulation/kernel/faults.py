@@ -84,9 +84,13 @@ class Faults:
 
     def rebuild(self, fault: Fault) -> None:
         """Lose the files of the target; its next process reads the log slowly, for `amount` seconds."""
+        self.slow_reads(fault)
+        self._hosts[fault.target].lose_disk()
+
+    def slow_reads(self, fault: Fault) -> None:
+        """Let the target's processes read the log slowly for `amount` seconds."""
         broker = self._installation.broker
         broker.slow_down(fault.target, _SLOW_READ_S)
-        self._hosts[fault.target].lose_disk()
         self._later(fault.amount, lambda: broker.slow_down(fault.target, 0))
 
     def upgrade(self, fault: Fault) -> None:

@@ -9,7 +9,7 @@ from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import shard_of
 
 _TAKES_TIME = frozenset(
-    {"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "rebuild", "resets", "fill_disk"}
+    {"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "rebuild", "slow_reads", "resets", "fill_disk"}
 )
 """Kinds of faults whose amount is the seconds that they last."""
 
@@ -21,6 +21,10 @@ _CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})
 
 SUCCESSION_S = 5.0
 """How long a shard may have no owner after one fails that has a standby."""
+
+
+_START_S = 0.1
+"""Outages that begin earlier are those of hosts that have not been started yet."""
 
 
 class Outage(NamedTuple):
@@ -47,7 +51,7 @@ class Outages:
             if fault.kind in _TAKES_TIME
         ]
         names = {host.name for host in hosts}
-        found = [_until_taken_over(outage, _partner(outage.host, names), found) for outage in found]
+        found = [_until_taken_over(outage, _partner(outage.host, names), found, tail_s) for outage in found]
         self._outages = sorted(outage._replace(ended_s=outage.ended_s + tail_s) for outage in found)
         self.tells_time = all(fault.kind not in _CHANGES_TIMES for fault in faults)
 
@@ -67,10 +71,13 @@ def _partner(name: str, names: Collection[str]) -> str:
     return next((other for other in names if other != name and shard_of(other) == shard_of(name)), "")
 
 
-def _until_taken_over(outage: Outage, partner: str, outages: Sequence[Outage]) -> Outage:
-    """Return the outage up to the moment at which the partner has taken over, if nothing else was broken meanwhile."""
-    begun_s, ended_s = outage.begun_s - SUCCESSION_S, outage.ended_s + SUCCESSION_S
-    others = [other for other in outages if other.host in ("", partner)]
-    if not partner or any(other.begun_s < ended_s and begun_s < other.ended_s for other in others):
+def _until_taken_over(outage: Outage, partner: str, outages: Sequence[Outage], tail_s: float) -> Outage:
+    """Return the outage up to the moment at which the partner has taken over, if nothing else was broken then.
+
+    The start of the world, which is an outage too, breaks nothing.
+    """
+    begun_s, until_s = outage.begun_s, outage.begun_s + SUCCESSION_S
+    others = [other for other in outages if other.begun_s > _START_S and other.host in ("", partner)]
+    if not partner or any(other.begun_s < until_s and begun_s < other.ended_s + tail_s for other in others):
         return outage
-    return outage._replace(ended_s=min(outage.ended_s, outage.begun_s + SUCCESSION_S))
+    return outage._replace(ended_s=min(outage.ended_s, until_s))
