@@ -7,7 +7,7 @@ from services.runtime.errors import BusyError, CarillonError, DeadlineError, Una
 from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.records import NumberedDevice
 from testkit.delivery.role import DeliveryHarness
-from testkit.waiting import run_ready_tasks
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.roles.delivery.starting.test_held_up import reasons, stag_push, without_targeting
 
 A = NumberedDevice(0, 0)
@@ -57,6 +57,7 @@ async def test_overload_and_lost_connections_are_not_counted(delivery: DeliveryH
         targeting = put_before(delivery.targeting_server)
         targeting.faults["good"] = lambda: error
         await delivery.command(push := stag_push(delivery, "good"))
+        await until_holds(lambda: targeting.requests["good"] > 0)
         await delivery.advance(300, steps=300)
         assert MAX_FAILURES < targeting.requests["good"] < 50
         del targeting.faults["good"]
