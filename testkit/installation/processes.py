@@ -29,7 +29,7 @@ from testkit.waiting import blocking_until
 CARILLON = str(Path(sys.executable).parent / "carillon")
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
-STANDBYS = ("scheduling-standby", "targeting-standby")
+STANDBYS = ("scheduling-standby", "targeting-standby", "registry-standby")
 _START_S = 240
 
 
