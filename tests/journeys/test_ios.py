@@ -81,6 +81,7 @@ async def signing(tmp_path: Path) -> AsyncIterator[tuple[Installation, Process, 
         await apple.wait()
 
 
+@pytest.mark.long
 async def test_an_apps_own_key_signs_its_pushes_and_is_never_stored_in_the_clear(
     signing: tuple[Installation, Process, str], tmp_path: Path
 ) -> None:

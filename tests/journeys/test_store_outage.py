@@ -40,6 +40,7 @@ def installation(tmp_path: Path, store: ClickHouseServer) -> Iterator[Installati
         installation.stop()
 
 
+@pytest.mark.long
 async def test_pushes_continue_without_the_store(installation: Installation, store: ClickHouseServer) -> None:
     app = installation.create_app()
     server = AppServer(installation.v2_url)
@@ -79,6 +80,7 @@ async def test_pushes_continue_without_the_store(installation: Installation, sto
     await server.close()
 
 
+@pytest.mark.long
 async def test_a_start_does_not_wait_for_the_store(installation: Installation, store: ClickHouseServer) -> None:
     app = installation.create_app()
     await asyncio.to_thread(installation.stop)

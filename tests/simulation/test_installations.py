@@ -27,10 +27,10 @@ def simulated(*arguments: str, hash_seed: str = "random") -> Mapping[str, Any]:
     return summary
 
 
-def test_worlds_under_faults_find_nothing_and_a_seed_gives_the_same_trace() -> None:
+def test_a_world_under_faults_finds_nothing_and_a_seed_gives_the_same_trace() -> None:
     seed = str(MENDED[0])
-    summary = simulated("--seeds", "2", "--first", seed, "--processes", "1", hash_seed="1")
-    assert summary["worlds"] == len(set(summary["digests"].values())) == 2
+    summary = simulated("--seeds", "1", "--first", seed, "--processes", "1", hash_seed="1")
+    assert summary["worlds"] == 1
     assert summary["faults"]
     assert all(summary["events"][name] for name in ("answered", "shown", "changed", "task cancelled"))
     assert simulated("--replay", seed, hash_seed="2")["digests"][seed] == summary["digests"][seed]

@@ -43,6 +43,7 @@ def simulated(*arguments: str, hash_seed: str = "0") -> str:
     return run.stdout
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are() -> None:
     worlds = ("--first", str(MENDED[0]), "--seeds", "2", "--digests")
     first, second = (simulated(*worlds, hash_seed=seed) for seed in ("1", "2"))

@@ -125,6 +125,7 @@ async def test_a_paused_broker_is_unavailable_until_it_resumes(connect: Connect,
     assert [value for value in dict.fromkeys(found) if value != "lost"] == [f"after {n}" for n in range(10)]
 
 
+@pytest.mark.long
 async def test_readers_go_on_after_the_broker_refused_their_connections(
     connect: Connect, empty_broker: KafkaBroker
 ) -> None:
@@ -167,6 +168,7 @@ async def test_topics_are_made_so_that_no_answered_record_is_lost(connect: Conne
     assert [least_in_sync(replication) for replication in (1, 2, 3, 5)] == [1, 2, 2, 3]
 
 
+@pytest.mark.long
 async def test_topics_that_could_lose_records_are_refused_with_the_command_that_mends_them(
     connect: Connect, admin: AIOKafkaAdminClient, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ async def test_a_producer_whose_sender_died_is_replaced(connect: Connect, monkey
     assert values(await read_to_end(log, {P0: 0})) == ["a", "b"]
 
 
+@pytest.mark.long
 async def test_a_producer_that_hangs_is_replaced(connect: Connect) -> None:
     log = await connect(timeout_s=4)
     await log.append([new_record("a")])

@@ -45,6 +45,7 @@ def promtool_test(name: str, case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
+@pytest.mark.long
 def test_every_rule_fires_and_not_too_soon(tmp_path: Path) -> None:
     assert CASES.keys() == BY_NAME.keys()
     tests = [promtool_test(name, case) for name, case in CASES.items()]

@@ -129,6 +129,7 @@ def settings(broker: KafkaBroker, directory: Path, partitions: int = PARTITIONS)
 
 @pytest.mark.kafka
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.long
 async def test_a_process_that_starts_before_the_broker_waits_for_it(empty_broker: KafkaBroker, tmp_path: Path) -> None:
     await asyncio.to_thread(empty_broker.stop)
     entering = asyncio.create_task(entered(settings(empty_broker, tmp_path)))

@@ -158,6 +158,7 @@ async def test_ctrl_c(exported: ExportedService) -> None:
     await exported.assert_old_export_is_left(process, 1, "Aborted!")
 
 
+@pytest.mark.long
 async def test_sigkill_leaves_a_part_that_the_next_export_replaces(exported: ExportedService) -> None:
     process = await exported.start_half_written_export()
     process.kill()

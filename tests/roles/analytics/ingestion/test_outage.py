@@ -133,7 +133,7 @@ async def assert_callers_can_leave(store: ClickHouse) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("hangs", [False, True], ids=["down", "hanging"])
+@pytest.mark.parametrize("hangs", [False, pytest.param(True, marks=pytest.mark.long)], ids=["down", "hanging"])
 async def test_memory_does_not_grow_with_the_log(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, hangs: bool
 ) -> None:

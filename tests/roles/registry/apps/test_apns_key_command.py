@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
@@ -34,6 +35,7 @@ async def test_an_apns_key_is_set_shown_changed_and_removed(
     assert "no key" in (await carillon("show", app.appkey)).out
 
 
+@pytest.mark.long
 async def test_apns_key_errors_are_one_sentence(
     registry: RunningRegistry,
     carillon: Carillon,

@@ -85,6 +85,7 @@ def test_wrong_limits_are_refused_before_a_call(arguments: list[str], told: str)
     assert (refused.exit_code, told in " ".join(refused.output.split())) == (2, True), refused.output
 
 
+@pytest.mark.long
 async def test_without_json_the_output_is_a_table(registry: RunningRegistry, carillon: Carillon) -> None:
     assert "no app yet" in (await carillon("list")).out
     made = await carillon(*CREATE)
@@ -139,6 +140,7 @@ async def test_a_pause_needs_one_target(carillon: Carillon, arguments: tuple[str
     assert "name one APPKEY, or --all" in outcome.err
 
 
+@pytest.mark.long
 async def test_errors_are_one_sentence(carillon: Carillon) -> None:
     unknown = await carillon("show", "1")
     assert (unknown.code, unknown.out) == (1, "")
