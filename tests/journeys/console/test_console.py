@@ -47,7 +47,10 @@ async def page(installation: Installation) -> AsyncIterator[Page]:
             said.append(message.text)
 
     async with running_browser() as browser:
-        context = await browser.new_context(base_url=installation.console_url(), locale="en-GB")
+        # Without transitions: colours that are half way between light and dark would be findings.
+        context = await browser.new_context(
+            base_url=installation.console_url(), locale="en-GB", reduced_motion="reduce"
+        )
         context.set_default_timeout(60_000)
         page = await context.new_page()
         page.on("console", note)
