@@ -120,7 +120,7 @@ async def all_answers(analytics: "AnalyticsServiceAsyncStub", since_ms: int, *ms
 async def test_old_rows_are_dropped_and_new_ones_kept(
     analytics: "AnalyticsServiceAsyncStub", clickhouse: ClickHouse
 ) -> None:
-    *of_late, _, _, receipts = await all_answers(analytics, NEW_MS, 2000)
+    *of_late, _, _, _, receipts = await all_answers(analytics, NEW_MS, 2000)
     await all_answers(analytics, OLD_MS, 1000, 2000)
     await drop_old_rows(clickhouse)
     for name, column in {**HISTORY, "acks": "time"}.items():
@@ -130,7 +130,7 @@ async def test_old_rows_are_dropped_and_new_ones_kept(
         assert tuple(rows[0]) == (0, True), name
 
     assert await all_answers(analytics, OLD_MS, 1000, 2000), "every question has an answer"
-    *still, _, _, receipts_still = await all_answers(analytics, NEW_MS, 2000)
+    *still, _, _, _, receipts_still = await all_answers(analytics, NEW_MS, 2000)
     assert (still, receipts_still) == (of_late, receipts)
 
 
