@@ -86,11 +86,10 @@ class AppIndex:
 class PartitionIndex:
     """The indexes of one partition by app, and the next offset of each topic folded into them.
 
-    `recent`: the event ids of the dedupe window. `epoch`: the highest one of the registry's owners.
+    `recent`: the event ids of the dedupe window.
     """
 
     def __init__(self) -> None:
-        self.epoch = 0
         self.apps: dict[str, AppIndex] = {}
         self.offsets: dict[str, int] = {}
         self.recent: deque[bytes] = deque(maxlen=_DEDUPE_WINDOW)
@@ -134,9 +133,7 @@ class TargetingState:
         partition = self.partitions[record.partition]
         match message:
             case DeviceFact():
-                if message.meta.epoch >= partition.epoch:
-                    self._device(partition, message)
-                    partition.epoch = message.meta.epoch
+                self._device(partition, message)
             case SessionFact():
                 self._sessions(partition, message)
             case _:

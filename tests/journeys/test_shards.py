@@ -115,7 +115,7 @@ async def test_a_killed_process_of_each_role_resumes(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("role", ["scheduling", "targeting", "registry"])
+@pytest.mark.parametrize("role", ["scheduling", "targeting"])
 async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     carillon: Installation, app: AppCredentials, server: AppServer, role: str
 ) -> None:
@@ -141,20 +141,10 @@ async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
         seen.append((await shown(device))["content"])
         assert (await device.request({"type": "remove_stags", "stags": [sent[-1]]}))["type"] == "ok"
 
-    async def use_registry() -> None:
-        """Register a device, and push to an alias that another one has set just before."""
-        new = VirtualDevice(carillon.gateway_url, app.appkey)
-        await new.connect()
-        await new.close()
-        assert (await device.request({"type": "set_alias", "alias": sent[-1]}))["type"] == "ok"
-        assert (await server.push(message(app, 4, sent[-1], alias=[sent[-1]]), app.secret_key))["result"] == 0
-        seen.append((await shown(device))["content"])
-
     async def use() -> None:
-        uses = {"scheduling": use_scheduling, "targeting": use_targeting, "registry": use_registry}
         while not is_over.is_set():
             sent.append(f"message {len(sent)}")
-            await uses[role]()
+            await {"scheduling": use_scheduling, "targeting": use_targeting}[role]()
 
     async def owner_changes(end: Callable[..., None], name: str) -> None:
         """End a process; wait until requests have been answered since, and start it again."""

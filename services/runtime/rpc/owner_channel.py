@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from services.runtime.errors import NotOwnerError, UnavailableError
+from services.runtime.errors import UnavailableError
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.limits import DEADLINE_S
@@ -19,12 +19,11 @@ SUCCESSION_S = 5.0
 
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
-    for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query, or do no
-    harm when it is repeated. There are no streams.
+    for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query. There are
+    no streams.
 
-    A call of one of the `hazardous` methods is repeated only where it cannot have been carried out: where it did not
-    reach the owner, or was answered with NotOwnerError. What it asks may have made the owner crash, and would take the
-    standbys with it, one after the other.
+    A call of one of the `hazardous` methods is repeated only where it cannot have reached the owner: what it asks may
+    have made the owner crash, and would take the standbys with it, one after the other.
 
     Until the log tells of an owner the calls go to `default`, the address in the settings.
     """
@@ -62,9 +61,8 @@ class OwnerChannel:
                 was_connected = _is_connected(channel)
                 try:
                     return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
-                except UnavailableError as error:
-                    was_done = was_connected and not isinstance(error, NotOwnerError)
-                    if loop.time() >= last_attempt_s or (was_done and method in self._hazardous):
+                except UnavailableError:
+                    if loop.time() >= last_attempt_s or (was_connected and method in self._hazardous):
                         raise
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):

@@ -96,14 +96,13 @@ class Simulation:
         self._ledger = Ledger(self._record, self._now_ms)
         self._calm_ms: list[tuple[int, int]] = [] if faults else [(0, _NEVER_MS)]
         self._log = SimulatedLog(self._broker)
-        self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
+        self._registry = RegistryServiceStub(self._network.channel("registry-0"))
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
         self._hosts = self._wanted_hosts()
 
     async def run(self) -> list[Violation]:
         """Run the world to its end; return the broken rules."""
-        following = asyncio.create_task(self._installation.follow_owners()) if self._plan.has_owners else None
         await self._ready()
         app = await self._app(_APP)
         ios = await self._ios_app()
@@ -130,8 +129,6 @@ class Simulation:
         await devices.close()
         found += await self._stopped()
         await asyncio.gather(*self._running)
-        if following:
-            following.cancel()
         errors = (f"{error.process}: {error.text} {error.details}" for error in self._errors())
         return found + [Violation("error", error) for error in errors]
 
@@ -232,8 +229,7 @@ class Simulation:
         ios_tokens: Sequence[str],
     ) -> None:
         reading = asyncio.create_task(reader.run(end_of_load := asyncio.Event()))
-        quota_user = QuotaUser(self._registry, self._interface("v2"), self._ledger, self._world.random("quota"))
-        using = asyncio.create_task(quota_user.run(end_of_load))
+        using = asyncio.create_task(self._quota_user().run(end_of_load))
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
         begun_s, begun_ms = self._world.loop.time(), self._now_ms()
@@ -255,13 +251,17 @@ class Simulation:
             await reading
             await using
 
+    def _quota_user(self) -> QuotaUser:
+        return QuotaUser(self._registry, self._interface("v2"), self._ledger, self._world.random("quota"))
+
     async def _checked(
         self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
     ) -> list[Violation]:
         checks = SettledChecks(observed, devices, senders, pushes)
         found = await checks.settle()
         self._calm_ms.append((self._now_ms(), _NEVER_MS))
-        return found + await checks.reconnect() + await checks.compare()
+        found += await checks.reconnect()
+        return found + await checks.compare()
 
     async def _stopped(self) -> list[Violation]:
         """Stop all processes, frontends first, and compare each state with one rebuilt from the log."""
