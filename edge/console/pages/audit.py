@@ -10,6 +10,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.gate.visit import Visit
+from edge.console.numbers import MAX_MSGID, whole_number
 from edge.console.pages.page import Page, visit_of
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.csv_file import answer_csv
@@ -151,15 +152,26 @@ class AuditFile(AuditPage):
             pos = answer.pos
             if not pos:
                 break
-        head = ("time", "who", "account", "action", "team", "app", "appkey", "detail", "door", "address", "request")
+        head = (
+            "time",
+            "who",
+            "account",
+            "action",
+            "team",
+            "app",
+            "appkey",
+            "detail",
+            "interface",
+            "address",
+            "request",
+        )
         rows = [_row(line, visit.zone) for line in await self.lines(visit, entries)]
         answer_csv(response, f"audit-{filters.first}-{filters.last}.csv", head, rows)
 
 
 async def note_data_read(page: Page, visit: Visit, appkey: str, name: str, msgid: str = "") -> None:
     """Note in the log that the user looks at the devices of an alias or token; raises an error if that fails."""
-    number = int(msgid) if msgid.isascii() and msgid.isdecimal() and len(msgid) < 19 else 0
-    read = DataRead(appkey=appkey, name=name, msgid=number)
+    read = DataRead(appkey=appkey, name=name, msgid=whole_number(msgid, MAX_MSGID) or 0)
     await page.site.roles.log_ins.NoteDataRead(NoteDataReadRequest(read=read, origin=visit.origin))
 
 

@@ -7,6 +7,7 @@ import falcon
 from falcon.asgi import Request, Response
 
 from edge.console.gate.visit import Visit
+from edge.console.numbers import MAX_MSGID, whole_number
 from edge.console.pages.page import Page, Site, go_to, problem_of, visit_of
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.push_view import UNICAST, content, funnel, is_moving, may_be_cancelled
@@ -25,7 +26,6 @@ MAX_APPS = 30
 """The list asks for this many apps at once; further ones are chosen by name."""
 
 MAX_ROWS = 100
-_MAX_MSGID = 2**63
 
 
 class PushRow(NamedTuple):
@@ -133,9 +133,9 @@ async def latest_pushes(site: Site, apps: list[App]) -> list[PushRow]:
 
 async def push_of(site: Site, appkey: str, msgid: str, token: str = "") -> AuditPushResponse:
     """Return the audit of a push of this app. HTTP 404: the app has none with this id."""
-    if not msgid.isascii() or not msgid.isdecimal() or not 0 < int(msgid) < _MAX_MSGID:
+    if not (number := whole_number(msgid, MAX_MSGID)):
         raise falcon.HTTPNotFound
-    asked = AuditPushRequest(msgid=int(msgid), token=token, allow_behind=True)
+    asked = AuditPushRequest(msgid=number, token=token, allow_behind=True)
     answer = await site.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound
@@ -156,9 +156,9 @@ async def statistics_of(site: Site, answer: AuditPushResponse) -> BroadcastRow |
 
 async def find_push(site: Site, visit: Visit, sought: str) -> AuditPushResponse | None:
     """Return the push with this message id, if there is one that the user may see."""
-    if not sought.isascii() or not sought.isdecimal() or not 0 < int(sought) < _MAX_MSGID:
+    if not (number := whole_number(sought, MAX_MSGID)):
         return None
-    asked = AuditPushRequest(msgid=int(sought), allow_behind=True)
+    asked = AuditPushRequest(msgid=number, allow_behind=True)
     try:
         answer = await site.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
     except NotFoundError:

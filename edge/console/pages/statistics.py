@@ -9,6 +9,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.gate.visit import Visit
+from edge.console.numbers import MAX_MSGID, whole_number
 from edge.console.pages.page import Page, Site, problem_of, visit_of
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.csv_file import answer_csv
@@ -37,7 +38,6 @@ KINDS: Mapping[str, "StatisticsKind.ValueType"] = MappingProxyType(
 CATEGORIES = tuple(value.name.removeprefix("CATEGORY_").lower() for value in Category.DESCRIPTOR.values)[1:]
 _ALL = "all"
 _DAYS = 6
-_MAX_MSGID = 2**53
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -131,9 +131,9 @@ def _asked(question: Question) -> StatisticsRequest:
         asked.category = Category.Value(f"CATEGORY_{question.category.upper()}")
         asked.info = question.info or _ALL
     if question.kind == "broadcasts" and question.push:
-        if not question.push.isascii() or not question.push.isdecimal() or int(question.push) > _MAX_MSGID:
+        if not (number := whole_number(question.push, MAX_MSGID)):
             raise InputError("the message id must be a number")
-        asked.msgid = int(question.push)
+        asked.msgid = number
     elif question.kind == "broadcasts" and question.category:
         raise InputError("give the message id of the push that is to be divided by a category")
     return asked

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+from edge.console.numbers import whole_number
 from edge.console.send.text_lists import comparisons, models, numbers, text_of, values
 from edge.console.send.text_lists import lines_of_values as groups
 from services.runtime.errors import InputError
@@ -35,6 +36,7 @@ PARAMS: Mapping[int, tuple[str, ...]] = {
 ARTICLE = ("title", "picture-addr", "text-abstract", "text-detail")
 ARTICLES = 7
 UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_MAX_NUMBER = 2**62
 _NUMBERS = {"jump-button", "jump-seconds", "download-condition", "popup-mode", "flow-mode"}
 
 
@@ -105,9 +107,8 @@ def _param(form: Form, action: int) -> Body:
 
 def _named(form: Form, prefix: str, names: tuple[str, ...]) -> Body:
     given = {name: form.get(prefix + name, "").strip() for name in names}
-    return {
-        name: int(value) if name in _NUMBERS and value.isdecimal() else value for name, value in given.items() if value
-    }
+    numbers = {name: whole_number(value, _MAX_NUMBER) for name, value in given.items() if name in _NUMBERS}
+    return {name: value if (number := numbers.get(name)) is None else number for name, value in given.items() if value}
 
 
 def _ios(form: Form) -> Body:

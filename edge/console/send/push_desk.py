@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from edge.console.numbers import MAX_TIME_MS, whole_number
 from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.core.answers import Content
 from edge.core.idempotency import PushClaims, RequestedPushes, push_claim
@@ -93,9 +94,9 @@ class PushDesk:
 
     def is_valid(self, key: str) -> bool:
         """Return whether a form with this key can still be sent."""
-        made_ms, _, random = key.partition("-")
-        is_key = made_ms.isdecimal() and made_ms.isascii() and len(random) == 32
-        return is_key and 0 <= self._clock.now_ms() - int(made_ms) < KEY_MS
+        text, _, random = key.partition("-")
+        made_ms = whole_number(text, MAX_TIME_MS)
+        return made_ms is not None and len(random) == 32 and 0 <= self._clock.now_ms() - made_ms < KEY_MS
 
     async def send(self, composed: ComposedPush, key: str, origin: Origin) -> SentPush:
         """Send a push, or make the task that does, once for the key. Errors as for Pushes.prepare and commit."""

@@ -52,6 +52,10 @@ async def test_an_invited_user_logs_in_with_the_link_and_sees_the_team(console: 
     assert "Set the role" not in text_of(await alice.get(f"/teams/{team_id}"))
     twice = await root.post("/users/new", **{**form, "login": "ALICE"})
     assert "There is a user 'ALICE' already" in text_of(twice)
+    lost = await root.post("/users/new", **{**form, "login": "bob", "team_id": "gone"})
+    page = await root.get(lost.headers["location"])
+    assert "The user is created." in text_of(page)
+    assert shown_once(page.text).startswith("http://127.0.0.1:8080/link?token=link_")
 
 
 async def test_an_administrator_changes_users_and_the_log_names_the_actor(console: ConsoleInstallation) -> None:

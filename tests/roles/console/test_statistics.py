@@ -75,7 +75,13 @@ async def test_categories_and_all_types_are_asked_for_as_the_interface_does(cons
     answers[appkey] = StatisticsResponse(broadcasts=[BroadcastRow(msgid=9, target=4, sent=3, clicked=1)])
     page = await viewer.get("/statistics?kind=broadcasts&push=9")
     assert (last_asked(console).msgid, f'href="/apps/{appkey}/pushes/9"' in page.text) == (9, True)
-    for wrong in ("kind=all", "category=colour", "kind=broadcasts&push=x", "kind=broadcasts&category=region"):
+    for wrong in (
+        "kind=all",
+        "category=colour",
+        "kind=broadcasts&push=x",
+        f"kind=broadcasts&push={'9' * 5000}",
+        "kind=broadcasts&category=region",
+    ):
         for path in ("/statistics", "/statistics.csv"):
             assert (await viewer.get(f"{path}?{wrong}")).status_code == 400, wrong
 

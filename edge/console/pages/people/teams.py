@@ -2,6 +2,7 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.numbers import whole_number
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.pages.people.users import role_of
 from protos.accounts.v1.accounts_pb2 import ApprovalRules, Team
@@ -178,7 +179,7 @@ def _rules_of(form: dict[str, str]) -> ApprovalRules:
     rules = ApprovalRules(broadcasts=form.get("broadcasts") == "on")
     above = form.get("above_devices", "").strip()
     if above:
-        if not above.isascii() or not above.isdecimal() or int(above) > MAX_DEVICES:
+        if (number := whole_number(above, MAX_DEVICES)) is None:
             raise InputError("the number of devices must be a whole number, or empty")
-        rules.above_devices = int(above)
+        rules.above_devices = number
     return rules

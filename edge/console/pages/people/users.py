@@ -55,15 +55,18 @@ class NewUserPage(Page):
         accounts = self.site.roles.accounts
         try:
             made = await accounts.CreateUser(asked)
-            if team_id and role:
-                await accounts.SetMember(
-                    SetMemberRequest(team_id=team_id, user_id=made.user.user_id, role=role, origin=visit.origin)
-                )
         except CarillonError as error:
             self._show(request, response, problem_of(error))
             return
+        notice = visit.gettext("The user is created.")
+        if team_id and role:
+            joined = SetMemberRequest(team_id=team_id, user_id=made.user.user_id, role=role, origin=visit.origin)
+            try:
+                await accounts.SetMember(joined)
+            except CarillonError as error:
+                notice = f"{notice} {problem_of(error)}"
         await self.site.accounts.refresh()
-        visit.notify(visit.gettext("The user is created."), shown_once=self.site.link_url(made.link_token))
+        visit.notify(notice, shown_once=self.site.link_url(made.link_token))
         raise go_to(f"/users/{made.user.user_id}")
 
     def _show(self, request: Request, response: Response, problem: str = "") -> None:

@@ -36,8 +36,9 @@ class SendPage(SendingPage):
         """Return why the review has to be looked at again, or ""."""
         if not self.site.desk.is_valid(visit.form.get("key", "")):
             return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
-        typed = "".join(filter(str.isdecimal, visit.form.get("typed", "")))
-        if composed.is_broadcast and (not typed or str(int(typed)) != visit.form.get("devices")):
+        typed = "".join(str(int(char)) for char in visit.form.get("typed", "") if char.isdecimal())
+        number = typed.lstrip("0") or typed[:1]
+        if composed.is_broadcast and (not number or number != visit.form.get("devices")):
             return visit.gettext("Type the number of devices that the push goes to, as it is shown here.")
         return ""
 

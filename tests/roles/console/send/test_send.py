@@ -82,10 +82,11 @@ async def test_a_broadcast_asks_for_the_number_of_devices(console: ConsoleInstal
     appkey, sender = await sender_of(console)
     page, hidden = await reviewed(sender, appkey, audience="everyone", content="To all")
     assert "Type the number of devices: 3" in text_of(page)
-    for typed in ("", "2", "x"):
+    for typed in ("", "2", "x", "9" * 5000):
         refused = await send(sender, appkey, hidden, typed=typed)
         assert (refused.status_code, "Type the number of devices that" in text_of(refused)) == (400, True)
     assert (await send(sender, appkey, {**hidden, "devices": "many"}, typed="3")).status_code == 400
+    assert (await send(sender, appkey, {**hidden, "key": f"{'9' * 5000}-{'a' * 32}"}, typed="3")).status_code == 400
     assert await sent(console) == []
     assert (await send(sender, appkey, hidden, typed="3 devices")).status_code == 303
     (command,) = await sent(console)

@@ -1,0 +1,14 @@
+"""Whole numbers that people and addresses give as text."""
+
+MAX_MSGID = 2**63 - 1
+MAX_TIME_MS = 2**62
+
+_MAX_DIGITS = 19
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """Return the number that ASCII digits write; None if the text is none, or the number is above `most`."""
+    if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS:
+        return None
+    number = int(text)
+    return number if number <= most else None
