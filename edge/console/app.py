@@ -33,25 +33,24 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
     languages = Languages()
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = Renderer(files, context.clock)
-    roles = Roles.of(context.peers, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     site = Site(
-        renderer,
-        roles,
-        context.apps,
-        accounts,
-        sessions,
-        languages,
-        context.clock,
-        settings.gateway_url,
-        settings.public_url,
-        settings.v2_url,
-        settings.zone(),
-        PushDesk(settings, context, targets),
-        Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
-        Tasks(writer, context.peers, settings.partitions),
-        Broadcasts(context.log, writer, context.peers),
+        roles=Roles.of(context.peers, settings.partitions),
+        apps=context.apps,
+        accounts=accounts,
+        clock=context.clock,
+        zone=settings.zone(),
+        desk=PushDesk(settings, context, targets),
+        audiences=Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
+        tasks=Tasks(writer, context.peers, settings.partitions),
+        broadcasts=Broadcasts(context.log, writer, context.peers),
+        renderer=renderer,
+        sessions=sessions,
+        languages=languages,
+        gateway_url=settings.gateway_url,
+        public_url=settings.public_url,
+        v2_url=settings.v2_url,
     )
     gate = Gate(
         accesses(),

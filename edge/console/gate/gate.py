@@ -69,14 +69,14 @@ class Gate:
             origin.actor = actor.name
         request.context.known_session = known
         request.context.visit = Visit(
-            session,
-            user,
-            actor,
-            self._languages.chosen(user.locale if user else "", request.get_header("Accept-Language") or ""),
-            self._zone_of(user.zone if user else ""),
-            origin,
-            request.path,
-            self._accounts,
+            session=session,
+            user=user,
+            actor=actor,
+            language=self._languages.chosen(user.locale if user else "", request.get_header("Accept-Language") or ""),
+            zone=self._zone_of(user.zone if user else ""),
+            origin=origin,
+            path=request.path,
+            accounts=self._accounts,
             is_fragment=request.get_header("HX-Request") == "true",
         )
 

@@ -5,17 +5,15 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from edge.console.gate.requester import Requester
 from edge.console.gate.sessions import Session
 from edge.console.view.languages import Language
 from protos.accounts.v1.accounts_pb2 import User
-from protos.runtime.v1.log_pb2 import Origin
-from services.domain.accounts.directory import AccountDirectory
-from services.domain.accounts.permissions import Action, Actor, may
 
 
-@dataclass
-class Visit:
-    """One request: its session and user, what this user may do, and the language and time zone of the answer.
+@dataclass(kw_only=True)
+class Visit(Requester):
+    """One request for a page: its session and user, and the language and time zone of the answer.
 
     `session` is written to the browser if it was replaced. `form` holds the fields of a POST, whose CSRF token was
     compared with the session's.
@@ -23,12 +21,9 @@ class Visit:
 
     session: Session
     user: User | None
-    actor: Actor
     language: Language
     zone: ZoneInfo
-    origin: Origin
     path: str
-    accounts: AccountDirectory
     is_fragment: bool = False
     form: dict[str, str] = field(default_factory=dict)
 
@@ -45,13 +40,6 @@ class Visit:
             "why": "why",
         }
         return within.get(rest.split("/")[1], first) if first == "apps" and "/" in rest else first or "overview"
-
-    def may(self, action: Action, team_id: str = "") -> bool:
-        return may(self.actor, action, team_id)
-
-    def may_app(self, action: Action, appkey: str) -> bool:
-        """Return whether the user may do this with an app."""
-        return may(self.actor, action, self.accounts.team_of(appkey))
 
     def gettext(self, text: str) -> str:
         return self.language.gettext(text)

@@ -2,15 +2,11 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.apps import pause_app, resume_app, rotate_secret
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
-from protos.registry.v1.registry_pb2 import (
-    CreateAppRequest,
-    PauseAppsRequest,
-    ResumeAppsRequest,
-    RotateSecretRequest,
-)
+from protos.registry.v1.registry_pb2 import CreateAppRequest
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
 
@@ -100,14 +96,8 @@ class SecretPage(Page):
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
-        rotated = await self.site.roles.registry.RotateSecret(
-            RotateSecretRequest(
-                appkey=app.appkey,
-                keep_old_s=KEEP_OLD_S.get(visit.form.get("keep_old", ""), 86_400),
-                origin=visit.origin,
-            )
-        )
-        await self.site.apps.refresh()
+        keep_old_s = KEEP_OLD_S.get(visit.form.get("keep_old", ""), 86_400)
+        rotated = await rotate_secret(self.site, visit, app.appkey, keep_old_s)
         visit.notify(visit.gettext("The app has another secret key."), shown_once=rotated.secret_key)
         raise go_to(f"/apps/{app.appkey}")
 
@@ -119,18 +109,14 @@ class PausePage(Page):
         visit = visit_of(request)
         app = self.app(appkey)
         reason = visit.form.get("reason", "").strip()
-        registry = self.site.roles.registry
         if visit.form.get("change") == "resume":
-            asked = ResumeAppsRequest(appkey=app.appkey, reason=reason, origin=visit.origin)
-            unconfirmed = (await registry.ResumeApps(asked)).unconfirmed
+            unconfirmed = (await resume_app(self.site, visit, app.appkey, reason)).unconfirmed
             notice = visit.gettext("The app sends again.")
         else:
-            pause = PauseAppsRequest(appkey=app.appkey, reason=reason, origin=visit.origin)
-            unconfirmed = (await registry.PauseApps(pause)).unconfirmed
+            unconfirmed = (await pause_app(self.site, visit, app.appkey, reason)).unconfirmed
             notice = visit.gettext("The app is paused: nothing of it is sent.")
         if unconfirmed:
             late = visit.gettext("Not confirmed yet by: %(roles)s.") % {"roles": ", ".join(unconfirmed)}
             notice = f"{notice} {late}"
-        await self.site.apps.refresh()
         visit.notify(notice)
         raise go_to(f"/apps/{app.appkey}")

@@ -1,26 +1,13 @@
 """Devices: found by token or alias, with record, messages and history."""
 
-import asyncio
-from typing import NamedTuple
 from urllib.parse import urlencode
 
 from falcon.asgi import Request, Response
 
-from edge.console.pages.audit import note_data_read
-from edge.console.pages.page import Page, Site, go_to, visit_of
-from edge.console.roles import ANALYTICS_S
-from edge.console.view.explanation import ENDED, GOT
-from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, TimelineEntry
-from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import FindAliasesRequest, GetDevicesRequest
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from edge.console.actions.devices import find_devices, history_of, messages_of, note_data_read
+from edge.console.pages.page import Page, go_to, visit_of
 from services.domain.accounts.permissions import Action
-from services.domain.ios_tokens import spellings
-from services.domain.topics import device_key
-from services.runtime.errors import NotFoundError
-from services.runtime.log.topics import partition_of
 
-MAX_NAME = 400
 ATTRIBUTES = (
     "region",
     "carrier",
@@ -32,15 +19,6 @@ ATTRIBUTES = (
     "sdk_version",
     "resolution",
 )
-
-
-class DeviceMessage(NamedTuple):
-    """What the history says of one message: the latest event, and whether the device still waits for it."""
-
-    msgid: int
-    event: str
-    time_ms: int
-    is_waiting: bool
 
 
 class DevicesPage(Page):
@@ -61,19 +39,15 @@ class DevicePage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
         name = (request.get_param("name") or "").strip()
-        await note_data_read(self, visit_of(request), appkey, name)
+        await note_data_read(self.site, visit_of(request), appkey, name)
         devices = await find_devices(self.site, appkey, name)
         if len(devices) != 1:
             status = 200 if devices else 404
             self.show(request, response, "devices/several.html", status, app=app, name=name, devices=devices)
             return
         (device,) = devices
-        asked = AuditDeviceRequest(appkey=appkey, token=device.token, allow_behind=True)
-        try:
-            history = await self.site.roles.analytics.AuditDevice(asked, timeout=ANALYTICS_S)
-            timeline, behind = list(history.timeline), history.records_behind
-        except NotFoundError:
-            timeline, behind = [], 0
+        history = await history_of(self.site, appkey, device.token)
+        timeline = list(history.timeline)
         self.show(
             request,
             response,
@@ -84,42 +58,5 @@ class DevicePage(Page):
             timeline=timeline[::-1],
             messages=messages_of(timeline),
             connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
-            records_behind=behind,
+            records_behind=history.records_behind,
         )
-
-
-async def find_devices(site: Site, appkey: str, name: str) -> list[Device]:
-    """Return the device with this token, removed ones too, or else the devices with this alias."""
-    if not name or len(name) > MAX_NAME or not name.isprintable():
-        return []
-    for token in spellings(name):
-        if devices := await _devices(site, appkey, token):
-            return devices
-    registries = site.roles.peers.all("registry")
-    owner = registries[partition_of(device_key(appkey, name), len(registries))]
-    asked = FindAliasesRequest(appkey=appkey, aliases=[name])
-    (answer,) = (await RegistryServiceStub(owner).FindAliases(asked)).aliases
-    found = await asyncio.gather(*(_devices(site, appkey, entry.token) for entry in answer.devices))
-    return [device for devices in found for device in devices]
-
-
-async def _devices(site: Site, appkey: str, token: str) -> list[Device]:
-    partition = partition_of(device_key(appkey, token), site.roles.partitions)
-    registry = RegistryServiceStub(site.roles.peers.owner("registry", partition))
-    return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
-
-
-def messages_of(timeline: list[TimelineEntry]) -> list[DeviceMessage]:
-    """Return the messages in a device's history, the newest first."""
-    events: dict[int, dict[str, int]] = {}
-    for entry in timeline:
-        kind, _, rest = entry.detail.partition(" ")
-        number = rest.partition(",")[0]
-        if kind in ("push", "message") and number.isdecimal():
-            events.setdefault(int(number), {})[entry.event] = entry.last_ms
-    return [_message(msgid, events[msgid]) for msgid in sorted(events, reverse=True)]
-
-
-def _message(msgid: int, events: dict[str, int]) -> DeviceMessage:
-    event = next(name for name in (*GOT, *ENDED, "sent", "audience", *events) if name in events)
-    return DeviceMessage(msgid, event, events[event], is_waiting=event in ("sent", "audience"))

@@ -2,49 +2,32 @@
 
 from dataclasses import dataclass
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import falcon
 import falcon.uri
 from falcon.asgi import Request, Response
 
+from edge.console.actions.visible import app_of, visible_apps, visible_teams
+from edge.console.backend import Backend
 from edge.console.gate.sessions import Sessions
 from edge.console.gate.visit import Visit
-from edge.console.roles import Roles
-from edge.console.send.audience import Audiences
-from edge.console.send.push_desk import PushDesk
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
-from edge.core.broadcast_cancel import Broadcasts
-from edge.core.tasks import Tasks
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
-from services.domain.accounts.directory import AccountDirectory
-from services.domain.accounts.permissions import Action
-from services.domain.apps import AppDirectory
 from services.runtime.errors import CarillonError
-from services.runtime.process.clock import Clock
 
 
-@dataclass(frozen=True)
-class Site:
-    """What every page is built with. `zone`: that of the public interfaces."""
+@dataclass(frozen=True, kw_only=True)
+class Site(Backend):
+    """What every page is built with."""
 
     renderer: Renderer
-    roles: Roles
-    apps: AppDirectory
-    accounts: AccountDirectory
     sessions: Sessions
     languages: Languages
-    clock: Clock
     gateway_url: str
     public_url: str
     v2_url: str
-    zone: ZoneInfo
-    desk: PushDesk
-    audiences: Audiences
-    tasks: Tasks
-    broadcasts: Broadcasts
 
     def link_url(self, token: str) -> str:
         """Return the address at which the user of a one-time token chooses a password."""
@@ -68,19 +51,15 @@ class Page:
 
     def app(self, appkey: str) -> App:
         """Return the app of a path. HTTP 404: there is none."""
-        app = self.site.apps.get(appkey)
-        if app is None:
-            raise falcon.HTTPNotFound
-        return app
+        return app_of(self.site, appkey)
 
     def visible_apps(self, visit: Visit) -> list[App]:
         """Return the apps that the user may see, by name."""
-        seen = [app for app in self.site.apps.all() if visit.may_app(Action.VIEW, app.appkey)]
-        return sorted(seen, key=lambda app: (app.name.casefold(), app.appkey))
+        return visible_apps(self.site, visit)
 
     def visible_teams(self, visit: Visit) -> list[Team]:
         """Return the teams that the user may see, by name."""
-        return [team for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)]
+        return visible_teams(self.site, visit)
 
 
 def visit_of(request: Request) -> Visit:

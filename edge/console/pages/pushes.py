@@ -1,38 +1,17 @@
 """Pushes: the list of broadcasts and multicasts, and one push with its funnel."""
 
-import asyncio
-from typing import NamedTuple
-
-import falcon
 from falcon.asgi import Request, Response
 
-from edge.console.gate.visit import Visit
-from edge.console.numbers import MAX_MSGID, whole_number
-from edge.console.pages.page import Page, Site, go_to, problem_of, visit_of
-from edge.console.roles import ANALYTICS_S
-from edge.console.view.push_view import UNICAST, content, funnel, is_moving, may_be_cancelled
-from protos.analytics.v1.analytics_pb2 import (
-    AuditPushRequest,
-    AuditPushResponse,
-    BroadcastRow,
-    StatisticsKind,
-    StatisticsRequest,
-)
-from protos.registry.v1.apps_pb2 import App
+from edge.console.actions.pushes import cancel_push, find_push, latest_pushes, push_of, statistics_of
+from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import CarillonError, NotFoundError
+from services.runtime.errors import CarillonError
 
 MAX_APPS = 30
 """The list asks for this many apps at once; further ones are chosen by name."""
 
 MAX_ROWS = 100
-
-
-class PushRow(NamedTuple):
-    """A push with the app that sent it."""
-
-    app: App
-    counts: BroadcastRow
 
 
 class PushesPage(Page):
@@ -102,10 +81,9 @@ class CancelPushPage(OfPush):
     """POST cancels a push for the devices that have not received it."""
 
     async def on_post(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
-        visit, app = visit_of(request), self.app(appkey)
-        push = await push_of(self.site, appkey, msgid)
+        visit = visit_of(request)
         try:
-            await self.site.broadcasts.cancel(app.appkey, push.msgid, visit.origin)
+            await cancel_push(self.site, visit, appkey, msgid)
         except CarillonError as error:
             await self.show_push(request, response, appkey, msgid, problem_of(error))
             return
@@ -117,50 +95,3 @@ class PushNumbersFragment(PushPage):
     """GET shows the numbers of a push alone, for its page to fetch while they change."""
 
     template = "pushes/numbers.html"
-
-
-async def latest_pushes(site: Site, apps: list[App]) -> list[PushRow]:
-    """Return the broadcasts and multicasts of these apps, the newest first."""
-
-    async def of_app(app: App) -> list[PushRow]:
-        asked = StatisticsRequest(appkey=app.appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)
-        answer = await site.roles.analytics.Statistics(asked, timeout=ANALYTICS_S)
-        return [PushRow(app, row) for row in answer.broadcasts]
-
-    found = await asyncio.gather(*(of_app(app) for app in apps))
-    return sorted((row for rows in found for row in rows), key=lambda row: -row.counts.msgid)
-
-
-async def push_of(site: Site, appkey: str, msgid: str, token: str = "") -> AuditPushResponse:
-    """Return the audit of a push of this app. HTTP 404: the app has none with this id."""
-    if not (number := whole_number(msgid, MAX_MSGID)):
-        raise falcon.HTTPNotFound
-    asked = AuditPushRequest(msgid=number, token=token, allow_behind=True)
-    answer = await site.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
-    if answer.appkey != appkey:
-        raise falcon.HTTPNotFound
-    return answer
-
-
-async def statistics_of(site: Site, answer: AuditPushResponse) -> BroadcastRow | None:
-    """Return the counts of a broadcast or multicast; None for a push to a list, or one that has not started."""
-    if answer.kind == UNICAST:
-        return None
-    asked = StatisticsRequest(appkey=answer.appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, msgid=answer.msgid)
-    try:
-        rows = (await site.roles.analytics.Statistics(asked, timeout=ANALYTICS_S)).broadcasts
-    except NotFoundError:
-        return None
-    return rows[0] if rows else None
-
-
-async def find_push(site: Site, visit: Visit, sought: str) -> AuditPushResponse | None:
-    """Return the push with this message id, if there is one that the user may see."""
-    if not (number := whole_number(sought, MAX_MSGID)):
-        return None
-    asked = AuditPushRequest(msgid=number, allow_behind=True)
-    try:
-        answer = await site.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
-    except NotFoundError:
-        return None
-    return answer if visit.may_app(Action.VIEW, answer.appkey) else None

@@ -2,16 +2,15 @@
 
 from typing import NamedTuple
 
-import falcon
 from falcon.asgi import Request, Response
 
+from edge.console.actions.tasks import cancel_task, may_cancel
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.view.push_view import Content, content
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import App
-from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
-from services.domain.accounts.permissions import Action
+from protos.scheduling.v1.scheduling_pb2 import Task
 from services.runtime.errors import CarillonError
 
 PAGE_TASKS = 50
@@ -65,27 +64,16 @@ class CancelTaskPage(OfTasks):
     async def on_post(self, request: Request, response: Response, appkey: str, task_key: str) -> None:
         visit, app = visit_of(request), self.app(appkey)
         try:
-            await self._cancel(visit, app, task_key)
+            await cancel_task(self.site, visit, app.appkey, task_key)
         except CarillonError as error:
             await self.show_tasks(request, response, problem_of(error))
             return
         visit.notify(visit.gettext("The task is cancelled: nothing of it is sent."))
         raise go_to("/tasks")
 
-    async def _cancel(self, visit: Visit, app: App, task_key: str) -> None:
-        task = await self.site.tasks.get(task_key, [app.appkey])
-        if not _may_send(visit, task):
-            raise falcon.HTTPForbidden
-        await self.site.tasks.cancel(task_key, [app.appkey], visit.origin)
-
 
 def _line(visit: Visit, task: Task, apps: list[App]) -> TaskLine:
     by_key = {push.appkey: push for push in task.pushes}
     seen = [app for app in apps if app.appkey in by_key]
     push = by_key[seen[0].appkey]
-    may_cancel = task.status == TASK_STATUS_UNSENT and _may_send(visit, task)
-    return TaskLine(task, seen, push, content(push.request_json), may_cancel)
-
-
-def _may_send(visit: Visit, task: Task) -> bool:
-    return all(visit.may_app(Action.SEND, push.appkey) for push in task.pushes)
+    return TaskLine(task, seen, push, content(push.request_json), may_cancel(visit, task))

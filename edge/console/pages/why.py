@@ -1,30 +1,17 @@
 """Why a user got a push or not: one sentence for each of the user's devices, with the records behind it."""
 
-import asyncio
-from typing import NamedTuple
 from urllib.parse import urlencode
 
 from falcon.asgi import Request, Response
 
-from edge.console.pages.audit import note_data_read
-from edge.console.pages.devices import find_devices
+from edge.console.actions.devices import find_devices, note_data_read
+from edge.console.actions.pushes import latest_pushes
+from edge.console.actions.why import why
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.pushes import latest_pushes, push_of
-from edge.console.view.explanation import Explanation, explain
 from edge.console.view.push_view import content
-from protos.analytics.v1.analytics_pb2 import PushOnDevice
-from protos.registry.v1.devices_pb2 import Device
 from services.domain.accounts.permissions import Action
 
 MAX_PUSHES = 20
-
-
-class Answer(NamedTuple):
-    """The explanation for one device, and what it is made of."""
-
-    device: Device
-    explanation: Explanation
-    push: PushOnDevice
 
 
 class WhyFormPage(Page):
@@ -45,7 +32,7 @@ class WhyPage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
         name, msgid = (request.get_param("name") or "").strip(), (request.get_param("push") or "").strip()
-        await note_data_read(self, visit_of(request), appkey, name, msgid)
+        await note_data_read(self.site, visit_of(request), appkey, name, msgid)
         devices = await find_devices(self.site, appkey, name)
         if not devices:
             self.show(request, response, "devices/several.html", 404, app=app, name=name, devices=[])
@@ -55,15 +42,9 @@ class WhyPage(Page):
             self.show(request, response, "devices/why_pushes.html", app=app, name=name, rows=rows)
             return
         visit = visit_of(request)
-        audits = await asyncio.gather(*(push_of(self.site, appkey, msgid, device.token) for device in devices))
-        answers = [
-            Answer(
-                device,
-                explain(audit.device, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone)),
-                audit.device,
-            )
-            for device, audit in zip(devices, audits, strict=True)
-        ]
+        answers = await why(
+            self.site, appkey, msgid, devices, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone)
+        )
         self.show(
             request,
             response,
@@ -71,7 +52,7 @@ class WhyPage(Page):
             app=app,
             name=name,
             msgid=int(msgid),
-            content=content(audits[0].request_json),
-            answers=answers,
-            records_behind=max(audit.records_behind for audit in audits),
+            content=content(answers.request_json),
+            answers=answers.of_devices,
+            records_behind=answers.records_behind,
         )

@@ -24,12 +24,12 @@ from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceStub
 from protos.push.v1.push_pb2 import KIND_BROADCAST
 from protos.registry.v1.apps_pb2 import App
 from protos.runtime.v1.log_pb2 import Origin
-from protos.scheduling.v1.scheduling_pb2 import CreateTask
+from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 from services.domain.text import refuse_nul
-from services.runtime.errors import InputError
+from services.runtime.errors import ConflictError, InputError
 
 KEY_MS = 9 * 60_000
 """How long a key sends a push at most once. Scheduling keeps a used key for ten minutes."""
@@ -100,16 +100,26 @@ class PushDesk:
 
     async def send(self, composed: ComposedPush, key: str, origin: Origin) -> SentPush:
         """Send a push, or make the task that does, once for the key. Errors as for Pushes.prepare and commit."""
+        if (before := await self.sent_before(composed, key, origin)) is not None:
+            return before
         order = composed.order
-        claim = push_claim(order.apps.first.appkey, f"{origin.actor} {key}", _PATH, composed.text)
-        found: Any = await self._claims.first_answer(claim)
-        if found is None:
-            requested = RequestedPushes(order.pushes, lambda results, key: _answer(order, results, key), order.due_ms)
-            found, _ = await self._claims.send_first(claim, requested, origin, composed.text)
-        return msgspec.convert(found, SentPush)
+        requested = RequestedPushes(order.pushes, lambda results, key: _answer(order, results, key), order.due_ms)
+        sent, _ = await self._claims.send_first(_claim(composed, key, origin), requested, origin, composed.text)
+        return msgspec.convert(sent, SentPush)
+
+    async def sent_before(self, composed: ComposedPush, key: str, origin: Origin) -> SentPush | None:
+        """Return what became of a push that was sent under this key; None if there was none.
+
+        InputError: the key was used for another push.
+        """
+        found = await self._claims.first_answer(_claim(composed, key, origin))
+        return None if found is None else msgspec.convert(found, SentPush)
 
     async def submit(self, composed: ComposedPush, key: str, origin: Origin, team_id: str, devices: int) -> StoredDraft:
-        """Store a push that needs approval as a draft, once for the key. Errors as for `send` and SubmitDraft."""
+        """Store a push that needs approval as a draft, once for the key. Errors as for `send` and SubmitDraft.
+
+        ConflictError: the key was used for another push.
+        """
         draft_id = key.partition("-")[2]
         order = composed.order
         prepared = await self._pushes.prepare(order.pushes, origin, composed.text, order.due_ms or 0, draft_id)
@@ -126,13 +136,20 @@ class PushDesk:
             answer: SubmitDraftResponse = await self._drafts.SubmitDraft(request)
             return answer.draft
 
-        return await self._pushes.commit_draft(prepared, submit)
+        stored = await self._pushes.commit_draft(prepared, submit)
+        if stored.draft.body_json.decode() != composed.text:
+            raise ConflictError("the key was used for another push, which is a draft")
+        return stored
 
     def _app(self, ref: AppRef) -> App:
         app = self._apps.get(ref.appkey)
         if app is None or app.platform != ref.platform:
             raise InputError(f"{ref.appkey} is no app of this platform")
         return app
+
+
+def _claim(composed: ComposedPush, key: str, origin: Origin) -> Claim:
+    return push_claim(composed.order.apps.first.appkey, f"{origin.actor} {key}", _PATH, composed.text)
 
 
 def _answer(order: PushOrder, results: Sequence[PushResult], task_key: str) -> Content:

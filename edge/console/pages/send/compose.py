@@ -2,8 +2,9 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.pushes import push_of
+from edge.console.actions.sending import partners
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.pushes import push_of
 from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
 from edge.console.send.body_form import form_of_text
 from edge.console.send.form_body import body_of
@@ -61,5 +62,7 @@ class ComposePage(SendingPage):
         visit = visit_of(request)
         text = visit.form["body"]
         form = form_of_text(text, self.zones(visit))
-        others = [partner.appkey for partner in self.partners(visit, self.app(appkey)) if f'"{partner.appkey}"' in text]
+        others = [
+            partner.appkey for partner in partners(self.site, visit, self.app(appkey)) if f'"{partner.appkey}"' in text
+        ]
         return form | {"other": others[0] if others else ""}

@@ -1,8 +1,8 @@
 """Drafts: pushes that wait for the approval of a second person."""
 
-import falcon
 from falcon.asgi import Request, Response
 
+from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, visit_of
 from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend
@@ -14,8 +14,6 @@ from protos.accounts.v1.drafts_pb2 import (
     DraftRejected,
     DraftStatus,
     DraftWithdrawn,
-    GetDraftsRequest,
-    ListDraftsRequest,
     StoredDraft,
 )
 from services.domain.accounts.permissions import Action
@@ -31,10 +29,7 @@ class DraftsPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         teams = {team.team_id: team.name for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)}
-        drafts: list[StoredDraft] = []
-        if teams:
-            asked = ListDraftsRequest(team_ids=list(teams), limit=MAX_LISTED)
-            drafts = list((await self.site.roles.drafts.ListDrafts(asked)).drafts)
+        drafts = await drafts_of(self.site, list(teams), limit=MAX_LISTED)
         drafts.sort(key=lambda stored: stored.status != DraftStatus.DRAFT_STATUS_WAITING)
         self.show(request, response, "send/drafts.html", drafts=drafts, teams=teams, names=STATUS_NAMES)
 
@@ -46,7 +41,7 @@ class PageOfDraft(SendingPage):
         self, request: Request, response: Response, team_id: str, draft_id: str, problem: str = ""
     ) -> None:
         visit = visit_of(request)
-        stored = await self._stored(team_id, draft_id)
+        stored = await draft_of(self.site, team_id, draft_id)
         pushes = stored.draft.task.pushes
         composed = self._composed(stored)
         audiences: list[Audience] = []
@@ -86,22 +81,13 @@ class PageOfDraft(SendingPage):
         except InputError:
             return None
 
-    async def _stored(self, team_id: str, draft_id: str) -> StoredDraft:
-        """Return a draft of this team. HTTP 404: it has none with this id."""
-        found = (await self.site.roles.drafts.GetDrafts(GetDraftsRequest(draft_ids=[draft_id]))).drafts
-        if not found or found[0].draft.team_id != team_id:
-            raise falcon.HTTPNotFound
-        return found[0]
-
     async def decide(
         self, request: Request, response: Response, decision: DecideDraftRequest, team_id: str, notice: str
     ) -> None:
         """Decide a draft and show what became of it; a draft that was decided meanwhile is shown with the reason."""
         visit = visit_of(request)
-        await self._stored(team_id, decision.draft_id)
-        decision.origin.CopyFrom(visit.origin)
         try:
-            await self.site.roles.drafts.DecideDraft(decision)
+            await decide_draft(self.site, visit, decision, team_id)
         except CarillonError as error:
             await self.show_draft(request, response, team_id, decision.draft_id, problem_to_mend(error, visit))
             return

@@ -2,9 +2,10 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.pushes import push_of
+from edge.console.actions.sending import read_push, send_push
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.pushes import push_of
 from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
 from edge.console.send.body_form import form_of_text
 from edge.console.send.push_desk import ComposedPush, SentPush
@@ -20,7 +21,7 @@ class SendPage(SendingPage):
         app = self.app(appkey)
         text = visit.form.get("body", "")
         try:
-            composed = self.read(visit, app, text)
+            composed = read_push(self.site, visit, app, text)
             problem = self._problem(visit, composed)
             if problem:
                 await self.show_review(request, response, app, composed, problem)
@@ -44,18 +45,14 @@ class SendPage(SendingPage):
 
     async def _send(self, visit: Visit, app: App, composed: ComposedPush) -> str:
         """Send the push and return the path to go on to."""
-        devices = sum(audience.devices for audience in await self.site.audiences.of(composed, samples=0))
-        key = visit.form["key"]
-        if self.needs_approval(composed, devices):
-            team_id = self.site.accounts.team_of(app.appkey)
-            stored = await self.site.desk.submit(composed, key, visit.origin, team_id, devices)
+        outcome = await send_push(self.site, visit, app, composed, visit.form["key"])
+        if outcome.sent is None:
             visit.notify(visit.gettext("The push waits for the approval of a second person."))
-            return f"/drafts/{team_id}/{stored.draft.draft_id}"
-        sent = await self.site.desk.send(composed, key, visit.origin)
-        visit.notify(self._notice(visit, sent))
-        if sent.task_key:
+            return f"/drafts/{outcome.draft.team_id}/{outcome.draft.draft_id}"
+        visit.notify(self._notice(visit, outcome.sent))
+        if outcome.sent.task_key:
             return f"/tasks?appkey={app.appkey}"
-        return f"/apps/{app.appkey}/sent/{sent.msgids[app.appkey]}"
+        return f"/apps/{app.appkey}/sent/{outcome.sent.msgids[app.appkey]}"
 
     def _notice(self, visit: Visit, sent: SentPush) -> str:
         if sent.task_key:

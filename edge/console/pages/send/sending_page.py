@@ -4,6 +4,7 @@ from typing import Any
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.sending import is_approval_needed, partners
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, visit_of
 from edge.console.send.form_body import ARTICLES, ChosenApps, Zones
@@ -13,8 +14,6 @@ from edge.console.view.message_preview import audience_of, moment_of, previews
 from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
-from services.domain.accounts.approval import needs_approval
-from services.domain.accounts.permissions import Action
 from services.runtime.errors import (
     BusyError,
     CarillonError,
@@ -23,7 +22,6 @@ from services.runtime.errors import (
     ForbiddenError,
     InputError,
     NotFoundError,
-    PermissionDeniedError,
     RetryLaterError,
     UnavailableError,
 )
@@ -38,35 +36,12 @@ class SendingPage(Page):
     def zones(self, visit: Visit) -> Zones:
         return Zones(visit.zone, self.site.zone)
 
-    def partners(self, visit: Visit, app: App) -> list[App]:
-        """Return the apps of the other platform that a push of this app may go to as well: those of its team."""
-        team_id = self.site.accounts.team_of(app.appkey)
-        return [
-            other
-            for other in self.visible_apps(visit)
-            if other.platform != app.platform
-            and self.site.accounts.team_of(other.appkey) == team_id
-            and visit.may_app(Action.SEND, other.appkey)
-        ]
-
     def chosen(self, visit: Visit, app: App) -> ChosenApps:
         """Return the apps that the form names. InputError: the other one is not a partner of this app."""
         other = visit.form.get("other", "")
-        if other and other not in [partner.appkey for partner in self.partners(visit, app)]:
+        if other and other not in [partner.appkey for partner in partners(self.site, visit, app)]:
             raise InputError("choose an app of the other platform that belongs to the same team")
         return ChosenApps(app.appkey, other) if app.platform == PLATFORM_ANDROID else ChosenApps(other, app.appkey)
-
-    def read(self, visit: Visit, app: App, text: str) -> ComposedPush:
-        """Check the request in a form. PermissionDeniedError: it names an app that it may not."""
-        composed = self.site.desk.read(text)
-        allowed = {app.appkey, *(partner.appkey for partner in self.partners(visit, app))}
-        if app.appkey not in composed.order.apps.appkeys or not allowed.issuperset(composed.order.apps.appkeys):
-            raise PermissionDeniedError("the push names an app that does not belong here")
-        return composed
-
-    def needs_approval(self, composed: ComposedPush, devices: int) -> bool:
-        team = self.site.accounts.team(self.site.accounts.team_of(composed.appkeys[0]))
-        return team is not None and needs_approval(team.rules, is_broadcast=composed.is_broadcast, devices=devices)
 
     def test_devices(self, composed: ComposedPush) -> list[TeamDevice]:
         """Return the test devices of the team that belong to an app of the push."""
@@ -83,7 +58,7 @@ class SendingPage(Page):
             app=app,
             form=form,
             problem=problem,
-            partners=self.partners(visit_of(request), app),
+            partners=partners(self.site, visit_of(request), app),
             regions=sorted(REGIONS),
             articles=range(ARTICLES),
         )
@@ -105,7 +80,7 @@ class SendingPage(Page):
             problem=problem,
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=devices,
-            needs_approval=self.needs_approval(composed, devices),
+            needs_approval=is_approval_needed(self.site, composed, devices),
             test_devices=self.test_devices(composed),
             key=self.site.desk.new_key(),
             **self.described(visit, composed),

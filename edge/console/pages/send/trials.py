@@ -2,8 +2,9 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.devices import find_devices
+from edge.console.actions.sending import is_approval_needed, read_push
 from edge.console.gate.visit import Visit
-from edge.console.pages.devices import find_devices
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
 from edge.console.send.body_form import form_of_text
@@ -72,7 +73,7 @@ class TrialPage(SendingPage):
         app = self.app(appkey)
         text = visit.form.get("body", "")
         try:
-            composed = self.read(visit, app, text)
+            composed = read_push(self.site, visit, app, text)
             problem = await self._send(visit, composed)
             await self.show_review(request, response, app, composed, problem)
         except CarillonError as error:
@@ -88,7 +89,7 @@ class TrialPage(SendingPage):
         if not devices:
             return visit.gettext("The team has no test devices of this app.")
         trial = self.site.desk.read(trial_of(composed, devices))
-        if self.needs_approval(trial, len(devices)):
+        if is_approval_needed(self.site, trial, len(devices)):
             return visit.gettext("The team wants an approval even for a push to its test devices.")
         await self.site.desk.send(trial, f"test {key}", visit.origin)
         visit.notify(

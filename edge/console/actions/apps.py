@@ -1,0 +1,36 @@
+"""Changes of an app: another secret key, a pause and its end."""
+
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from protos.registry.v1.registry_pb2 import (
+    PauseAppsRequest,
+    PauseAppsResponse,
+    ResumeAppsRequest,
+    ResumeAppsResponse,
+    RotateSecretRequest,
+    RotateSecretResponse,
+)
+
+
+async def rotate_secret(backend: Backend, requester: Requester, appkey: str, keep_old_s: int) -> RotateSecretResponse:
+    """Give the app another secret key; the present one signs for `keep_old_s` more seconds."""
+    asked = RotateSecretRequest(appkey=appkey, keep_old_s=keep_old_s, origin=requester.origin)
+    rotated = await backend.roles.registry.RotateSecret(asked)
+    await backend.apps.refresh()
+    return rotated
+
+
+async def pause_app(backend: Backend, requester: Requester, appkey: str, reason: str) -> PauseAppsResponse:
+    """Pause the app. `unconfirmed` in the answer: roles that have not confirmed it in time."""
+    asked = PauseAppsRequest(appkey=appkey, reason=reason, origin=requester.origin)
+    paused = await backend.roles.registry.PauseApps(asked)
+    await backend.apps.refresh()
+    return paused
+
+
+async def resume_app(backend: Backend, requester: Requester, appkey: str, reason: str) -> ResumeAppsResponse:
+    """End the pause of the app. `unconfirmed` as for `pause_app`."""
+    asked = ResumeAppsRequest(appkey=appkey, reason=reason, origin=requester.origin)
+    resumed = await backend.roles.registry.ResumeApps(asked)
+    await backend.apps.refresh()
+    return resumed

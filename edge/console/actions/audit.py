@@ -1,0 +1,129 @@
+"""The audit: what accounts and operators did, filtered, in pages."""
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from edge.console.actions.visible import visible_apps, visible_teams
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from edge.console.roles import ANALYTICS_S
+from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTokensRequest
+from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest, AuditActionsResponse
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import InputError
+
+SUBJECTS = ("push", "task", "draft", "device", "data", "app", "team", "user", "token", "log-in")
+"""The first words of actions, by which they are filtered."""
+
+_DAYS = 30
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """The filters of the form, as texts. Days are those of the reader's time zone, both included."""
+
+    team: str = ""
+    app: str = ""
+    who: str = ""
+    subject: str = ""
+    first: str = ""
+    last: str = ""
+
+    @property
+    def query(self) -> str:
+        return urlencode(msgspec.structs.asdict(self))
+
+
+class Line(NamedTuple):
+    """An action with the names of what it concerns."""
+
+    entry: ActionEntry
+    who: str
+    team: str
+    app: str
+
+
+def filters_of(given: Mapping[str, str], now_ms: int, zone: ZoneInfo) -> Filters:
+    """Return the filters with these texts; without days, the last ones up to today."""
+    today = datetime.fromtimestamp(now_ms / 1000, zone).date()
+    last = given.get("last") or today.isoformat()
+    first = given.get("first") or (today - timedelta(days=_DAYS)).isoformat()
+    return Filters(**(dict(given) | {"first": first, "last": last}))
+
+
+async def actions(
+    backend: Backend, requester: Requester, filters: Filters, zone: ZoneInfo, pos: str, limit: int
+) -> AuditActionsResponse:
+    """Return a page of what the account may see. InputError: a filter or the position is none."""
+    from_ms, to_ms = _time_range(filters, zone)
+    asked = AuditActionsRequest(
+        from_ms=from_ms,
+        to_ms=to_ms,
+        scope=_scope(backend, requester, filters),
+        actor=await _actor(backend, filters.who),
+        subject=filters.subject,
+        pos=pos,
+        limit=limit,
+        allow_behind=True,
+    )
+    return await backend.roles.analytics.AuditActions(asked, timeout=ANALYTICS_S)
+
+
+async def lines(backend: Backend, requester: Requester, entries: Iterable[ActionEntry]) -> list[Line]:
+    """Return the entries with names in place of ids."""
+    entries = list(entries)
+    user_ids = {entry.actor.removeprefix("user/") for entry in entries if entry.actor.startswith("user/")}
+    accounts = backend.roles.accounts
+    users = (await accounts.GetUsers(GetUsersRequest(user_ids=sorted(user_ids)))).users if user_ids else []
+    names = {f"user/{user.user_id}": user.login for user in users}
+    teams = {team.team_id: team.name for team in visible_teams(backend, requester)}
+    if any(entry.actor.startswith("token/") for entry in entries) and teams:
+        tokens = (await accounts.ListTokens(ListTokensRequest(team_ids=sorted(teams)))).tokens
+        names |= {f"token/{token.token_id}": token.name for token in tokens}
+    apps = {app.appkey: app.name for app in visible_apps(backend, requester)}
+    return [
+        Line(
+            entry,
+            names.get(entry.actor, entry.actor),
+            teams.get(entry.team_id, ""),
+            apps.get(entry.appkey, entry.appkey),
+        )
+        for entry in entries
+    ]
+
+
+def _scope(backend: Backend, requester: Requester, filters: Filters) -> ActionScope | None:
+    """Return the teams and apps to be asked for; None for everything, which administrators may see."""
+    if requester.may(Action.MANAGE_INSTALLATION) and not filters.team and not filters.app:
+        return None
+    apps, teams = visible_apps(backend, requester), visible_teams(backend, requester)
+    if filters.team:
+        teams = [team for team in teams if team.team_id == filters.team]
+        apps = [app for app in apps if backend.accounts.team_of(app.appkey) == filters.team]
+    if filters.app:
+        teams, apps = [], [app for app in apps if app.appkey == filters.app]
+    return ActionScope(team_ids=[team.team_id for team in teams], appkeys=[app.appkey for app in apps])
+
+
+async def _actor(backend: Backend, who: str) -> str:
+    """Return the account that a log-in name or an id names."""
+    if not who or who.startswith(("user/", "token/")):
+        return who
+    users = (await backend.roles.accounts.GetUsers(GetUsersRequest(logins=[who]))).users
+    if not users:
+        raise InputError(f"nobody has the log-in name {who}")
+    return f"user/{users[0].user_id}"
+
+
+def _time_range(filters: Filters, zone: ZoneInfo) -> tuple[int, int]:
+    """Return the first and the following millisecond of the days. InputError: a day is none."""
+    try:
+        first, last = date.fromisoformat(filters.first), date.fromisoformat(filters.last)
+        starts = [datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, last + timedelta(days=1))]
+    except (ValueError, OverflowError):
+        raise InputError("give days as YYYY-MM-DD") from None
+    return int(starts[0].timestamp() * 1000), int(starts[1].timestamp() * 1000)

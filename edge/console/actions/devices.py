@@ -1,0 +1,83 @@
+"""Devices: found by token or alias, with their messages and history. Each reading is noted in the audit first."""
+
+import asyncio
+from typing import NamedTuple
+
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from edge.console.numbers import MAX_MSGID, whole_number
+from edge.console.roles import ANALYTICS_S
+from edge.console.view.explanation import ENDED, GOT
+from protos.accounts.v1.accounts_pb2 import DataRead
+from protos.accounts.v1.service_pb2 import NoteDataReadRequest
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditDeviceResponse, TimelineEntry
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import FindAliasesRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.ios_tokens import spellings
+from services.domain.topics import device_key
+from services.runtime.errors import NotFoundError
+from services.runtime.log.topics import partition_of
+
+MAX_NAME = 400
+
+
+class DeviceMessage(NamedTuple):
+    """What the history says of one message: the latest event, and whether the device still waits for it."""
+
+    msgid: int
+    event: str
+    time_ms: int
+    is_waiting: bool
+
+
+async def note_data_read(backend: Backend, requester: Requester, appkey: str, name: str, msgid: str = "") -> None:
+    """Note in the log that the account looks at the devices of an alias or token; raises an error if that fails."""
+    read = DataRead(appkey=appkey, name=name, msgid=whole_number(msgid, MAX_MSGID) or 0)
+    await backend.roles.log_ins.NoteDataRead(NoteDataReadRequest(read=read, origin=requester.origin))
+
+
+async def history_of(backend: Backend, appkey: str, token: str) -> AuditDeviceResponse:
+    """Return the timeline of a device; an empty one for a device without records."""
+    asked = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=True)
+    try:
+        return await backend.roles.analytics.AuditDevice(asked, timeout=ANALYTICS_S)
+    except NotFoundError:
+        return AuditDeviceResponse(appkey=appkey, token=token)
+
+
+async def find_devices(backend: Backend, appkey: str, name: str) -> list[Device]:
+    """Return the device with this token, removed ones too, or else the devices with this alias."""
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        return []
+    for token in spellings(name):
+        if devices := await _devices(backend, appkey, token):
+            return devices
+    registries = backend.roles.peers.all("registry")
+    owner = registries[partition_of(device_key(appkey, name), len(registries))]
+    asked = FindAliasesRequest(appkey=appkey, aliases=[name])
+    (answer,) = (await RegistryServiceStub(owner).FindAliases(asked)).aliases
+    found = await asyncio.gather(*(_devices(backend, appkey, entry.token) for entry in answer.devices))
+    return [device for devices in found for device in devices]
+
+
+async def _devices(backend: Backend, appkey: str, token: str) -> list[Device]:
+    partition = partition_of(device_key(appkey, token), backend.roles.partitions)
+    registry = RegistryServiceStub(backend.roles.peers.owner("registry", partition))
+    return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
+
+
+def messages_of(timeline: list[TimelineEntry]) -> list[DeviceMessage]:
+    """Return the messages in a device's history, the newest first."""
+    events: dict[int, dict[str, int]] = {}
+    for entry in timeline:
+        kind, _, rest = entry.detail.partition(" ")
+        number = rest.partition(",")[0]
+        if kind in ("push", "message") and number.isdecimal():
+            events.setdefault(int(number), {})[entry.event] = entry.last_ms
+    return [_message(msgid, events[msgid]) for msgid in sorted(events, reverse=True)]
+
+
+def _message(msgid: int, events: dict[str, int]) -> DeviceMessage:
+    event = next(name for name in (*GOT, *ENDED, "sent", "audience", *events) if name in events)
+    return DeviceMessage(msgid, event, events[event], is_waiting=event in ("sent", "audience"))

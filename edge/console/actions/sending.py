@@ -1,0 +1,67 @@
+"""A push is sent, or stored as a draft where the team's rules demand an approval."""
+
+from typing import NamedTuple
+
+from edge.console.actions.visible import visible_apps
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from edge.console.send.push_desk import ComposedPush, SentPush
+from protos.accounts.v1.drafts_pb2 import Draft
+from protos.registry.v1.apps_pb2 import App
+from services.domain.accounts.approval import needs_approval
+from services.domain.accounts.permissions import Action
+from services.runtime.errors import ConflictError, PermissionDeniedError
+
+
+class Outcome(NamedTuple):
+    """What became of a push to this many devices. `sent` None: it needs an approval, and is the draft."""
+
+    devices: int
+    sent: SentPush | None
+    draft: Draft
+
+
+def partners(backend: Backend, requester: Requester, app: App) -> list[App]:
+    """Return the apps of the other platform that a push of this app may go to as well: those of its team."""
+    team_id = backend.accounts.team_of(app.appkey)
+    return [
+        other
+        for other in visible_apps(backend, requester)
+        if other.platform != app.platform
+        and backend.accounts.team_of(other.appkey) == team_id
+        and requester.may_app(Action.SEND, other.appkey)
+    ]
+
+
+def read_push(backend: Backend, requester: Requester, app: App, text: str) -> ComposedPush:
+    """Check the text of a v2 request. PermissionDeniedError: it names an app that it may not; InputError: a rule."""
+    composed = backend.desk.read(text)
+    allowed = {app.appkey, *(partner.appkey for partner in partners(backend, requester, app))}
+    if app.appkey not in composed.order.apps.appkeys or not allowed.issuperset(composed.order.apps.appkeys):
+        raise PermissionDeniedError("the push names an app that does not belong here")
+    return composed
+
+
+def is_approval_needed(backend: Backend, composed: ComposedPush, devices: int) -> bool:
+    """Return whether the rules of the team demand an approval of the push."""
+    team = backend.accounts.team(backend.accounts.team_of(composed.appkeys[0]))
+    return team is not None and needs_approval(team.rules, is_broadcast=composed.is_broadcast, devices=devices)
+
+
+async def send_push(
+    backend: Backend, requester: Requester, app: App, composed: ComposedPush, key: str, at_most: int | None = None
+) -> Outcome:
+    """Send a push once for the key, or make its task or draft. Errors as for `send` and `submit` of the PushDesk.
+
+    ConflictError: the audience has more than `at_most` devices now.
+    """
+    devices = sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
+    if (before := await backend.desk.sent_before(composed, key, requester.origin)) is not None:
+        return Outcome(devices, before, Draft())
+    if at_most is not None and devices > at_most:
+        raise ConflictError(f"the push would go to {devices} devices, more than at_most allows; nothing was sent")
+    if is_approval_needed(backend, composed, devices):
+        team_id = backend.accounts.team_of(app.appkey)
+        stored = await backend.desk.submit(composed, key, requester.origin, team_id, devices)
+        return Outcome(devices, None, stored.draft)
+    return Outcome(devices, await backend.desk.send(composed, key, requester.origin), Draft())

@@ -1,0 +1,25 @@
+"""Timed tasks: whether an account may cancel one, and its cancel."""
+
+import falcon
+
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
+from services.domain.accounts.permissions import Action
+
+
+def may_cancel(requester: Requester, task: Task) -> bool:
+    """Return whether the task waits and the account may send with every app of it."""
+    return task.status == TASK_STATUS_UNSENT and _may_send(requester, task)
+
+
+async def cancel_task(backend: Backend, requester: Requester, appkey: str, task_key: str) -> None:
+    """Cancel a task of the app. HTTP 403: it sends with an app of another team too. Errors as for Tasks.cancel."""
+    task = await backend.tasks.get(task_key, [appkey])
+    if not _may_send(requester, task):
+        raise falcon.HTTPForbidden
+    await backend.tasks.cancel(task_key, [appkey], requester.origin)
+
+
+def _may_send(requester: Requester, task: Task) -> bool:
+    return all(requester.may_app(Action.SEND, push.appkey) for push in task.pushes)

@@ -1,0 +1,44 @@
+"""Why devices got a push or not: one sentence for each device, with the records behind it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from edge.console.actions.pushes import push_of
+from edge.console.backend import Backend
+from edge.console.view.explanation import Explanation, explain
+from protos.analytics.v1.analytics_pb2 import PushOnDevice
+from protos.registry.v1.devices_pb2 import Device
+
+
+class Answer(NamedTuple):
+    """The explanation for one device, and what it is made of."""
+
+    device: Device
+    explanation: Explanation
+    push: PushOnDevice
+
+
+class Answers(NamedTuple):
+    """The explanations for several devices. `request_json`: the request of the push."""
+
+    request_json: str
+    of_devices: list[Answer]
+    records_behind: int
+
+
+async def why(
+    backend: Backend,
+    appkey: str,
+    msgid: str,
+    devices: Sequence[Device],
+    gettext: Callable[[str], str],
+    moment: Callable[[int], str],
+) -> Answers:
+    """Return why each of the devices, one at least, got the push or not. Errors as for `push_of`."""
+    audits = await asyncio.gather(*(push_of(backend, appkey, msgid, device.token) for device in devices))
+    answers = [
+        Answer(device, explain(audit.device, gettext, moment), audit.device)
+        for device, audit in zip(devices, audits, strict=True)
+    ]
+    return Answers(audits[0].request_json, answers, max(audit.records_behind for audit in audits))

@@ -1,0 +1,31 @@
+"""What the pages and the calls of the console read and change the service with."""
+
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from edge.console.roles import Roles
+from edge.console.send.audience import Audiences
+from edge.console.send.push_desk import PushDesk
+from edge.core.broadcast_cancel import Broadcasts
+from edge.core.tasks import Tasks
+from services.domain.accounts.directory import AccountDirectory
+from services.domain.apps import AppDirectory
+from services.runtime.process.clock import Clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """The roles' stubs, the directories of apps and accounts, and what sends and cancels.
+
+    `zone`: that of the public interfaces.
+    """
+
+    roles: Roles
+    apps: AppDirectory
+    accounts: AccountDirectory
+    clock: Clock
+    zone: ZoneInfo
+    desk: PushDesk
+    audiences: Audiences
+    tasks: Tasks
+    broadcasts: Broadcasts
