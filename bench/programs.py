@@ -60,8 +60,12 @@ class Program:
 
     def cpu_s(self) -> float:
         """Return the CPU time of the program, the kernel's for it included, in steps of 10 ms."""
+        return sum(self.user_and_kernel_s())
+
+    def user_and_kernel_s(self) -> tuple[float, float]:
+        """Return the CPU time of the program itself, and that of the kernel for it."""
         times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+        return float(times.user), float(times.system)
 
     def close(self) -> None:
         assert self.process.stdin is not None

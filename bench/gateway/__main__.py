@@ -5,7 +5,8 @@
 
   storm    connections opened a second, --at-once of them at a time, until each has said hello and is welcome
   memory   growth of the server's resident memory for an idle connection; for the gateway also with delivery's presence
-  fanout   one message to all connections, from the order to the last byte at the last client; median of the rounds
+  fanout   one message to all connections, from the order to the last byte at the last client; median of the rounds;
+           also for a floor that computes for 1 and 3 us before each frame, which shows what the kernel's part then is
   burst    the same with five messages in a row
   unicast  a message of its own for each connection, each acknowledged by its client; MQTT with quality of service 1,
            NATS with request and reply; median of the rounds
@@ -30,6 +31,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -43,6 +45,10 @@ from testkit.repository import ROOT
 SCENARIOS = ("storm", "memory", "fanout", "burst", "unicast", "tls")
 FLOOR, DEFAULT = "C floor", "mosquitto"
 WITH_PRESENCE = "gateway with delivery's presence"
+COMPUTING_US = {"C floor, 1 us more": 1, "C floor, 3 us more": 3}
+ONLY = {WITH_PRESENCE: ("memory",)} | dict.fromkeys(COMPUTING_US, ("fanout",))
+"""The scenarios of servers that are not measured in all."""
+
 TUNED = (
     "allow_duplicate_messages true",
     "max_queued_messages 0",
@@ -53,7 +59,12 @@ TUNED = (
 COLUMNS = {
     "storm": {"opened_per_s": "opened/s", "opened_p99_ms": "p99 of one, ms", "opened_cpu_us": "CPU us each"},
     "memory": {"kb_per_connection": "KB per idle connection"},
-    "fanout": {"frames_per_s": "frames/s", "message_ms": "message to all, ms", "frame_cpu_us": "CPU us each"},
+    "fanout": {
+        "frames_per_s": "frames/s",
+        "message_ms": "message to all, ms",
+        "frame_cpu_us": "CPU us each",
+        "frame_kernel_us": "of it in the kernel",
+    },
     "burst": {"burst_frames_per_s": "frames/s", "burst_ms": "five to all, ms", "burst_frame_cpu_us": "CPU us each"},
     "unicast": {"unicasts_per_s": "acknowledged/s", "unicast_cpu_us": "CPU us each"},
     "tls": {
@@ -87,11 +98,15 @@ class Bench:
             with self._opened(start(None), tls=False) as (peer, clients, opening):
                 result |= opening
                 if "fanout" in scenarios:
-                    took_ns, cpu_us = self._repeat(peer, lambda: self._fan_out(peer, clients))
-                    rate = self._connections / took_ns * 1e9
-                    result |= {"frames_per_s": rate, "message_ms": took_ns / 1e6, "frame_cpu_us": cpu_us}
+                    took_ns, cpu_us, kernel_us = self._repeat(peer, lambda: self._fan_out(peer, clients))
+                    result |= {
+                        "frames_per_s": self._connections / took_ns * 1e9,
+                        "message_ms": took_ns / 1e6,
+                        "frame_cpu_us": cpu_us,
+                        "frame_kernel_us": kernel_us,
+                    }
                 if "burst" in scenarios:
-                    took_ns, cpu_us = self._repeat(peer, lambda: self._fan_out(peer, clients, BURST))
+                    took_ns, cpu_us, _ = self._repeat(peer, lambda: self._fan_out(peer, clients, BURST))
                     rate = BURST * self._connections / took_ns * 1e9
                     result |= {
                         "burst_frames_per_s": rate,
@@ -99,7 +114,7 @@ class Bench:
                         "burst_frame_cpu_us": cpu_us / BURST,
                     }
                 if "unicast" in scenarios:
-                    took_ns, cpu_us = self._repeat(peer, lambda: peer.unicast(clients, self._connections))
+                    took_ns, cpu_us, _ = self._repeat(peer, lambda: peer.unicast(clients, self._connections))
                     result |= {"unicasts_per_s": self._connections / took_ns * 1e9, "unicast_cpu_us": cpu_us}
         if "tls" in scenarios:
             with self._opened(start(self._authority.issue("server")), tls=True) as (_, _, opening):
@@ -132,14 +147,19 @@ class Bench:
         began = peer.broadcast(messages)
         return clients.receive()[0] - began
 
-    def _repeat(self, peer: Peer, once: Callable[[], int]) -> tuple[float, float]:
-        """Return the median of the rounds in ns, and the server's CPU time for each connection and round in us."""
+    def _repeat(self, peer: Peer, once: Callable[[], int]) -> tuple[float, float, float]:
+        """Return the median of the rounds in ns, and the CPU time for each connection and round in us.
+
+        The CPU time is the server's with the kernel's for it, then the kernel's alone.
+        """
         took: list[int] = []
-        idle_s, ends = peer.program.cpu_s(), time.monotonic() + self._seconds
+        (idle_user_s, idle_kernel_s), ends = peer.program.user_and_kernel_s(), time.monotonic() + self._seconds
         while len(took) < _MIN_ROUNDS or time.monotonic() < ends:
             took.append(once())
-        busy_s = peer.program.cpu_s() - idle_s
-        return statistics.median(took), busy_s / len(took) / self._connections * 1e6
+        user_s, kernel_s = peer.program.user_and_kernel_s()
+        frames = len(took) * self._connections / 1e6
+        kernel_us = (kernel_s - idle_kernel_s) / frames
+        return statistics.median(took), (user_s - idle_user_s) / frames + kernel_us, kernel_us
 
 
 def peers(built: Built, directory: Path) -> dict[str, Start]:
@@ -150,6 +170,7 @@ def peers(built: Built, directory: Path) -> dict[str, Start]:
         return lambda tls: Gateway(directory / f"gateway{next(numbers)}", delivery, tls)
 
     found: dict[str, Start] = {FLOOR: lambda tls: Floor(built, tls), "gateway": gateway("script")}
+    found |= {name: partial(Floor, built, compute_ns=1000 * us) for name, us in COMPUTING_US.items()}
     found[WITH_PRESENCE] = gateway("real")
     if mosquitto := installed("mosquitto"):
         found[DEFAULT] = lambda tls: Mosquitto(mosquitto, directory, tls)
@@ -180,7 +201,7 @@ def run(options: argparse.Namespace, connections: int, built: Built, above: Path
     bench = Bench(built, Authority(directory / "authority"), connections, options.at_once, options.seconds)
     results: dict[str, Result] = {}
     for name, start in peers(built, directory).items():
-        scenarios = [each for each in options.scenario if name != WITH_PRESENCE or each == "memory"]
+        scenarios = [each for each in options.scenario if each in ONLY.get(name, SCENARIOS)]
         if scenarios:
             note(f"{connections:,} connections: {name}")
             results[name] = bench.measure(start, scenarios)

@@ -52,11 +52,14 @@ class Peer(Protocol):
 
 
 class Floor:
+    """`compute_ns`: how long it computes before each frame of a broadcast, as a server does that knows a protocol."""
+
     marker = b"welcome"
     frame_bytes = FRAME_BYTES
     settle_ms = _SETTLE_MS
 
-    def __init__(self, built: Built, tls: Tls | None = None) -> None:
+    def __init__(self, built: Built, tls: Tls | None = None, compute_ns: int = 0) -> None:
+        self._compute_ns = compute_ns
         self.program = Program([built.path("floor"), *([str(tls.certificate), str(tls.key)] if tls else [])], core=0)
         self.port = self.program.receive()[0]
 
@@ -70,7 +73,7 @@ class Floor:
         """Return at once: the floor does all its work before it sends a welcome."""
 
     def broadcast(self, count: int = 1) -> int:
-        return self.program.request(f"broadcast {FRAME_BYTES} {count}")[0]
+        return self.program.request(f"broadcast {FRAME_BYTES} {count} {self._compute_ns}")[0]
 
     def unicast(self, clients: Program, count: int) -> int:
         ack = masked(json.dumps({"type": "ack", "msgids": [FIRST_MSGID]}).encode())

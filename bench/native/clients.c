@@ -5,7 +5,8 @@
  *     bytes) and is open once MARKER (hex) came. Prints when the first began, when the last was open, and the half and
  *     the 99th hundredth of how long one took. Then on standard input
  *     quiet MS                 reads until nothing came for so long; prints how many bytes came
- *     count BYTES              reads until so many bytes came; prints when
+ *     count BYTES              reads until so many bytes came; prints when. It never sleeps meanwhile: devices are on
+ *                              other machines, and here the sender would pay for each time that this program wakes up
  *     answer N BYTES HEX [AT TO] N frames of BYTES bytes, each answered with HEX, in which the two bytes at TO are those
  *                              at AT of the frame; prints when
  *     acknowledge N            N pushes of the device protocol, each acknowledged with its own id; prints when the first
@@ -128,7 +129,8 @@ static void obey(char *line) {
     for (long more; (more = poll_once((int)wait_ms, NULL)) >= 0; total += more) {}
     printf("%ld\n", total);
   } else if (sscanf(line, "count %ld", &expected) == 1) {
-    while (total < expected) total += poll_once(-1, NULL);
+    for (long more; total < expected;)
+      if ((more = poll_once(0, NULL)) > 0) total += more;
     printf("%lld\n", now());
   } else if (sscanf(line, "answer %ld %ld %511s %ld %ld", &left, &frame_bytes, hex, &copy_at, &copy_to) >= 3) {
     answer_bytes = unhex(hex, answer);

@@ -2,7 +2,8 @@
  *
  *   floor [CERTIFICATE KEY]    prints its port and serves, over TLS with the two files (PEM); what a peer sends first is
  *                              answered with "welcome". Then on standard input
- *     broadcast BYTES COUNT      that many frames to every peer, one after the other; prints when it began
+ *     broadcast BYTES COUNT NS   that many frames to every peer, one after the other, and NS nanoseconds of computing
+ *                                before each; prints when it began
  *     unicast BYTES ACK          a frame to each peer, until of each an answer of ACK bytes came; prints begin and end
  * Times are CLOCK_MONOTONIC nanoseconds, the same in every process.
  */
@@ -26,10 +27,15 @@ static long acknowledged(struct peer *peer, char *bytes, long size) {
   return size - size % ack_bytes;
 }
 
-static void broadcast(size_t bytes, int frames) {
+static void compute(long ns) {
+  if (!ns) return;
+  for (long long end = now() + ns; now() < end;) {}
+}
+
+static void broadcast(size_t bytes, int frames, long compute_ns) {
   printf("%lld\n", now());
   for (int j = 0; j < frames; j++)
-    for (int i = 0; i < count; i++) put(&peers[i], frame, bytes);
+    for (int i = 0; i < count; i++) compute(compute_ns), put(&peers[i], frame, bytes);
 }
 
 static void unicast(size_t bytes) {
@@ -59,9 +65,10 @@ static void accept_all(void) {
 static void told(uint32_t index) {
   size_t bytes;
   int frames;
+  long compute_ns;
   if (index == LISTENER) return accept_all();
   if (!fgets(line, sizeof line, stdin)) exit(0);
-  if (sscanf(line, "broadcast %zu %d", &bytes, &frames) == 2) broadcast(bytes, frames);
+  if (sscanf(line, "broadcast %zu %d %ld", &bytes, &frames, &compute_ns) == 3) broadcast(bytes, frames, compute_ns);
   else if (sscanf(line, "unicast %zu %ld", &bytes, &ack_bytes) == 2) unicast(bytes);
 }
 

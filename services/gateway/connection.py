@@ -122,27 +122,27 @@ class DeviceConnection(WSListener):
         """Send a frame that other connections may share; picows overwrites its first HEADROOM bytes."""
         if self._transport is not None:
             self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
-            self._note_sent(self._transport, (msgid,), now_ms)
+            self._note_sent(msgid, now_ms)
 
     def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
         """Send several push frames in one write; `frames` are complete WebSocket frames."""
         if self._transport is not None and self.closing_ms is None:
             self._transport.underlying_transport.write(frames)
-            self._note_sent(self._transport, msgids, now_ms)
+            for msgid in msgids:
+                self._note_sent(msgid, now_ms)
 
     def send_ping(self, payload: bytes) -> None:
         """Send a ping, which counts as the message 0: the device must answer it as it must acknowledge a push."""
         if self._transport is not None:
             self._transport.send_ping(payload)
-            self._note_sent(self._transport, (0,), self._now_ms())
+            self._note_sent(0, self._now_ms())
 
-    def _note_sent(self, transport: WSTransport, msgids: Sequence[int], now_ms: int) -> None:
-        """Note when the pushes were sent, and end the connection when too much of what was sent waits in memory."""
+    def _note_sent(self, msgid: int, now_ms: int) -> None:
+        """Note when a push was sent, and end the connection when too much of what was sent waits in memory."""
         self._unacknowledged = self._unacknowledged or {}
-        for msgid in msgids:
-            self._unacknowledged.setdefault(msgid, now_ms)
-        if self.paused_ms is not None:
-            unsent_bytes = transport.underlying_transport.get_write_buffer_size()
+        self._unacknowledged.setdefault(msgid, now_ms)
+        if self.paused_ms is not None and self.closing_ms is None and self._transport is not None:
+            unsent_bytes = self._transport.underlying_transport.get_write_buffer_size()
             if unsent_bytes > self._limits.buffer_bytes:
                 self.abort("slow")
 

@@ -222,10 +222,10 @@ class PushSender:
 
     def _write_slice(self, part: _Slice) -> None:
         now_ms, sent = self._now_ms(), 0
-        for number, msgid in zip(part.connections, part.msgids, strict=True):
-            connection = self._connections.find(number)
+        shared, frame = part.shared, part.frames.frame
+        for connection, msgid in zip(map(self._connections.find, part.connections), part.msgids, strict=True):
             if connection is not None:
-                connection.send_push(part.shared or part.frames.frame(msgid), msgid, now_ms)
+                connection.send_push(shared or frame(msgid), msgid, now_ms)
                 sent += 1
         FRAMES_SENT.inc(sent)
         push_traces.written(part.msgids[:1])
