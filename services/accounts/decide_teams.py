@@ -19,7 +19,7 @@ from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
     GiveAppRequest,
     SetMemberRequest,
-    SetTestDeviceRequest,
+    SetTestDevicesRequest,
     UpdateTeamRequest,
 )
 from services.accounts.decide import check_may, user_by_id
@@ -73,28 +73,35 @@ def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest) 
     return [_changed(team, "member set", [f"{user.login} {role.name.lower()}"])]
 
 
-def set_test_device(accounts: AccountTable, actor: Actor, request: SetTestDeviceRequest) -> list[AccountFact]:
-    """Return the team with this test device, or without it; nothing if all is as asked for."""
-    team, device = _copy(accounts, request.team_id), request.device
+def set_test_devices(accounts: AccountTable, actor: Actor, request: SetTestDevicesRequest) -> list[AccountFact]:
+    """Return the team with these test devices, or without those that have no name; nothing if all is as asked for."""
+    team = _copy(accounts, request.team_id)
     check_may(actor, Action.SEND, team.team_id)
-    of_others = [other for other in team.test_devices if (other.appkey, other.token) != (device.appkey, device.token)]
-    known = list(team.test_devices)
+    known = {(device.appkey, device.token): device.name for device in team.test_devices}
+    changed = dict(known)
+    for device in request.devices:
+        changed.pop((device.appkey, device.token), None)
+        if device.name:
+            changed[device.appkey, device.token] = _checked_device(accounts, team, device).name
+    if len(changed) > MAX_TEST_DEVICES:
+        raise ConflictError(f"a team has at most {MAX_TEST_DEVICES} test devices; remove some first")
+    if changed == known:
+        return []
+    added = [f"{' '.join(place)} {name}" for place, name in changed.items() if known.get(place) != name]
+    removed = [" ".join(place) for place in known if place not in changed]
+    devices = [TeamDevice(appkey=appkey, token=token, name=name) for (appkey, token), name in changed.items()]
     del team.test_devices[:]
-    if not device.name:
-        team.test_devices.extend(of_others)
-        changed = len(of_others) < len(known)
-        return [_changed(team, "test device removed", [f"{device.appkey} {device.token}"])] if changed else []
+    team.test_devices.extend(sorted(devices, key=lambda each: (each.appkey, each.name, each.token)))
+    return [_changed(team, "test device set" if added else "test device removed", [*added, *removed])]
+
+
+def _checked_device(accounts: AccountTable, team: Team, device: TeamDevice) -> TeamDevice:
     if accounts.given_app(device.appkey).team_id != team.team_id:
         raise ConflictError(f"app {device.appkey} does not belong to the team")
-    if len(of_others) >= MAX_TEST_DEVICES:
-        raise ConflictError(f"a team has at most {MAX_TEST_DEVICES} test devices; remove one first")
     if not 1 <= len(device.token) <= _MAX_TOKEN:
         raise InputError(f"token must have 1 to {_MAX_TOKEN} characters")
-    new = TeamDevice(appkey=device.appkey, token=device.token, name=checked_text("name", device.name))
-    if new in known:
-        return []
-    team.test_devices.extend(sorted([*of_others, new], key=lambda each: (each.appkey, each.name, each.token)))
-    return [_changed(team, "test device set", [f"{new.appkey} {new.token} {new.name}"])]
+    checked_text("name", device.name)
+    return device
 
 
 def give_app(accounts: AccountTable, actor: Actor, request: GiveAppRequest, *, app_exists: bool) -> list[AccountFact]:

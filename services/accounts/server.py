@@ -26,8 +26,8 @@ from protos.accounts.v1.service_pb2 import (
     RevokeTokenResponse,
     SetMemberRequest,
     SetMemberResponse,
-    SetTestDeviceRequest,
-    SetTestDeviceResponse,
+    SetTestDevicesRequest,
+    SetTestDevicesResponse,
     UpdateTeamRequest,
     UpdateTeamResponse,
     UpdateUserRequest,
@@ -122,14 +122,14 @@ class AccountsServicer(AccountsServiceServicer):
         )
         return SetMemberResponse(team=await self._query(lambda accounts: summary_of_team(accounts, request.team_id)))
 
-    async def SetTestDevice(self, request: SetTestDeviceRequest, context: Context) -> SetTestDeviceResponse:
+    async def SetTestDevices(self, request: SetTestDevicesRequest, context: Context) -> SetTestDevicesResponse:
         check_texts(request)
         await self._writer.write_for(
             request.origin,
-            lambda accounts, actor, now_ms: decide_teams.set_test_device(accounts, actor, request),
+            lambda accounts, actor, now_ms: decide_teams.set_test_devices(accounts, actor, request),
         )
         team = await self._query(lambda accounts: summary_of_team(accounts, request.team_id))
-        return SetTestDeviceResponse(team=team)
+        return SetTestDevicesResponse(team=team)
 
     async def GiveApp(self, request: GiveAppRequest, context: Context) -> GiveAppResponse:
         check_texts(request)

@@ -48,7 +48,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "CreateTeam",
             "UpdateTeam",
             "SetMember",
-            "SetTestDevice",
+            "SetTestDevices",
             "GiveApp",
             "ListTeams",
             "CreateToken",

@@ -149,7 +149,7 @@ def _of_log_in(message: LogInFact) -> Sequence[DoneAction]:
         case "data_read":
             read = message.data_read
             push = f"push {read.msgid}" if read.msgid else ""
-            return [DoneAction("data read", comma_joined(read.name, push), appkey=read.appkey)]
+            return [DoneAction("data read", comma_joined(read.name, push, *read.tokens), appkey=read.appkey)]
         case None:
             return []
         case never:
@@ -162,7 +162,8 @@ def _of_draft(message: DraftFact) -> Sequence[DoneAction]:
     match message.WhichOneof("fact"):
         case "submitted":
             detail = comma_joined(draft, f"{message.submitted.draft.estimated_devices} devices")
-            return [DoneAction("draft submitted", detail, message.submitted.draft.team_id, task_key=key)]
+            action = "draft changed" if message.submitted.draft.version > 1 else "draft submitted"
+            return [DoneAction(action, detail, message.submitted.draft.team_id, task_key=key)]
         case "rejected":
             return [DoneAction("draft rejected", comma_joined(draft, message.rejected.reason), task_key=key)]
         case "approved":

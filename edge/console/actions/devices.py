@@ -1,6 +1,7 @@
 """Devices: found by token or alias, with their messages and history. Each reading is noted in the audit first."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge.console.backend import Backend
@@ -31,9 +32,14 @@ class DeviceMessage(NamedTuple):
     is_waiting: bool
 
 
-async def note_data_read(backend: Backend, requester: Requester, appkey: str, name: str, msgid: str = "") -> None:
-    """Note in the log that the account looks at the devices of an alias or token; raises an error if that fails."""
-    read = DataRead(appkey=appkey, name=name, msgid=whole_number(msgid, MAX_MSGID) or 0)
+async def note_data_read(
+    backend: Backend, requester: Requester, appkey: str, name: str = "", msgid: str = "", tokens: Sequence[str] = ()
+) -> None:
+    """Note in the log that the account looks at the devices of an alias or token, or at some of an audience by tokens.
+
+    Raises an error if that fails.
+    """
+    read = DataRead(appkey=appkey, name=name, msgid=whole_number(msgid, MAX_MSGID) or 0, tokens=tokens)
     await backend.roles.log_ins.NoteDataRead(NoteDataReadRequest(read=read, origin=requester.origin))
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from edge.console.actions.visible import visible_apps
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
-from edge.console.send.push_desk import ComposedPush, SentPush
+from edge.console.send.push_desk import ComposedPush, DraftVersion, SentPush
 from protos.accounts.v1.drafts_pb2 import Draft
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.approval import needs_approval
@@ -49,9 +49,17 @@ def is_approval_needed(backend: Backend, composed: ComposedPush, devices: int) -
 
 
 async def send_push(
-    backend: Backend, requester: Requester, app: App, composed: ComposedPush, key: str, at_most: int | None = None
+    backend: Backend,
+    requester: Requester,
+    app: App,
+    composed: ComposedPush,
+    key: str,
+    at_most: int | None = None,
+    replaced: DraftVersion | None = None,
 ) -> Outcome:
-    """Send a push once for the key, or make its task or draft. Errors as for `send` and `submit` of the PushDesk.
+    """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
+
+    Errors as for `send` and `submit` of the PushDesk.
 
     ConflictError: the audience has more than `at_most` devices now.
     """
@@ -60,8 +68,8 @@ async def send_push(
         return Outcome(devices, before, Draft())
     if at_most is not None and devices > at_most:
         raise ConflictError(f"the push would go to {devices} devices, more than at_most allows; nothing was sent")
-    if is_approval_needed(backend, composed, devices):
+    if replaced or is_approval_needed(backend, composed, devices):
         team_id = backend.accounts.team_of(app.appkey)
-        stored = await backend.desk.submit(composed, key, requester.origin, team_id, devices)
+        stored = await backend.desk.submit(composed, key, requester.origin, team_id, devices, replaced)
         return Outcome(devices, None, stored.draft)
     return Outcome(devices, await backend.desk.send(composed, key, requester.origin), Draft())

@@ -7,6 +7,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.actions.audit import SUBJECTS, Filters, Line, actions, filters_of, lines
 from edge.console.pages.page import Page, visit_of
+from edge.console.view.action_words import action_words
 from edge.console.view.csv_file import answer_csv
 from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsResponse
 from services.runtime.errors import InputError
@@ -37,6 +38,7 @@ class AuditPage(Page):
             apps=self.visible_apps(visit),
             teams=self.visible_teams(visit),
             subjects=SUBJECTS,
+            words=action_words(visit.gettext),
             older=answer.pos,
             records_behind=answer.records_behind,
             problem=problem,

@@ -52,6 +52,13 @@ class ComposedPush(NamedTuple):
         return any(push.kind == KIND_BROADCAST for push in self.order.pushes)
 
 
+class DraftVersion(NamedTuple):
+    """The content of a draft that a person was shown, by its digest."""
+
+    draft_id: str
+    digest: bytes
+
+
 class SentPush(msgspec.Struct, frozen=True):
     """What became of a push: its message id by appkey, and the key of its task if it is timed."""
 
@@ -115,12 +122,20 @@ class PushDesk:
         found = await self._claims.first_answer(_claim(composed, key, origin))
         return None if found is None else msgspec.convert(found, SentPush)
 
-    async def submit(self, composed: ComposedPush, key: str, origin: Origin, team_id: str, devices: int) -> StoredDraft:
-        """Store a push that needs approval as a draft, once for the key. Errors as for `send` and SubmitDraft.
+    async def submit(
+        self,
+        composed: ComposedPush,
+        key: str,
+        origin: Origin,
+        team_id: str,
+        devices: int,
+        replaced: DraftVersion | None = None,
+    ) -> StoredDraft:
+        """Store a push that needs approval as a draft, once for the key, or as the new content of a draft that waits.
 
-        ConflictError: the key was used for another push.
+        Errors as for `send` and SubmitDraft. ConflictError: the key was used for another push.
         """
-        draft_id = key.partition("-")[2]
+        draft_id = replaced.draft_id if replaced else key.partition("-")[2]
         order = composed.order
         prepared = await self._pushes.prepare(order.pushes, origin, composed.text, order.due_ms or 0, draft_id)
 
@@ -133,6 +148,8 @@ class PushDesk:
                 estimated_devices=devices,
             )
             request = SubmitDraftRequest(draft=draft, new_draft_id=draft_id, origin=origin)
+            if replaced:
+                request.draft.draft_id, request.replaced_digest = replaced
             answer: SubmitDraftResponse = await self._drafts.SubmitDraft(request)
             return answer.draft
 

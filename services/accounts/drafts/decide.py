@@ -46,6 +46,10 @@ def submit_draft(
         return []
     _check_content(accounts, given)
     known = _changeable(accounts, given, now_ms) if given.draft_id else None
+    if known and request.HasField("replaced_digest") and request.replaced_digest != known.draft.digest:
+        if known.draft.changed_by == actor.name and known.draft.body_json == given.body_json:
+            return []
+        raise ConflictError("the draft was changed meanwhile; look at it again before you change it")
     authors = {*(known.draft.authors if known else ()), *_author_names(accounts, actor)}
     draft = Draft(
         draft_id=given.draft_id or new_id,
@@ -57,6 +61,9 @@ def submit_draft(
         authors=sorted(authors),
         created_ms=known.draft.created_ms if known else now_ms,
         expires_ms=_expires_ms(request, now_ms),
+        version=known.draft.version + 1 if known else 1,
+        changed_by=actor.name if known else "",
+        changed_ms=now_ms if known else 0,
     )
     draft.digest = draft_digest(draft)
     if draft.ByteSize() > MAX_DRAFT_BYTES:

@@ -27,6 +27,11 @@ _REPEATED = 100
 """Latest own records that are known, because the log may store one twice."""
 
 
+MAX_INSTANCES = 4096
+"""Instances that are remembered although they have not said that they ended. Beyond it the one that has been silent for
+longest is forgotten: thousands of others have written since."""
+
+
 MAX_ENDED = 1000
 """Ended instances that are remembered, because what one was appending as it ended may come after its end."""
 
@@ -50,7 +55,7 @@ class Instances:
     def __init__(self, own: str = "") -> None:
         self._own = own
         self._own_records: deque[bytes] = deque(maxlen=_REPEATED)
-        self._instances: dict[str, Instance] = {}
+        self._instances: dict[str, Instance] = {}  # in the order of their latest records
         self._ended: dict[str, None] = {}
         self._is_superseded = False
 
@@ -120,8 +125,10 @@ class Instances:
         return not any(each.alive.epoch and each.is_present for each in others)
 
     def _apply_alive(self, instance: str, alive: InstanceAlive) -> None:
-        former = self._instances.get(instance)
+        former = self._instances.pop(instance, None)
         self._instances[instance] = Instance(instance, alive)
+        if len(self._instances) > MAX_INSTANCES:
+            del self._instances[next(each for each in self._instances if each != self._own)]
         own = self._instances.get(self._own)
         if own and (own.alive.role, own.alive.shard) == (alive.role, alive.shard):
             self._is_superseded |= 0 < own.alive.epoch < alive.epoch

@@ -189,7 +189,7 @@ async def test_a_team_is_changed_by_its_administrators(installation: Installatio
             ),
             (installation.accounts.CreateTeam, CreateTeamRequest(name="Mine")),
             (installation.accounts.GiveApp, GiveAppRequest(appkey=APP, team_id=team_id)),
-            (installation.accounts.SetTestDevice, device_of(team_id, "t1", "Ann's phone")),
+            (installation.accounts.SetTestDevices, device_of(team_id, "t1", "Ann's phone")),
         ):
             request.origin.CopyFrom(of(viewer))
             with pytest.raises(PermissionDeniedError):

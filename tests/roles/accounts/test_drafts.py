@@ -136,9 +136,32 @@ async def test_a_changed_draft_needs_an_approval_of_its_own(installation: Instal
         await until_sent(installation, draft.draft.draft_id)
         (command,) = await commands(installation)
         assert command.create.pushes[0].message.content == "other words"
+        assert [(kept.draft.version, kept.draft.changed_by) for kept in (draft, again)] == [
+            (1, ""),
+            (2, f"user/{team.other.user_id}"),
+        ]
         late = push_draft(content="too late", draft_id=draft.draft.draft_id)
         with pytest.raises(ConflictError, match="it is sent"):
             await installation.submit(team.author, team.team_id, late)
+
+
+async def test_two_who_change_a_draft_at_once_do_not_overwrite_each_other(installation: Installation) -> None:
+    async with installation.running():
+        team = await new_team(installation)
+        draft = await installation.submit(team.author, team.team_id)
+
+        async def change(by: UserSummary, words: str) -> Any:
+            changed = push_draft(draft_id=draft.draft.draft_id)
+            changed.body_json = words.encode()
+            return await installation.submit(by, team.team_id, changed, replaced_digest=draft.draft.digest)
+
+        first = await change(team.author, "first")
+        assert await change(team.author, "first") == first
+        for by, words in ((team.author, "second"), (team.other, "first")):
+            with pytest.raises(ConflictError, match="changed meanwhile"):
+                await change(by, words)
+        assert len(await installation.facts("drafts", "submitted")) == 2
+        await installation.approve(team.other, first)
 
 
 async def test_drafts_are_rejected_withdrawn_and_expire(installation: Installation) -> None:

@@ -3,14 +3,14 @@
 import pytest
 
 from protos.accounts.v1.accounts_pb2 import TeamDevice
-from protos.accounts.v1.service_pb2 import SetTestDeviceRequest
+from protos.accounts.v1.service_pb2 import SetTestDevicesRequest
 from services.accounts.decide_teams import MAX_TEST_DEVICES
 from services.runtime.errors import CarillonError, ConflictError
 from tests.roles.accounts.conftest import APP, OTHER_APP, Installation, of
 
 
-def device_of(team_id: str, token: str, name: str, appkey: str = APP) -> SetTestDeviceRequest:
-    return SetTestDeviceRequest(team_id=team_id, device=TeamDevice(appkey=appkey, token=token, name=name))
+def device_of(team_id: str, token: str, name: str, appkey: str = APP) -> SetTestDevicesRequest:
+    return SetTestDevicesRequest(team_id=team_id, devices=[TeamDevice(appkey=appkey, token=token, name=name)])
 
 
 async def test_senders_name_test_devices_of_the_teams_apps(installation: Installation) -> None:
@@ -21,10 +21,10 @@ async def test_senders_name_test_devices_of_the_teams_apps(installation: Install
         async def set_device(token: str, name: str, appkey: str = APP) -> list[TeamDevice]:
             request = device_of(team_id, token, name, appkey)
             request.origin.CopyFrom(of(sender))
-            return list((await installation.accounts.SetTestDevice(request)).team.team.test_devices)
+            return list((await installation.accounts.SetTestDevices(request)).team.team.test_devices)
 
         first = await set_device("t1", "Ann's phone")
-        assert first == await set_device("t1", "Ann's phone") == [device_of(team_id, "t1", "Ann's phone").device]
+        assert first == await set_device("t1", "Ann's phone") == [device_of(team_id, "t1", "Ann's phone").devices[0]]
         assert [device.name for device in await set_device("t1", "Bob's phone")] == ["Bob's phone"]
         for token, name, appkey, words in (
             ("t2", "x", OTHER_APP, "does not belong to the team"),
@@ -41,3 +41,25 @@ async def test_senders_name_test_devices_of_the_teams_apps(installation: Install
         actions = [fact.team.action for fact in await installation.facts("accounts", "team")]
         assert actions[-1] == "test device removed"
         assert actions.count("test device set") == MAX_TEST_DEVICES + 1
+
+
+async def test_several_test_devices_are_set_by_one_fact_or_none(installation: Installation) -> None:
+    async with installation.running():
+        sender = await installation.user("sender")
+        team_id = await installation.team((sender, "sender"))
+
+        async def set_devices(*names: str, token: str = "t") -> list[str]:
+            devices = [TeamDevice(appkey=APP, token=f"{token}{n}", name=name) for n, name in enumerate(names)]
+            request = SetTestDevicesRequest(team_id=team_id, devices=devices, origin=of(sender))
+            answer = await installation.accounts.SetTestDevices(request)
+            return [device.name for device in answer.team.team.test_devices]
+
+        before = len(await installation.facts("accounts", "team"))
+        assert await set_devices("Ann's phone", "Ann's tablet") == ["Ann's phone", "Ann's tablet"]
+        with pytest.raises(ConflictError):
+            await set_devices(*["x"] * MAX_TEST_DEVICES, token="u")
+        with pytest.raises(CarillonError):
+            await set_devices("Bob's phone", "x" * 1000, token="u")
+        assert await set_devices("", "") == []
+        settings = [list(fact.team.settings) for fact in (await installation.facts("accounts", "team"))[before:]]
+        assert settings == [[f"{APP} t0 Ann's phone", f"{APP} t1 Ann's tablet"], [f"{APP} t0", f"{APP} t1"]]

@@ -2,13 +2,20 @@
 
 import csv
 import io
+import re
+from pathlib import Path
 
-from protos.accounts.v1.accounts_pb2 import DataRead
+from analytics.ingestion.tables import actions
+from edge.console.actions.audit import SUBJECTS
+from edge.console.view.action_words import action_words
+from protos.accounts.v1.accounts_pb2 import DataRead, LogInFact
 from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest
 from services.domain.topics import LOG_INS, decode
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
 from tests.roles.console.conftest import START_MS, ConsoleInstallation, text_of
+from tests.roles.console.send.test_send import reviewed
+from tests.roles.console.test_pushes import device
 
 DAY_MS = 86_400_000
 
@@ -17,6 +24,11 @@ def last_asked(console: ConsoleInstallation) -> AuditActionsRequest:
     asked = console.analytics.asked[-1]
     assert isinstance(asked, AuditActionsRequest)
     return asked
+
+
+async def data_reads(console: ConsoleInstallation) -> list[LogInFact]:
+    facts = [decode(record) for record in await records_of(console.log, Partition(LOG_INS.name, 0))]
+    return [fact for fact in facts if fact.HasField("data_read")]
 
 
 async def test_the_audit_is_filtered_paged_and_exported(console: ConsoleInstallation) -> None:
@@ -31,12 +43,12 @@ async def test_the_audit_is_filtered_paged_and_exported(console: ConsoleInstalla
     ]
     root, viewer = await console.logged_in("root"), await console.logged_in("viewer")
     page = await root.get("/audit")
-    assert "2026-09-21 22:13:20 root app paused – Weather <storm>" in text_of(page)
-    assert "an operator team created News" in text_of(page)
+    assert "2026-09-21 22:13:20 root paused an app – Weather <storm>" in text_of(page)
+    assert "an operator created a team News" in text_of(page)
     assert not last_asked(console).HasField("scope")
     assert (last_asked(console).to_ms - START_MS) // DAY_MS == 0
     assert "pos=2" in page.text
-    assert "user/gone log-in" in text_of(await root.get("/audit?pos=2"))
+    assert "user/gone logged in" in text_of(await root.get("/audit?pos=2"))
     file = await root.get("/audit.csv?first=2026-09-01&last=2026-09-21")
     assert file.headers["content-disposition"] == 'attachment; filename="audit-2026-09-01-2026-09-21.csv"'
     rows = list(csv.DictReader(io.StringIO(file.content.decode("utf-8-sig"))))
@@ -58,7 +70,10 @@ async def test_the_audit_is_filtered_paged_and_exported(console: ConsoleInstalla
         for others in (f"team={other_id}", f"app={foreign}"):
             await viewer.get(f"{path}?{others}")
             assert last_asked(console).scope == ActionScope()
-        for wrong in ("who=mallory", "first=yesterday", "last=9999-12-31"):
+        await viewer.get(f"{path}?who=mallory")
+        assert last_asked(console).actor == "user/mallory"
+        assert (await root.get(f"{path}?who=mallory")).status_code == 400
+        for wrong in ("first=yesterday", "last=9999-12-31"):
             assert (await viewer.get(f"{path}?{wrong}")).status_code == 400
 
 
@@ -67,10 +82,32 @@ async def test_reading_the_data_of_a_device_is_in_the_log(console: ConsoleInstal
     viewer = await console.logged_in("viewer")
     assert (await viewer.get(f"/apps/{appkey}/device?name=alice")).status_code == 404
     assert (await viewer.get(f"/apps/{appkey}/why?name=bob&push=7")).status_code == 404
-    facts = [decode(record) for record in await records_of(console.log, Partition(LOG_INS.name, 0))]
-    reads = [fact for fact in facts if fact.HasField("data_read")]
+    reads = await data_reads(console)
     assert [fact.data_read for fact in reads] == [
         DataRead(appkey=appkey, name="alice"),
         DataRead(appkey=appkey, name="bob", msgid=7),
     ]
     assert all(fact.meta.origin.actor.startswith("user/") for fact in reads)
+
+
+async def test_the_devices_shown_before_a_push_is_sent_are_in_the_log(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", sender="sender"))
+    await device(console, appkey, "token-0", "alice")
+    sender = await console.logged_in("sender")
+    page, _ = await reviewed(sender, appkey, audience="everyone", content="x")
+    assert "alice" in text_of(page)
+    assert [read.data_read for read in await data_reads(console)] == [DataRead(appkey=appkey, tokens=["token-0"])]
+    with console.servers["accounts"].away():
+        page, _ = await reviewed(sender, appkey, audience="everyone", content="x")
+    assert ("1 device would get it now" in text_of(page), "alice" in page.text) == (True, False)
+
+
+def test_every_action_of_the_audit_has_words_for_people() -> None:
+    """The names are those that analytics gives to facts."""
+    words = action_words(str)
+    source = Path(actions.__file__).read_text()
+    subjects = "push|task|draft|data|app|user|token|log-in"
+    named = set(re.findall(rf'"((?:{subjects})(?: [a-z -]*[a-z])?)"', source)) - {"app", "token", "user"}
+    assert len(named) > 15
+    assert named - words.keys() == set()
+    assert {action.partition(" ")[0] for action in words} == set(SUBJECTS)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
 from protos.runtime.v1.log_pb2 import Meta
-from services.runtime.ownership.instances import ABSENT_AFTER, MAX_ENDED, Instances
+from services.runtime.ownership.instances import ABSENT_AFTER, MAX_ENDED, MAX_INSTANCES, Instances
 
 _numbers = count(1)
 
@@ -52,6 +52,13 @@ def test_late_records_of_ended_instances_are_ignored_and_only_the_last_of_these_
         instances.apply(alive(late, epoch=9))
     assert owner(instances) == ""
     assert len(instances._ended) == MAX_ENDED
+
+
+def test_of_instances_that_ended_without_a_word_the_longest_silent_are_forgotten_and_never_ones_own() -> None:
+    silent = [alive(f"silent-{number}", shard=1) for number in range(MAX_INSTANCES)]
+    instances = seen_by("own", alive("own"), alive("a", epoch=5), *silent[1:], alive("a", epoch=5), silent[0])
+    assert len(instances.all()) == MAX_INSTANCES
+    assert {"own", "a", "silent-0"} <= {each.id for each in instances.all()}
 
 
 def test_a_standby_waits_while_the_owner_is_present() -> None:

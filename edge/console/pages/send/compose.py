@@ -1,13 +1,16 @@
 """A push is composed: the choice of an app, the form, and the review of what would be sent."""
 
+import falcon
 from falcon.asgi import Request, Response
 
+from edge.console.actions.drafts import draft_of
 from edge.console.actions.pushes import push_of
 from edge.console.actions.sending import partners
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
+from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
 from edge.console.send.body_form import form_of_text
 from edge.console.send.form_body import body_of
+from protos.accounts.v1.drafts_pb2 import DraftStatus
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError, NotFoundError
 
@@ -31,13 +34,16 @@ class ChooseAppPage(Page):
 class ComposePage(SendingPage):
     """GET shows the form, with `copy` filled in from an earlier push; POST checks it and shows the review.
 
-    A POST with `body` shows the form of this request again.
+    With `draft` GET shows the form of a draft that waits, which is changed then. A POST with `body` shows the form of
+    this request again.
     """
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
         form = NEW
-        if msgid := request.get_param("copy"):
+        if draft_id := request.get_param("draft"):
+            form = await self._form_of_draft(request, appkey, draft_id)
+        elif msgid := request.get_param("copy"):
             try:
                 copied = (await push_of(self.site, appkey, msgid)).request_json
             except NotFoundError:
@@ -49,7 +55,7 @@ class ComposePage(SendingPage):
         visit = visit_of(request)
         app = self.app(appkey)
         if "body" in visit.form:
-            self.show_form(request, response, app, self._form_of_body(request, appkey))
+            self.show_form(request, response, app, self._form_of_body(request, appkey, visit.form["body"]))
             return
         try:
             apps = self.chosen(visit, app)
@@ -58,10 +64,20 @@ class ComposePage(SendingPage):
         except CarillonError as error:
             self.show_form(request, response, app, visit.form, problem_to_mend(error, visit))
 
-    def _form_of_body(self, request: Request, appkey: str) -> dict[str, str]:
+    async def _form_of_draft(self, request: Request, appkey: str, draft_id: str) -> dict[str, str]:
+        """Return the form of a draft with a push of this app; goes on to its page if it does not wait any more."""
+        team_id = self.site.accounts.team_of(appkey)
+        stored = await draft_of(self.site, team_id, draft_id)
+        if appkey not in [push.appkey for push in stored.draft.task.pushes]:
+            raise falcon.HTTPNotFound
+        if stored.status != DraftStatus.DRAFT_STATUS_WAITING:
+            raise go_to(f"/drafts/{team_id}/{draft_id}")
+        form = self._form_of_body(request, appkey, stored.draft.body_json.decode())
+        return form | {"draft": draft_id, "digest": stored.draft.digest.hex()}
+
+    def _form_of_body(self, request: Request, appkey: str, text: str) -> dict[str, str]:
         visit = visit_of(request)
-        text = visit.form["body"]
-        form = form_of_text(text, self.zones(visit))
+        form = form_again(visit, text, self.zones(visit))
         others = [
             partner.appkey for partner in partners(self.site, visit, self.app(appkey)) if f'"{partner.appkey}"' in text
         ]

@@ -3,9 +3,8 @@
 from falcon.asgi import Request, Response
 
 from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
-from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend
+from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, shown_digest
 from edge.console.send.audience import Audience
 from edge.console.send.push_desk import ComposedPush
 from protos.accounts.v1.drafts_pb2 import (
@@ -48,7 +47,7 @@ class PageOfDraft(SendingPage):
         is_waiting = stored.status == DraftStatus.DRAFT_STATUS_WAITING
         if composed is not None and is_waiting:
             try:
-                audiences = await self.site.audiences.of(composed)
+                audiences = await self.audiences(visit, composed)
             except AWAY:
                 problem = problem or visit.gettext("How many devices would get it now is not known at present.")
         self.show(
@@ -63,6 +62,7 @@ class PageOfDraft(SendingPage):
             app=self.app(pushes[0].appkey),
             msgids=[(self.app(push.appkey), push.msgid) for push in pushes],
             authors=[self.site.accounts.name_of(name) for name in stored.draft.authors],
+            changed_by=self.site.accounts.name_of(stored.draft.changed_by),
             decided_by=self.site.accounts.name_of(stored.decided_by),
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=sum(audience.devices for audience in audiences),
@@ -70,7 +70,7 @@ class PageOfDraft(SendingPage):
             and visit.may(Action.APPROVE, team_id)
             and visit.actor.name not in stored.draft.authors,
             may_reject=is_waiting and visit.may(Action.APPROVE, team_id),
-            may_withdraw=is_waiting and visit.may(Action.SEND, team_id),
+            may_change=is_waiting and visit.may(Action.SEND, team_id),
             described=self.described(visit, composed) if composed is not None else None,
         )
 
@@ -107,7 +107,7 @@ class ApprovePage(PageOfDraft):
 
     async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
         visit = visit_of(request)
-        decision = DecideDraftRequest(draft_id=draft_id, approved=DraftApproved(digest=_digest(visit)))
+        decision = DecideDraftRequest(draft_id=draft_id, approved=DraftApproved(digest=shown_digest(visit)))
         await self.decide(request, response, decision, team_id, visit.gettext("The push is approved and sent."))
 
 
@@ -128,10 +128,3 @@ class WithdrawPage(PageOfDraft):
         decision = DecideDraftRequest(draft_id=draft_id, withdrawn=DraftWithdrawn())
         notice = visit_of(request).gettext("The push is withdrawn.")
         await self.decide(request, response, decision, team_id, notice)
-
-
-def _digest(visit: Visit) -> bytes:
-    try:
-        return bytes.fromhex(visit.form.get("digest", ""))
-    except ValueError:
-        return b""

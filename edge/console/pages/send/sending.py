@@ -6,15 +6,14 @@ from edge.console.actions.pushes import push_of
 from edge.console.actions.sending import read_push, send_push
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
-from edge.console.send.body_form import form_of_text
+from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend, replaced_draft
 from edge.console.send.push_desk import ComposedPush, SentPush
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError, NotFoundError
 
 
 class SendPage(SendingPage):
-    """POST sends what the review showed, and goes on to the push, its task or its draft."""
+    """POST sends what the review showed, and goes on to the push, its task or its draft, which it may change."""
 
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
@@ -28,7 +27,7 @@ class SendPage(SendingPage):
                 return
             path = await self._send(visit, app, composed)
         except CarillonError as error:
-            form = form_of_text(text, self.zones(visit))
+            form = form_again(visit, text, self.zones(visit))
             self.show_form(request, response, app, form, problem_to_mend(error, visit))
             return
         raise go_to(path)
@@ -45,7 +44,8 @@ class SendPage(SendingPage):
 
     async def _send(self, visit: Visit, app: App, composed: ComposedPush) -> str:
         """Send the push and return the path to go on to."""
-        outcome = await send_push(self.site, visit, app, composed, visit.form["key"])
+        key, replaced = visit.form["key"], replaced_draft(visit)
+        outcome = await send_push(self.site, visit, app, composed, key, replaced=replaced)
         if outcome.sent is None:
             visit.notify(visit.gettext("The push waits for the approval of a second person."))
             return f"/drafts/{outcome.draft.team_id}/{outcome.draft.draft_id}"

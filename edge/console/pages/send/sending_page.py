@@ -4,11 +4,14 @@ from typing import Any
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.devices import note_data_read
 from edge.console.actions.sending import is_approval_needed, partners
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, visit_of
+from edge.console.send.audience import Audience
+from edge.console.send.body_form import form_of_text
 from edge.console.send.form_body import ARTICLES, ChosenApps, Zones
-from edge.console.send.push_desk import ComposedPush
+from edge.console.send.push_desk import ComposedPush, DraftVersion
 from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, previews
 from edge.core.parsing.regions import REGIONS
@@ -43,6 +46,20 @@ class SendingPage(Page):
             raise InputError("choose an app of the other platform that belongs to the same team")
         return ChosenApps(app.appkey, other) if app.platform == PLATFORM_ANDROID else ChosenApps(other, app.appkey)
 
+    async def audiences(self, visit: Visit, composed: ComposedPush) -> list[Audience]:
+        """Return the audiences with some of their devices, which is noted in the audit; without these if that fails.
+
+        Errors as for Audiences.of.
+        """
+        audiences = await self.site.audiences.of(composed)
+        try:
+            for audience in audiences:
+                if tokens := [sample.device.token for sample in audience.samples]:
+                    await note_data_read(self.site, visit, audience.appkey, tokens=tokens)
+        except AWAY:
+            return [audience._replace(samples=()) for audience in audiences]
+        return audiences
+
     def test_devices(self, composed: ComposedPush) -> list[TeamDevice]:
         """Return the test devices of the team that belong to an app of the push."""
         appkeys = composed.order.apps.appkeys
@@ -68,7 +85,7 @@ class SendingPage(Page):
     ) -> None:
         """Show what will be sent and to whom, with the button that sends it. Errors as for Audiences.of."""
         visit = visit_of(request)
-        audiences = await self.site.audiences.of(composed)
+        audiences = await self.audiences(visit, composed)
         devices = sum(audience.devices for audience in audiences)
         self.show(
             request,
@@ -83,6 +100,7 @@ class SendingPage(Page):
             needs_approval=is_approval_needed(self.site, composed, devices),
             test_devices=self.test_devices(composed),
             key=self.site.desk.new_key(),
+            replaced=replaced_draft(visit),
             **self.described(visit, composed),
         )
 
@@ -94,6 +112,25 @@ class SendingPage(Page):
             "moment": moment_of(composed.order.due_ms, visit),
             "snippets": snippets(composed.text, f"{self.site.v2_url}/v2/push", len(composed.appkeys)),
         }
+
+
+def replaced_draft(visit: Visit) -> DraftVersion | None:
+    """Return the draft that a form changes, and the version of it that was shown; None: it makes a push of its own."""
+    draft_id = visit.form.get("draft", "")
+    return DraftVersion(draft_id, shown_digest(visit)) if draft_id else None
+
+
+def shown_digest(visit: Visit) -> bytes:
+    """Return the digest of the draft that was shown; empty if the form has none, which is no draft's."""
+    try:
+        return bytes.fromhex(visit.form.get("digest", ""))
+    except ValueError:
+        return b""
+
+
+def form_again(visit: Visit, text: str, zones: Zones) -> dict[str, str]:
+    """Return the form of a request that a page shows again, and the draft that it changes."""
+    return form_of_text(text, zones) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
 
 
 def problem_to_mend(error: CarillonError, visit: Visit) -> str:

@@ -1,17 +1,18 @@
 """Test devices: the devices of a team to which a push is sent first, and the test sends to them."""
 
+from collections.abc import Sequence
+
 from falcon.asgi import Request, Response
 
 from edge.console.actions.devices import find_devices
 from edge.console.actions.sending import is_approval_needed, read_push
 from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
-from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
-from edge.console.send.body_form import form_of_text
+from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
 from edge.console.send.push_desk import ComposedPush
 from edge.console.send.trial import trial_of
 from protos.accounts.v1.accounts_pb2 import TeamDevice
-from protos.accounts.v1.service_pb2 import SetTestDeviceRequest
+from protos.accounts.v1.service_pb2 import SetTestDevicesRequest
 from services.runtime.errors import CarillonError
 
 
@@ -24,7 +25,7 @@ class TeamDevicesPage(Page):
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         if removed := visit.form.get("remove", ""):
-            await self._set(visit, TeamDevice(appkey=appkey, token=removed))
+            await self._set(visit, [TeamDevice(appkey=appkey, token=removed)])
         else:
             found = [
                 device for device in await find_devices(self.site, appkey, self._sought(visit)) if not device.removed_ms
@@ -32,20 +33,25 @@ class TeamDevicesPage(Page):
             if not found:
                 self._show(request, response, appkey, visit.gettext("The app has no device with this alias or token."))
                 return
+            label = visit.form.get("label", "").strip()
             try:
-                for device in found:
-                    name = visit.form.get("label", "").strip() or device.alias or device.token[:20]
-                    await self._set(visit, TeamDevice(appkey=appkey, token=device.token, name=name))
+                await self._set(
+                    visit,
+                    [
+                        TeamDevice(appkey=appkey, token=each.token, name=label or each.alias or each.token[:20])
+                        for each in found
+                    ],
+                )
             except CarillonError as error:
                 self._show(request, response, appkey, problem_of(error))
                 return
         await self.site.accounts.refresh()
         raise go_to(f"/apps/{appkey}/test-devices")
 
-    async def _set(self, visit: Visit, device: TeamDevice) -> None:
-        team_id = self.site.accounts.team_of(device.appkey)
-        asked = SetTestDeviceRequest(team_id=team_id, device=device, origin=visit.origin)
-        await self.site.roles.accounts.SetTestDevice(asked)
+    async def _set(self, visit: Visit, devices: Sequence[TeamDevice]) -> None:
+        team_id = self.site.accounts.team_of(devices[0].appkey)
+        asked = SetTestDevicesRequest(team_id=team_id, devices=devices, origin=visit.origin)
+        await self.site.roles.accounts.SetTestDevices(asked)
 
     def _sought(self, visit: Visit) -> str:
         return visit.form.get("device", "").strip()
@@ -77,7 +83,7 @@ class TrialPage(SendingPage):
             problem = await self._send(visit, composed)
             await self.show_review(request, response, app, composed, problem)
         except CarillonError as error:
-            form = form_of_text(text, self.zones(visit))
+            form = form_again(visit, text, self.zones(visit))
             self.show_form(request, response, app, form, problem_to_mend(error, visit))
 
     async def _send(self, visit: Visit, composed: ComposedPush) -> str:

@@ -113,6 +113,54 @@ async def test_an_approver_does_not_approve_what_they_wrote(console: ConsoleInst
     assert await sent(console) == []
 
 
+async def test_a_draft_is_changed_and_the_approver_approves_what_it_is_then(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.sender, team.appkey)
+    draft_id = path.split("/")[-1]
+    shown = await digest(team.approver, path)
+    form = await team.sender.get(f"/apps/{team.appkey}/send?draft={draft_id}")
+    assert ("Change the draft" in text_of(form), "To &lt;all&gt;</textarea>" in form.text) == (True, True)
+    of_draft = {"draft": draft_id, "digest": shown}
+    refused, _ = await reviewed(team.sender, team.appkey, audience="everyone", content="", **of_draft)
+    assert (refused.status_code, f'name="draft" value="{draft_id}"' in refused.text) == (400, True)
+    page, hidden = await reviewed(team.sender, team.appkey, audience="everyone", content="To <some>", **of_draft)
+    assert "has not changed it has to approve it" in text_of(page)
+    again = await team.sender.post(f"/apps/{team.appkey}/send", body=hidden["body"], **of_draft)
+    assert f'name="digest" value="{shown}"' in again.text
+    answers = [await send(team.sender, team.appkey, {**hidden, **of_draft}, typed="2") for _ in range(2)]
+    assert {answer.headers["location"] for answer in answers} == {path}
+    words = text_of(await team.viewer.get(path))
+    assert ("To <some>" in words, "(version 2)" in words) == (True, True)
+    assert [fact.submitted.draft.version for fact in await drafts(console)] == [1, 2]
+
+    old = await team.approver.post(f"{path}/approval", digest=shown)
+    assert (old.status_code, "The draft was changed; look at it again" in text_of(old)) == (400, True)
+    _, stale = await reviewed(team.approver, team.appkey, audience="everyone", content="Mine", **of_draft)
+    late = await send(team.approver, team.appkey, {**stale, **of_draft}, typed="2")
+    assert (late.status_code, "changed meanwhile" in text_of(late)) == (400, True)
+    assert (await team.approver.post(f"{path}/approval", digest=await digest(team.approver, path))).status_code == 303
+    over = await team.sender.get(f"/apps/{team.appkey}/send?draft={draft_id}")
+    assert over.headers["location"] == path
+
+    async def is_sent() -> bool:
+        return [command.send.message.content for command in await sent(console)] == ["To <some>"]
+
+    await until(is_sent)
+
+
+async def test_a_changed_draft_waits_also_if_it_would_need_no_approval(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.sender, team.appkey)
+    of_draft = {"draft": path.split("/")[-1], "digest": await digest(team.approver, path)}
+    fields = {"audience": "token", "token_android": "token-0", "content": "x"}
+    _, hidden = await reviewed(team.sender, team.appkey, **fields, **of_draft)
+    for wrong in ("", "00", "no digest"):
+        refused = await send(team.sender, team.appkey, {**hidden, **of_draft, "digest": wrong})
+        assert (refused.status_code, "changed meanwhile" in text_of(refused)) == (400, True)
+    assert (await send(team.sender, team.appkey, {**hidden, **of_draft})).headers["location"] == path
+    assert await sent(console) == []
+
+
 async def test_small_pushes_need_no_approval(console: ConsoleInstallation) -> None:
     team = await team_with(console, ABOVE_ONE)
     page, hidden = await reviewed(team.sender, team.appkey, audience="token", token_android="token-0", content="x")
@@ -128,6 +176,14 @@ async def test_a_draft_is_found_under_its_team_alone(console: ConsoleInstallatio
     stranger = await console.logged_in("stranger")
     _, _, team_id, draft_id = path.split("/")
     assert (await stranger.get(path)).status_code == 403
+    _, hidden = await reviewed(team.sender, team.appkey, audience="everyone", content="x")
+    foreign = await console.app("Foreign", team_id=other)
+    assert (await stranger.get(f"/apps/{foreign}/send?draft={draft_id}")).status_code == 404
+    assert (await team.viewer.get(f"/apps/{team.appkey}/send?draft={draft_id}")).status_code == 403
+    stolen = {**hidden, "body": hidden["body"].replace(team.appkey, foreign), "draft": draft_id, "digest": "00"}
+    await stranger.get("/account")
+    refused = await send(stranger, foreign, {**stolen, "devices": "0"}, typed="0")
+    assert (refused.status_code, "belongs to another team" in text_of(refused)) == (400, True)
     for change in ("approval", "rejection", "withdrawal"):
         assert (await stranger.post(f"/drafts/{other}/{draft_id}/{change}")).status_code == 404
     assert (await stranger.get(f"/drafts/{other}/{draft_id}")).status_code == 404
