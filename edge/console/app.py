@@ -7,8 +7,12 @@ import falcon.asgi
 
 from edge.console.gate.gate import Gate
 from edge.console.gate.sessions import Sessions
+from edge.console.oidc.log_ins import ProviderLogIns
+from edge.console.oidc.provider import Provider
+from edge.console.oidc.renewal import ProviderSessions
 from edge.console.pages.errors import ErrorPages
 from edge.console.pages.page import Site
+from edge.console.pages.provider import RETURN_PATH
 from edge.console.roles import Roles
 from edge.console.routes import ROUTES, STATIC_PATH, accesses
 from edge.console.send.audience import Audiences
@@ -34,9 +38,12 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = Renderer(files, context.clock)
     targets = AudienceResolver(context.peers, settings.partitions)
+    roles = Roles.of(context.peers, settings.partitions)
+    provider = _provider(settings, context)
+    provider_sessions = ProviderSessions(settings, provider, roles, accounts, context.clock) if provider else None
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     site = Site(
-        roles=Roles.of(context.peers, settings.partitions),
+        roles=roles,
         apps=context.apps,
         accounts=accounts,
         clock=context.clock,
@@ -51,6 +58,10 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         gateway_url=settings.gateway_url,
         public_url=settings.public_url,
         v2_url=settings.v2_url,
+        provider=provider,
+        provider_sessions=provider_sessions,
+        provider_name=settings.oidc_display_name,
+        only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
     gate = Gate(
         accesses(),
@@ -59,7 +70,9 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         languages,
         Origins(ROLE_NAME, settings.client_addresses()),
         settings.zone(),
+        provider_sessions,
         is_secure=settings.is_secure,
+        only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
     app: Any = falcon.asgi.App(middleware=[gate])
     ErrorPages(renderer).add_to(app)
@@ -67,3 +80,11 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
     for path, route in ROUTES.items():
         app.add_route(path, route.page(site))
     return BodyTimeout(app)
+
+
+def _provider(settings: ConsoleSettings, context: RoleContext) -> ProviderLogIns | None:
+    """Return the log-ins with the OpenID Connect provider, if the settings name one."""
+    if not settings.has_provider:
+        return None
+    provider = Provider(settings, context.clock)
+    return ProviderLogIns(settings, provider, context.clock, settings.public_url + RETURN_PATH)

@@ -6,7 +6,7 @@ A page is added here; a route or a method that is not declared is refused, and a
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PUBLIC, Access, of_app, of_installation, of_team
+from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PROGRAM, PUBLIC, Access, of_app, of_installation, of_team
 from edge.console.gate.gate import Accesses
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, PausePage, SecretPage
@@ -27,6 +27,7 @@ from edge.console.pages.people.teams import (
 from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
 from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
+from edge.console.pages.provider import RETURN_PATH, BackChannelPage, ProviderLogInPage, ProviderReturnPage
 from edge.console.pages.pushes import CancelPushPage, PushesPage, PushNumbersFragment, PushPage
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
@@ -59,6 +60,9 @@ ROUTES: Mapping[str, Route] = {
     "/": Route(OverviewPage, LOGGED_IN),
     "/log-in": Route(LogInPage, PUBLIC, PUBLIC),
     "/log-out": Route(LogOutPage, post=PUBLIC),
+    "/log-in/provider": Route(ProviderLogInPage, PUBLIC),
+    RETURN_PATH: Route(ProviderReturnPage, PUBLIC),
+    "/log-out/provider": Route(BackChannelPage, post=PROGRAM),
     "/link": Route(LinkPage, PUBLIC, PUBLIC),
     "/account": Route(AccountPage, OWN_ACCOUNT, OWN_ACCOUNT),
     "/account/password": Route(PasswordPage, OWN_ACCOUNT, OWN_ACCOUNT),

@@ -6,14 +6,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from services.runtime.process.settings import PREFIX, Port, Settings, SettingsError
+from edge.console.oidc.settings import OidcSettings
+from services.runtime.process.settings import PREFIX, Port, SettingsError
 
 ROLE_NAME = "console"
 _LOOPBACK_OF_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
-class ConsoleSettings(Settings, frozen=True, kw_only=True):
-    """The addresses that browsers use.
+class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
+    """The addresses that browsers use, and the provider with which people log in.
 
     `console_url`: that of the console; by default that of the port of this process.
     `console_gateway_url`: that of the gateways, to which virtual phones connect; by default that of a gateway beside

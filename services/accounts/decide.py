@@ -67,7 +67,7 @@ def create_user(
         user.subject.subject = checked_text("subject", request.subject.subject, most=MAX_SUBJECT)
         if accounts.user_of_subject(user.subject):
             raise ConflictError("there is a user with this subject already")
-    facts = [_changed(user, "created", ["administrator on"] if user.administrator else [])]
+    facts = [changed_user(user, "created", ["administrator on"] if user.administrator else [])]
     return facts if user.HasField("subject") else [*facts, _link(user, link, now_ms)]
 
 
@@ -79,7 +79,7 @@ def invite_first_administrator(
     ConflictError: somebody can log in already, and may invite others.
     """
     users = accounts.users()
-    if any(_has_log_in(user) for user in users):
+    if any(user.password_hash or (user.HasField("subject") and user.administrator) for user in users):
         raise ConflictError("there is a user who can log in already")
     for user in users:
         if user.administrator and not user.disabled:
@@ -94,6 +94,8 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
     manages = any(request.HasField(name) for name in ("administrator", "disabled")) or request.remove_totp
     if manages or not is_own:
         check_may(actor, Action.MANAGE_USERS)
+    if known.roles_by_groups and request.HasField("administrator"):
+        raise ConflictError(f"the roles of {known.login!r} follow from the groups of the OpenID Connect provider")
     user = User()
     user.CopyFrom(known)
     _set_fields(user, request)
@@ -107,7 +109,7 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
         return []
     if not actor.is_operator and not _has_administrator(accounts, user):
         raise ConflictError("no administrator would be left; make somebody else one first")
-    return [_changed(user, "set", _settings_changed(known, user))]
+    return [changed_user(user, "set", _settings_changed(known, user))]
 
 
 def reset_password(
@@ -159,7 +161,7 @@ def set_totp(
     user.CopyFrom(known)
     user.sealed_totp_secret = sealed_secret
     user.recovery_code_hashes[:] = recovery_code_hashes
-    return [_changed(user, "one-time code set", [])]
+    return [changed_user(user, "one-time code set", [])]
 
 
 def acting_user(accounts: AccountTable, actor: Actor) -> User:
@@ -181,12 +183,13 @@ def _with_password(known: User, password_hash: str, used_link_id: str = "") -> A
     user.CopyFrom(known)
     user.password_hash = password_hash
     user.session_epoch += 1
-    fact = _changed(user, "password set", [])
+    fact = changed_user(user, "password set", [])
     fact.user.used_link_id = used_link_id
     return fact
 
 
-def _changed(user: User, action: str, settings: Sequence[str]) -> AccountFact:
+def changed_user(user: User, action: str, settings: Sequence[str]) -> AccountFact:
+    """Return the fact of a changed copy of a user."""
     user.version += 1
     return AccountFact(user=UserChanged(user=user, action=action, settings=settings))
 

@@ -14,6 +14,7 @@ from protos.accounts.v1.accounts_pb2 import (
     Token,
     TokenCreated,
     TokenRevoked,
+    User,
 )
 from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
@@ -60,17 +61,27 @@ def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest) 
     team = _copy(accounts, request.team_id)
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
     user = user_by_id(accounts, request.user_id)
+    if user.roles_by_groups:
+        raise ConflictError(f"the roles of {user.login!r} follow from the groups of the OpenID Connect provider")
+    return with_role(team, user, request.role)
+
+
+def with_role(team: Team, user: User, role: int, *notes: str) -> list[AccountFact]:
+    """Return the team, which is changed, with the user in this role, or without the user for 0.
+
+    Nothing if all is so already. `notes` are added to the fact's settings.
+    """
     present = next((member.role for member in team.members if member.user_id == user.user_id), 0)
-    if present == request.role:
+    if present == role:
         return []
     others = [member for member in team.members if member.user_id != user.user_id]
     del team.members[:]
-    if not request.role:
+    if not role:
         team.members.extend(others)
-        return [_changed(team, "member removed", [user.login])]
-    role = _checked_role(request.role)
-    team.members.extend([*others, Member(user_id=user.user_id, role=request.role)])
-    return [_changed(team, "member set", [f"{user.login} {role.name.lower()}"])]
+        return [_changed(team, "member removed", [user.login, *notes])]
+    checked = _checked_role(role)
+    team.members.extend([*others, Member(user_id=user.user_id, role=checked.value)])
+    return [_changed(team, "member set", [f"{user.login} {checked.name.lower()}", *notes])]
 
 
 def set_test_devices(accounts: AccountTable, actor: Actor, request: SetTestDevicesRequest) -> list[AccountFact]:

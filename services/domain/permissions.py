@@ -62,6 +62,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "InviteFirstAdministrator",
             "LogIn",
             "LogInWithSubject",
+            "EndSubjectSessions",
             "CheckLink",
             "UseLink",
             "ChangePassword",

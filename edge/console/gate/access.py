@@ -16,14 +16,19 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request needs. `action` None: being logged in is enough, and the page shows only what the user may see."""
+    """What a request needs. `action` None: being logged in is enough, and the page shows only what the user may see.
+
+    `is_of_program`: a program sends it, which proves itself by what it sends, and has neither cookie nor CSRF token.
+    """
 
     action: Action | None = None
     scope: Scope = Scope.INSTALLATION
     is_public: bool = False
+    is_of_program: bool = False
 
 
 PUBLIC = Access(is_public=True)
+PROGRAM = Access(is_public=True, is_of_program=True)
 LOGGED_IN = Access()
 OWN_ACCOUNT = Access(Action.CHANGE_OWN_ACCOUNT)
 

@@ -7,24 +7,29 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import falcon
+import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.gate.access import Access, Scope
 from edge.console.gate.headers import security_headers
-from edge.console.gate.sessions import Sessions
+from edge.console.gate.sessions import ProviderSession, Session, Sessions
 from edge.console.gate.visit import Visit
+from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.core.origins import Origins
 from edge.core.parsing.body import read_body
+from protos.runtime.v1.log_pb2 import Origin
 from services.domain.accounts.directory import AccountDirectory
 from services.domain.accounts.permissions import Actor, may
 
 LOG_IN_PATH = "/log-in"
+PROVIDER_LOG_IN_PATH = "/log-in/provider"
 MAX_FORM_BYTES = 64 * 1024
 MAX_FORM_BYTES_OF_USER = 512 * 1024
 """Limit of a form of somebody who has logged in: a push may name a thousand tokens."""
 
 MAX_FIELDS = 200
+_STATIC = "/static/"
 _FORM = "application/x-www-form-urlencoded"
 _NOBODY = Actor(is_disabled=True)
 
@@ -43,8 +48,10 @@ class Gate:
         languages: Languages,
         origins: Origins,
         zone: ZoneInfo,
+        provider_sessions: ProviderSessions | None,
         *,
         is_secure: bool,
+        only_administrators_have_passwords: bool = False,
     ) -> None:
         self._accesses = accesses
         self._sessions = sessions
@@ -52,17 +59,19 @@ class Gate:
         self._languages = languages
         self._origins = origins
         self._zone = zone
+        self._provider_sessions = provider_sessions
+        self._only_administrators_have_passwords = only_administrators_have_passwords
         self._headers = security_headers(is_secure=is_secure)
 
     async def process_request(self, request: Request, response: Response) -> None:
         """Find out who asks. Nothing is refused here, so that error pages too know their reader."""
         known = self._sessions.read(request.get_header("Cookie"))
-        user = self._accounts.session(known.user_id, known.epoch) if known and known.user_id else None
-        if known is None or (known.user_id and user is None):
-            session = self._sessions.new()
-        else:
-            session = self._sessions.seen(known)
         origin = self._origins.of(request)
+        valid = known
+        if known is not None and known.user_id and not request.path.startswith(_STATIC):
+            valid = await self._checked(known, origin)
+        user = self._accounts.session(valid.user_id, valid.epoch) if valid and valid.user_id else None
+        session = self._sessions.seen(valid) if valid else self._sessions.new()
         actor = _NOBODY
         if user is not None:
             actor = self._accounts.actor_of_user(user.user_id)
@@ -87,11 +96,11 @@ class Gate:
         if access is None:
             raise falcon.HTTPMethodNotAllowed(list(methods))
         if request.method == "POST":
-            visit.form = await self._read_form(request, visit)
+            visit.form = await self._read_form(request, visit, is_of_program=access.is_of_program)
         if access.is_public:
             return
         if visit.user is None:
-            raise _ask_to_log_in(request, visit)
+            raise self._ask_to_log_in(request, visit)
         if access.action is not None and not may(visit.actor, access.action, self._team(access.scope, params)):
             raise falcon.HTTPForbidden
 
@@ -105,7 +114,19 @@ class Gate:
             if visit is not None and visit.session != request.context.known_session:
                 response.append_header("Set-Cookie", self._sessions.set_cookie(visit.session))
 
-    async def _read_form(self, request: Request, visit: Visit) -> dict[str, str]:
+    async def _checked(self, known: Session, origin: Origin) -> Session | None:
+        """Return the session of a user as it goes on; None if it has ended."""
+        user = self._accounts.session(known.user_id, known.epoch)
+        if user is None:
+            return None
+        if known.provider is None:
+            return known if user.administrator or not self._only_administrators_have_passwords else None
+        if self._provider_sessions is None:
+            return None
+        provider = await self._provider_sessions.checked(known.provider, user, origin)
+        return msgspec.structs.replace(known, provider=provider) if provider else None
+
+    async def _read_form(self, request: Request, visit: Visit, *, is_of_program: bool) -> dict[str, str]:
         """Return the fields of a form. HTTP 403: its CSRF token is not the session's, or another site sends it."""
         media_type = (request.content_type or "").partition(";")[0].strip().lower()
         if media_type != _FORM:
@@ -115,6 +136,8 @@ class Gate:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
         except ValueError:
             raise falcon.HTTPBadRequest(description="the form cannot be read") from None
+        if is_of_program:
+            return form
         is_of_another_site = request.get_header("Sec-Fetch-Site") in ("cross-site", "same-site")
         given = form.pop("csrf", "") or request.get_header("X-CSRF-Token") or ""
         if is_of_another_site or not hmac.compare_digest(given.encode(), visit.session.csrf.encode()):
@@ -133,6 +156,22 @@ class Gate:
             case Scope.INSTALLATION:
                 return ""
 
+    def _ask_to_log_in(self, request: Request, visit: Visit) -> falcon.HTTPStatus | falcon.HTTPError:
+        """Return the redirection to the log-in page; a fragment's page is left by the header that htmx follows.
+
+        A session without a refresh token goes straight to the provider, where the person is logged in already.
+        """
+        ended: ProviderSession | None = getattr(request.context.known_session, "provider", None)
+        goes_on = self._provider_sessions is not None and ended is not None and not ended.refresh_token
+        if ended is not None and not goes_on:
+            visit.notify(visit.gettext("Your session has ended. Log in again."))
+        if visit.is_fragment:
+            return falcon.HTTPStatus(401, headers={"HX-Redirect": LOG_IN_PATH})
+        target = PROVIDER_LOG_IN_PATH if goes_on else LOG_IN_PATH
+        if request.method == "GET" and request.relative_uri != "/":
+            target += f"?next={quote(request.relative_uri, safe='')}"
+        return falcon.HTTPSeeOther(target)
+
     def _zone_of(self, name: str) -> ZoneInfo:
         try:
             return ZoneInfo(name) if name else self._zone
@@ -145,13 +184,3 @@ def local_path(text: str) -> str:
     parts = urlsplit(text)
     is_local = text.startswith("/") and not text.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
     return text if is_local and text.isprintable() else "/"
-
-
-def _ask_to_log_in(request: Request, visit: Visit) -> falcon.HTTPStatus | falcon.HTTPError:
-    """Return the redirection to the log-in page; a fragment's page is left by the header that htmx follows."""
-    if visit.is_fragment:
-        return falcon.HTTPStatus(401, headers={"HX-Redirect": LOG_IN_PATH})
-    target = LOG_IN_PATH
-    if request.method == "GET" and request.relative_uri != "/":
-        target += f"?next={quote(request.relative_uri, safe='')}"
-    return falcon.HTTPSeeOther(target)

@@ -32,10 +32,34 @@ class Pending(msgspec.Struct, frozen=True):
     until_ms: int
 
 
+class PendingProviderLogIn(msgspec.Struct, frozen=True):
+    """A log-in with the OpenID Connect provider that was begun. `next`: the path to go to afterwards."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+    until_ms: int
+
+
+class ProviderSession(msgspec.Struct, frozen=True):
+    """What a session keeps of its log-in with the provider, which allowed it at `checked_ms` for the last time.
+
+    `key` names the session in this process's memory. `refresh_token` and `id_token` are empty where there is none, or
+    none that fits into a cookie.
+    """
+
+    key: str
+    refresh_token: str
+    id_token: str
+    checked_ms: int
+
+
 class Session(msgspec.Struct, frozen=True):
     """One browser's session. `user_id` is empty before the log-in; `epoch` is the user's session epoch at that time.
 
     `csrf` is the token that every form must send. `notice` and `shown_once` are shown on the next page and then gone.
+    `provider` is set if the user has logged in with the OpenID Connect provider.
     """
 
     csrf: str
@@ -46,6 +70,8 @@ class Session(msgspec.Struct, frozen=True):
     notice: str = ""
     shown_once: str = ""
     pending: Pending | None = None
+    provider_log_in: PendingProviderLogIn | None = None
+    provider: ProviderSession | None = None
 
 
 class Sessions:
@@ -57,10 +83,10 @@ class Sessions:
         self._is_secure = is_secure
         self.cookie_name = "__Host-carillon" if is_secure else "carillon"
 
-    def new(self, user_id: str = "", epoch: int = 0) -> Session:
+    def new(self, user_id: str = "", epoch: int = 0, provider: ProviderSession | None = None) -> Session:
         """Return a session that begins now, with a CSRF token of its own."""
         now_ms = self._clock.now_ms()
-        return Session(secrets.token_urlsafe(24), now_ms, now_ms, user_id, epoch)
+        return Session(secrets.token_urlsafe(24), now_ms, now_ms, user_id, epoch, provider=provider)
 
     def read(self, header: str | None) -> Session | None:
         """Return the session in a Cookie header; None if there is none that is valid now."""

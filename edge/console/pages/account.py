@@ -57,6 +57,7 @@ class AccountPage(Page):
             problem=problem,
             languages=self.site.languages.all(),
             zones=_zones(),
+            provider_name=self.site.provider_name,
         )
 
 
@@ -64,6 +65,7 @@ class PasswordPage(Page):
     """POST sets another password, which ends all other sessions of the user."""
 
     async def on_get(self, request: Request, response: Response) -> None:
+        _check_has_password(visit_of(request))
         self.show(request, response, "account/password.html", problem="")
 
     async def on_post(self, request: Request, response: Response) -> None:
@@ -97,6 +99,7 @@ class SecondFactorPage(Page):
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
+        _check_has_password(visit)
         user = await own_summary(self, visit)
         if user.has_totp:
             raise go_to("/account")
@@ -152,6 +155,12 @@ async def own_summary(page: Page, visit: Visit) -> UserSummary:
     if not users:
         raise NotFoundError("this user does not exist any more")
     return users[0]
+
+
+def _check_has_password(visit: Visit) -> None:
+    """Lead a user of an OpenID Connect provider back to the page that says where the password is changed."""
+    if visit.user is not None and visit.user.HasField("subject"):
+        raise go_to("/account")
 
 
 @cache

@@ -1,7 +1,9 @@
 """One-time links, with which invited users and the first administrator choose a password."""
 
+import falcon
 from falcon.asgi import Request, Response
 
+from edge.console.gate.visit import Visit
 from edge.console.pages.log_in import begin_session
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from protos.accounts.v1.service_pb2 import CheckLinkRequest, UseLinkRequest, UserSummary
@@ -20,6 +22,8 @@ class LinkPage(Page):
                 user = (await self.site.roles.log_ins.CheckLink(CheckLinkRequest(link_token=token))).user
             except NotFoundError as error:
                 problem = problem_of(error)
+            else:
+                self._check_may_have_password(visit_of(request), user)
         self.show(
             request, response, "account/link.html", 404 if problem else 200, user=user, token=token, problem=problem
         )
@@ -29,6 +33,7 @@ class LinkPage(Page):
         token, password = visit.form.get("token", ""), visit.form.get("password", "")
         try:
             user = (await self.site.roles.log_ins.CheckLink(CheckLinkRequest(link_token=token))).user
+            self._check_may_have_password(visit, user)
             if password != visit.form.get("repeated", ""):
                 problem = visit.gettext("The two passwords differ.")
                 self.show(request, response, "account/link.html", 400, user=user, token=token, problem=problem)
@@ -44,3 +49,11 @@ class LinkPage(Page):
         await begin_session(self.site, visit, changed)
         visit.notify(visit.gettext("Your password is set, and you are logged in."))
         raise go_to("/" if changed.has_totp else "/account/second-factor")
+
+    def _check_may_have_password(self, visit: Visit, user: UserSummary) -> None:
+        """HTTP 403: only administrators of the installation log in with a password."""
+        if self.site.only_administrators_have_passwords and not user.administrator:
+            raise falcon.HTTPForbidden(
+                title=visit.gettext("Passwords are for administrators alone"),
+                description=visit.gettext("Log in with %(name)s.") % {"name": self.site.provider_name},
+            )

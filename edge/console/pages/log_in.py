@@ -4,10 +4,12 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.gate.gate import local_path
-from edge.console.gate.sessions import Pending
+from edge.console.gate.sessions import Pending, ProviderSession
 from edge.console.gate.visit import Visit
+from edge.console.oidc.errors import ProviderAwayError
 from edge.console.pages.page import Page, Site, go_to, visit_of
-from protos.accounts.v1.service_pb2 import LogInRequest, LogInResponse, LogInResult, UserSummary
+from protos.accounts.v1.service_pb2 import LogInRequest, LogInResult, UserSummary
+from services.runtime.process.logs import logger
 
 PENDING_MS = 5 * 60_000
 """How long the one-time code may take after the password."""
@@ -19,7 +21,7 @@ class LogInPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         visit.session = msgspec.structs.replace(visit.session, pending=None)
-        self._show(request, response)
+        show_log_in(self, request, response)
 
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
@@ -29,10 +31,16 @@ class LogInPage(Page):
         if pending and "code" in visit.form:
             if self.site.clock.now_ms() >= pending.until_ms:
                 visit.session = msgspec.structs.replace(visit.session, pending=None)
-                self._show(request, response, visit.gettext("That took too long. Log in again."), 400)
+                show_log_in(self, request, response, visit.gettext("That took too long. Log in again."), 400)
                 return
             login, password = pending.login, pending.password
-        asked = LogInRequest(login=login, password=password, code=code, origin=visit.origin)
+        asked = LogInRequest(
+            login=login,
+            password=password,
+            code=code,
+            origin=visit.origin,
+            only_administrators=self.site.only_administrators_have_passwords,
+        )
         answer = await self.site.roles.log_ins.LogIn(asked)
         match answer.result:
             case LogInResult.LOG_IN_RESULT_OK:
@@ -41,9 +49,9 @@ class LogInPage(Page):
             case LogInResult.LOG_IN_RESULT_CODE_NEEDED:
                 until_ms = self.site.clock.now_ms() + PENDING_MS
                 visit.session = msgspec.structs.replace(visit.session, pending=Pending(login, password, until_ms))
-                self._show(request, response, is_code=True)
+                show_log_in(self, request, response, is_code=True)
             case LogInResult.LOG_IN_RESULT_LIMITED:
-                self._limited(request, response, answer)
+                too_many_attempts(self, request, response, answer.retry_after_s)
             case _:
                 is_code = bool(pending) and "code" in visit.form
                 problem = (
@@ -51,50 +59,76 @@ class LogInPage(Page):
                     if is_code
                     else visit.gettext("The name or the password is wrong.")
                 )
-                self._show(request, response, problem, 400, is_code=is_code, login=login)
-
-    def _limited(self, request: Request, response: Response, answer: LogInResponse) -> None:
-        visit = visit_of(request)
-        response.set_header("Retry-After", str(answer.retry_after_s))
-        problem = visit.gettext("Too many attempts. Try again in %(seconds)s seconds.") % {
-            "seconds": answer.retry_after_s
-        }
-        self._show(request, response, problem, 429)
-
-    def _show(
-        self,
-        request: Request,
-        response: Response,
-        problem: str = "",
-        status: int = 200,
-        *,
-        is_code: bool = False,
-        login: str = "",
-    ) -> None:
-        self.show(
-            request,
-            response,
-            "account/log_in.html",
-            status,
-            problem=problem,
-            is_code=is_code,
-            login=login,
-            next=local_path(request.get_param("next") or "/"),
-        )
+                show_log_in(self, request, response, problem, 400, is_code=is_code, login=login)
 
 
 class LogOutPage(Page):
-    """POST ends the session of this browser."""
+    """POST ends the session of this browser, and leads to the provider's log-out where the session was begun with it.
+
+    It leads there by a page that goes on by itself, because the policy lets forms lead nowhere else.
+    """
 
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
+        provider = visit.session.provider
         visit.session = self.site.sessions.new()
         visit.user = None
+        url = await self._end_at_provider(provider) if provider else ""
+        if url:
+            response.set_header("Refresh", f"0; url={url}")
+            self.show(request, response, "account/logging_out.html", url=url, name=self.site.provider_name)
         visit.notify(visit.gettext("You are logged out."))
-        raise go_to("/log-in")
+        if not url:
+            raise go_to("/log-in")
+
+    async def _end_at_provider(self, session: ProviderSession) -> str:
+        """Give the refresh token back; return the provider's address for the log-out, or ""."""
+        if self.site.provider is None or self.site.provider_sessions is None:
+            return ""
+        self.site.provider_sessions.end(session)
+        try:
+            if session.refresh_token:
+                await self.site.provider.provider.revoke(session.refresh_token)
+            return await self.site.provider.log_out_url(session, f"{self.site.public_url}/log-in")
+        except ProviderAwayError as error:
+            logger.warning("the provider could not be told of a log-out", error=str(error))
+            return ""
 
 
-async def begin_session(site: Site, visit: Visit, user: UserSummary) -> None:
+async def begin_session(site: Site, visit: Visit, user: UserSummary, provider: ProviderSession | None = None) -> None:
     """Replace the session by one of this user, with another CSRF token."""
     await site.accounts.refresh()
-    visit.session = site.sessions.new(user.user_id, user.session_epoch)
+    visit.session = site.sessions.new(user.user_id, user.session_epoch, provider)
+
+
+def too_many_attempts(page: Page, request: Request, response: Response, retry_after_s: int) -> None:
+    """Answer an attempt that comes too early."""
+    visit = visit_of(request)
+    response.set_header("Retry-After", str(retry_after_s))
+    problem = visit.gettext("Too many attempts. Try again in %(seconds)s seconds.") % {"seconds": retry_after_s}
+    show_log_in(page, request, response, problem, 429)
+
+
+def show_log_in(
+    page: Page,
+    request: Request,
+    response: Response,
+    problem: str = "",
+    status: int = 200,
+    *,
+    is_code: bool = False,
+    login: str = "",
+) -> None:
+    """Answer with the log-in page."""
+    page.show(
+        request,
+        response,
+        "account/log_in.html",
+        status,
+        problem=problem,
+        is_code=is_code,
+        login=login,
+        next=local_path(request.get_param("next") or "/"),
+        provider_name=page.site.provider_name,
+        only_administrators=page.site.only_administrators_have_passwords,
+    )

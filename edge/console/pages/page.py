@@ -11,6 +11,8 @@ from edge.console.actions.visible import app_of, visible_apps, visible_teams
 from edge.console.backend import Backend
 from edge.console.gate.sessions import Sessions
 from edge.console.gate.visit import Visit
+from edge.console.oidc.log_ins import ProviderLogIns
+from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
 from protos.accounts.v1.accounts_pb2 import Team
@@ -20,7 +22,10 @@ from services.runtime.errors import CarillonError
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Backend):
-    """What every page is built with."""
+    """What every page is built with.
+
+    `provider`, `provider_sessions` and `provider_name` are those of the OpenID Connect provider, if there is one.
+    """
 
     renderer: Renderer
     sessions: Sessions
@@ -28,6 +33,10 @@ class Site(Backend):
     gateway_url: str
     public_url: str
     v2_url: str
+    provider: ProviderLogIns | None
+    provider_sessions: ProviderSessions | None
+    provider_name: str
+    only_administrators_have_passwords: bool
 
     def link_url(self, token: str) -> str:
         """Return the address at which the user of a one-time token chooses a password."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protos.accounts.v1.accounts_pb2 import LoggedIn, LogInFact, LogInFailed, LogInMethod, Subject, TokenUsed, User
+from protos.accounts.v1.accounts_pb2 import LoggedIn, LogInFact, LogInFailed, LogInMethod, TokenUsed, User
 from protos.accounts.v1.service_pb2 import LogInResult
 from services.accounts.store import AccountTable
 
@@ -15,6 +15,7 @@ class Attempt:
     """An attempt to log in, after its texts were compared with those of `user`, which is None for an unknown name.
 
     `totp_step`: the interval whose one-time code was given, or 0. `code_hash`: that of the given recovery code.
+    `only_administrators`: everybody else is refused.
     """
 
     user: User | None
@@ -22,36 +23,27 @@ class Attempt:
     is_code_given: bool = False
     totp_step: int = 0
     code_hash: bytes = b""
+    only_administrators: bool = False
 
 
 def decide_log_in(accounts: AccountTable, attempt: Attempt) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     """Return the answer and the fact. A one-time code or a recovery code is accepted once."""
     if attempt.user is None:
-        return _failed("", "unknown name")
+        return failed("", "unknown name")
     user = accounts.user(attempt.user.user_id)
     if user is None or not _has_same_secrets(user, attempt.user):
-        return _failed(attempt.user.user_id, "changed meanwhile")
+        return failed(attempt.user.user_id, "changed meanwhile")
     if not attempt.is_password_right:
-        return _failed(user.user_id, "wrong password")
+        return failed(user.user_id, "wrong password")
     if user.disabled:
-        return _failed(user.user_id, "disabled")
+        return failed(user.user_id, "disabled")
+    if attempt.only_administrators and not user.administrator:
+        return failed(user.user_id, "no password allowed")
     if not user.sealed_totp_secret:
-        return _logged_in(user, LogInMethod.LOG_IN_METHOD_PASSWORD)
+        return logged_in(user, LogInMethod.LOG_IN_METHOD_PASSWORD)
     if not attempt.is_code_given:
         return LogInResult.LOG_IN_RESULT_CODE_NEEDED, []
     return _with_code(accounts, user, attempt)
-
-
-def decide_log_in_with_subject(
-    accounts: AccountTable, subject: Subject
-) -> tuple["LogInResult.ValueType", list[LogInFact]]:
-    """Return the answer and the fact for a user whom an OpenID Connect provider has authenticated."""
-    user = accounts.user_of_subject(subject)
-    if user is None:
-        return _failed("", "unknown name")
-    if user.disabled:
-        return _failed(user.user_id, "disabled")
-    return _logged_in(user, LogInMethod.LOG_IN_METHOD_SUBJECT)
 
 
 def decide_token_use(accounts: AccountTable, token_id: str, now_ms: int) -> list[LogInFact]:
@@ -64,13 +56,13 @@ def decide_token_use(accounts: AccountTable, token_id: str, now_ms: int) -> list
 def _with_code(accounts: AccountTable, user: User, attempt: Attempt) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     if attempt.totp_step:
         if attempt.totp_step <= accounts.log_in_state(user.user_id).totp_step:
-            return _failed(user.user_id, "used code")
-        return _logged_in(user, LogInMethod.LOG_IN_METHOD_ONE_TIME_CODE, totp_step=attempt.totp_step)
+            return failed(user.user_id, "used code")
+        return logged_in(user, LogInMethod.LOG_IN_METHOD_ONE_TIME_CODE, totp_step=attempt.totp_step)
     if attempt.code_hash not in user.recovery_code_hashes:
-        return _failed(user.user_id, "wrong code")
+        return failed(user.user_id, "wrong code")
     if accounts.is_used(attempt.code_hash):
-        return _failed(user.user_id, "used code")
-    return _logged_in(user, LogInMethod.LOG_IN_METHOD_RECOVERY_CODE, code_hash=attempt.code_hash)
+        return failed(user.user_id, "used code")
+    return logged_in(user, LogInMethod.LOG_IN_METHOD_RECOVERY_CODE, code_hash=attempt.code_hash)
 
 
 def _has_same_secrets(user: User, compared: User) -> bool:
@@ -81,13 +73,15 @@ def _has_same_secrets(user: User, compared: User) -> bool:
     )
 
 
-def _logged_in(
+def logged_in(
     user: User, method: "LogInMethod.ValueType", *, totp_step: int = 0, code_hash: bytes = b""
 ) -> tuple["LogInResult.ValueType", list[LogInFact]]:
+    """Return the answer and the fact of a log-in that succeeds."""
     fact = LoggedIn(user_id=user.user_id, method=method, totp_step=totp_step, recovery_code_hash=code_hash)
     return LogInResult.LOG_IN_RESULT_OK, [LogInFact(logged_in=fact)]
 
 
-def _failed(user_id: str, reason: str) -> tuple["LogInResult.ValueType", list[LogInFact]]:
-    failed = LogInFailed(user_id=user_id, reason=reason)
-    return LogInResult.LOG_IN_RESULT_REFUSED, [LogInFact(failed=failed)]
+def failed(user_id: str, reason: str) -> tuple["LogInResult.ValueType", list[LogInFact]]:
+    """Return the answer and the fact of a log-in that is refused; `user_id` is empty where nobody has the name."""
+    fact = LogInFailed(user_id=user_id, reason=reason)
+    return LogInResult.LOG_IN_RESULT_REFUSED, [LogInFact(failed=fact)]

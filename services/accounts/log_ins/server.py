@@ -6,6 +6,8 @@ from protos.accounts.v1.service_pb2 import (
     ChangePasswordResponse,
     CheckLinkRequest,
     CheckLinkResponse,
+    EndSubjectSessionsRequest,
+    EndSubjectSessionsResponse,
     InviteFirstAdministratorRequest,
     InviteFirstAdministratorResponse,
     LogInRequest,
@@ -30,9 +32,10 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.accounts import decide
 from services.accounts.fact_writer import FactWriter
 from services.accounts.log_ins import one_time_codes
-from services.accounts.log_ins.decide import Attempt, decide_log_in, decide_log_in_with_subject, decide_token_use
+from services.accounts.log_ins.decide import Attempt, decide_log_in, decide_token_use
 from services.accounts.log_ins.limits import LogInLimits
 from services.accounts.log_ins.passwords import Passwords
+from services.accounts.log_ins.subjects import decide_end_of_sessions, decide_log_in_with_subject
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_user, user_summary
 from services.domain.accounts.secret_texts import (
@@ -94,7 +97,7 @@ class LogInServicer(LogInServiceServicer):
             return _counted(LogInResponse(result=LogInResult.LOG_IN_RESULT_LIMITED, retry_after_s=retry_after_s))
         user = await self._follower.query(self._committed.user_of_login, request.login)
         is_right = await self._passwords.is_right(request.password, user.password_hash if user else "")
-        attempt = self._attempt(user, is_right, request.code)
+        attempt = self._attempt(user, is_right, request)
         result = await self._writer.write(lambda accounts, now_ms: decide_log_in(accounts, attempt), request.origin)
         if user is None or result != LogInResult.LOG_IN_RESULT_OK:
             return _counted(LogInResponse(result=result))
@@ -103,13 +106,27 @@ class LogInServicer(LogInServiceServicer):
 
     async def LogInWithSubject(self, request: LogInWithSubjectRequest, context: Context) -> LogInWithSubjectResponse:
         check_texts(request)
+        known = await self._follower.query(self._committed.user_of_subject, request.subject)
+        user_id = known.user_id if known else new_id()
         result = await self._writer.write(
-            lambda accounts, now_ms: decide_log_in_with_subject(accounts, request.subject), request.origin
+            lambda accounts, now_ms: decide_log_in_with_subject(accounts, request, user_id, now_ms),
+            _acting(request.origin, user_id),
         )
+        if not request.is_renewal:
+            _count(result)
         user = await self._follower.query(self._committed.user_of_subject, request.subject)
         if user is None or result != LogInResult.LOG_IN_RESULT_OK:
             return LogInWithSubjectResponse(result=result)
         return LogInWithSubjectResponse(result=result, user=await self._summary(user.user_id))
+
+    async def EndSubjectSessions(
+        self, request: EndSubjectSessionsRequest, context: Context
+    ) -> EndSubjectSessionsResponse:
+        check_texts(request)
+        await self._writer.write(
+            lambda accounts, now_ms: (None, decide_end_of_sessions(accounts, request.subject)), request.origin
+        )
+        return EndSubjectSessionsResponse()
 
     async def CheckLink(self, request: CheckLinkRequest, context: Context) -> CheckLinkResponse:
         def check(accounts: AccountTable) -> CheckLinkResponse:
@@ -124,11 +141,9 @@ class LogInServicer(LogInServiceServicer):
         found = await self._follower.query(decide.valid_link, self._committed, request.link_token, now_ms)
         new_hash = await self._passwords.hash(request.new_password)
         user_id = found.user.user_id
-        origin = Origin()
-        origin.CopyFrom(request.origin)
-        origin.actor = f"user/{user_id}"
         await self._writer.write(
-            lambda accounts, now_ms: (None, decide.use_link(accounts, request.link_token, new_hash, now_ms)), origin
+            lambda accounts, now_ms: (None, decide.use_link(accounts, request.link_token, new_hash, now_ms)),
+            _acting(request.origin, user_id),
         )
         return UseLinkResponse(user=await self._summary(user_id))
 
@@ -177,13 +192,13 @@ class LogInServicer(LogInServiceServicer):
         await self._writer.write(lambda accounts, now_ms: (None, [LogInFact(data_read=request.read)]), request.origin)
         return NoteDataReadResponse()
 
-    def _attempt(self, user: User | None, is_right: bool, code: str) -> Attempt:
+    def _attempt(self, user: User | None, is_right: bool, request: LogInRequest) -> Attempt:
         """Compare the code, also for an unknown name and a wrong password, where the result is not looked at."""
-        step = 0
+        step, code = 0, request.code
         if user and user.sealed_totp_secret and code:
             secret = self._keys.open(user.sealed_totp_secret, _totp_context(user))
             step = one_time_codes.matching_step(secret, code, self._clock.now_ms())
-        return Attempt(user, is_right, bool(code), step, recovery_hash(code))
+        return Attempt(user, is_right, bool(code), step, recovery_hash(code), request.only_administrators)
 
     async def _acting_user(self, origin: Origin) -> User:
         def find(accounts: AccountTable) -> User:
@@ -196,8 +211,20 @@ class LogInServicer(LogInServiceServicer):
 
 
 def _counted(answer: LogInResponse) -> LogInResponse:
-    LOG_INS.labels(LogInResult.Name(answer.result).removeprefix("LOG_IN_RESULT_").lower()).inc()
+    _count(answer.result)
     return answer
+
+
+def _count(result: "LogInResult.ValueType") -> None:
+    LOG_INS.labels(LogInResult.Name(result).removeprefix("LOG_IN_RESULT_").lower()).inc()
+
+
+def _acting(origin: Origin, user_id: str) -> Origin:
+    """Return the origin with the user as the one who acts."""
+    acting = Origin()
+    acting.CopyFrom(origin)
+    acting.actor = f"user/{user_id}"
+    return acting
 
 
 def _totp_context(user: User) -> str:

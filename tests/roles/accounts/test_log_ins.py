@@ -19,7 +19,7 @@ from protos.accounts.v1.service_pb2 import (
     UseLinkRequest,
     UserSummary,
 )
-from services.accounts.log_ins.limits import MAX_KEYS, AttemptBuckets
+from services.domain.accounts.attempt_buckets import MAX_KEYS, AttemptBuckets
 from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of

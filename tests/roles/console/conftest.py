@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
@@ -101,6 +101,8 @@ class ConsoleInstallation:
     clock: ManualClock
     analytics: ScriptedAnalytics
     servers: dict[str, SwitchedServer]
+    context: RoleContext
+    settings: ConsoleSettings
     browsers: list[Browser] = field(default_factory=list)
 
     @property
@@ -150,8 +152,17 @@ class ConsoleInstallation:
 
 @pytest.fixture
 async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
+    async with running_console(tmp_path, ManualClock(START_MS)) as installation:
+        yield installation
+
+
+@asynccontextmanager
+async def running_console(
+    tmp_path: Path, clock: ManualClock, **console_settings: Any
+) -> AsyncIterator[ConsoleInstallation]:
+    """Run a console with these settings beyond those of every test."""
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=PARTITIONS)
-    clock, servers = ManualClock(START_MS), {name: SwitchedServer() for name in ROLES}
+    servers = {name: SwitchedServer() for name in ROLES}
     analytics = ScriptedAnalytics()  # type: ignore[abstract]
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
@@ -162,7 +173,8 @@ async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
         for settings, build_role in BACKENDS.values()
     ]
     accounts = services.accounts.main.build(AccountsSettings(data_dir=data, partitions=PARTITIONS), context, CHEAP)
-    console = build(ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone=ZONE), context)
+    settings_of_console = ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone=ZONE, **console_settings)
+    console = build(settings_of_console, context)
     for role in backends:
         add_servicers(role, servers[role.name])
     add_servicers(accounts, servers["accounts"])
@@ -170,7 +182,9 @@ async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_PositionsServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
-    installation = ConsoleInstallation(console.pages, log, peers, clock, analytics, servers)
+    installation = ConsoleInstallation(
+        console.pages, log, peers, clock, analytics, servers, context, settings_of_console
+    )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
             running_services([apps, *(each for role in (*backends, accounts) for each in role.services)])

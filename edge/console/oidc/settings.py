@@ -1,0 +1,116 @@
+"""The settings of the console's log-in by OpenID Connect."""
+
+import re
+import ssl
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from edge.console.oidc.groups import GroupMapping
+from services.runtime.process.settings import PREFIX, Settings, SettingsError
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_OIDC_SETTINGS = ("oidc_client_id", "oidc_client_secret_file", "oidc_name", "oidc_roles_file", "oidc_authority")
+
+
+class OidcSettings(Settings, frozen=True, kw_only=True):
+    """The OpenID Connect provider with which people log in; there is none without `oidc_issuer`.
+
+    `oidc_client_secret_file`: holds the secret as its only line; a public client has none.
+    `oidc_name`: the provider's name on the log-in page; by default its host.
+    `oidc_roles_file`: says what groups give; without it roles are given by hand.
+    `oidc_passwords`: who may log in with a password all the same.
+    `oidc_check_s`: how long after it was asked the provider is asked again whether a session may go on.
+    `oidc_outage_s`: how long sessions go on while the provider does not answer.
+    """
+
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret_file: str | None = None
+    oidc_name: str | None = None
+    oidc_scopes: str = "openid profile offline_access"
+    oidc_prompt: str | None = None
+    oidc_groups_claim: str = "groups"
+    oidc_roles_file: str | None = None
+    oidc_passwords: Literal["everyone", "administrators"] = "everyone"
+    oidc_check_s: Annotated[int, msgspec.Meta(ge=10, le=285)] = 240
+    oidc_outage_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 3600
+    oidc_authority: str | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.oidc_issuer is None:
+            for name in _OIDC_SETTINGS:
+                if getattr(self, name) is not None:
+                    raise SettingsError(f"{PREFIX}{name.upper()} is set, but {PREFIX}OIDC_ISSUER is not")
+            return
+        if not is_allowed_url(self.oidc_issuer) or urlsplit(self.oidc_issuer).query:
+            raise SettingsError(
+                f"{PREFIX}OIDC_ISSUER is {self.oidc_issuer!r}; use the issuer of the provider, such as https://login.example.org"
+            )
+        if not self.oidc_client_id:
+            raise SettingsError(f"{PREFIX}OIDC_CLIENT_ID is needed with {PREFIX}OIDC_ISSUER")
+        if "openid" not in self.oidc_scopes.split():
+            raise SettingsError(f"{PREFIX}OIDC_SCOPES is {self.oidc_scopes!r}; the scope openid must be among them")
+        self.oidc_tls()
+        self.oidc_client_secret()
+        self.oidc_group_mapping()
+
+    @property
+    def has_provider(self) -> bool:
+        return self.oidc_issuer is not None
+
+    @property
+    def oidc_display_name(self) -> str:
+        """The provider's name for people; empty if there is none."""
+        return self.oidc_name or urlsplit(self.oidc_issuer or "").hostname or ""
+
+    @property
+    def only_administrators_have_passwords(self) -> bool:
+        return self.has_provider and self.oidc_passwords == "administrators"
+
+    def oidc_client_secret(self) -> str:
+        """Return the client's secret; empty for a public client. SettingsError: the file cannot be used."""
+        if self.oidc_client_secret_file is None:
+            return ""
+        name = f"{PREFIX}OIDC_CLIENT_SECRET_FILE is {self.oidc_client_secret_file!r}"
+        try:
+            secret = Path(self.oidc_client_secret_file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{name}, which cannot be read: {error}") from None
+        if not secret or "\n" in secret:
+            raise SettingsError(f"{name}, which must hold the secret as its only line")
+        return secret
+
+    def oidc_tls(self) -> ssl.SSLContext:
+        """Return whom to trust: the host's authorities, or those of the file. SettingsError: it cannot be used."""
+        try:
+            return ssl.create_default_context(cafile=self.oidc_authority)
+        except (OSError, ValueError) as error:
+            raise SettingsError(
+                f"{PREFIX}OIDC_AUTHORITY is {self.oidc_authority!r}, which cannot be used: {error}"
+            ) from None
+
+    def oidc_group_mapping(self) -> GroupMapping | None:
+        """Return what groups give; None where roles are given by hand. SettingsError: the file cannot be used."""
+        if self.oidc_roles_file is None:
+            return None
+        try:
+            return GroupMapping.parse(Path(self.oidc_roles_file).read_bytes())
+        except (OSError, ValueError) as error:
+            raise SettingsError(
+                f"{PREFIX}OIDC_ROLES_FILE is {self.oidc_roles_file!r}, which cannot be used: {error}"
+            ) from None
+
+
+def is_allowed_url(text: str) -> bool:
+    """Return whether the provider may be asked at this address: over HTTPS, or on this host."""
+    try:
+        url = urlsplit(text)
+        is_loopback = url.hostname in _LOOPBACK
+    except ValueError:
+        return False
+    is_plain = re.fullmatch("[!-~]+", text) and url.username is None and url.password is None and not url.fragment
+    return bool(is_plain) and bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and is_loopback))
