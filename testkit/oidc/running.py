@@ -13,8 +13,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
-import httpx
-
+from testkit.plain_http import client
 from testkit.ports import free_ports
 from testkit.repository import ROOT
 
@@ -58,7 +57,8 @@ class RunningProvider:
         return tokens
 
     def _control(self, **asked: Any) -> Any:
-        return httpx.post(f"{self.issuer}/control", json=asked, trust_env=False).raise_for_status().json()
+        with client() as http:
+            return http.post(f"{self.issuer}/control", json=asked).raise_for_status().json()
 
 
 @contextmanager

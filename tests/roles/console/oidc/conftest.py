@@ -19,6 +19,7 @@ from services.runtime.log.port import Partition
 from services.runtime.process.clock import ManualClock
 from testkit.faults.crashing_log import records_of
 from testkit.oidc.running import SECRET, RunningProvider, running_provider
+from testkit.plain_http import async_client
 from tests.roles.console.conftest import Browser, ConsoleInstallation, running_console
 
 URL = "http://console"
@@ -73,7 +74,7 @@ class Person:
 
     def __init__(self, console: ConsoleInstallation) -> None:
         self.console: Browser = console.browser()
-        self._provider = httpx.AsyncClient(trust_env=False)
+        self._provider = async_client()
 
     async def at_provider(self, name: str, path: str = "/log-in/provider", act: str = "log-in") -> str:
         """Go from the console to the provider and log in there; return the path that leads back to the console."""

@@ -137,7 +137,7 @@ async def test_the_secret_goes_the_way_that_the_provider_takes(tmp_path: Path) -
 
         return answer
 
-    secret = {"oidc_client_secret_file": str(tmp_path / "secret")}
+    secret: Any = {"oidc_client_secret_file": str(tmp_path / "secret")}
     await provider_with(note(["client_secret_basic", "client_secret_post"]), **secret).exchange("c", "v", "r")
     assert seen[-1].headers["authorization"] == "Basic Y29uc29sZTphJTI2YiUzQSUyMCUyNSVDMyVBNA=="
     assert b"client_secret" not in seen[-1].content

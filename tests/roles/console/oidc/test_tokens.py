@@ -150,7 +150,7 @@ def test_a_renewed_token_is_of_the_same_subject() -> None:
 
 
 def test_every_algorithm_of_the_list_works_and_unusable_keys_are_passed_over() -> None:
-    made = [
+    made: list[Any] = [
         ECKey.generate_key("P-256", {"kid": "ec"}),
         ECKey.generate_key("P-384", {"kid": "ec384"}),
         ECKey.generate_key("P-521", {"kid": "ec521"}),
@@ -167,7 +167,13 @@ def test_every_algorithm_of_the_list_works_and_unusable_keys_are_passed_over() -
     keys = usable_keys([*foreign, *(key.as_dict(private=False) for key in (KEY, *made))])
     assert {key.kid for key in keys} == {"one", "ec", "ec384", "ec521", "ed"}
     check = TokenCheck(ISSUER, "console", keys, NOW_S)
-    by_algorithm = {"ES256": made[0], "ES384": made[1], "ES512": made[2], "EdDSA": made[3], "Ed25519": made[3]}
+    by_algorithm: dict[str, Any] = {
+        "ES256": made[0],
+        "ES384": made[1],
+        "ES512": made[2],
+        "EdDSA": made[3],
+        "Ed25519": made[3],
+    }
     for algorithm in ALGORITHMS:
         key = by_algorithm.get(algorithm, KEY)
         assert check.id_token(token(CLAIMS, key, alg=algorithm, kid=key.kid), nonce="n")["sub"] == "alice"
