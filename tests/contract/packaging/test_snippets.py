@@ -31,6 +31,7 @@ ELSEWHERE = {
     ("docs/dashboards.md", "deploy/secrets.sh"): "tests/contract/packaging/test_compose.py",
     ("docs/dashboards.md", "SELECT"): "tests/roles/analytics/store/test_tables.py",
     ("docs/operators/kubernetes.md", "resources"): "tests/contract/kubernetes/test_roles.py",
+    ("docs/operators/openid-connect.md", "{"): "tests/roles/console/oidc/test_provider.py",
     ("docs/operators/backup.md", ""): "tests/journeys/test_backups.py",
     ("docs/app-servers.md", ""): "tests/contract/clients/test_clients.py",
     ("docs/devices.md", ""): "tests/contract/sdk/test_docs.py",

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from edge.console.oidc.provider import KEPT_MS, MAX_ANSWER, PAUSE_MS, Provider
 from edge.console.settings import ConsoleSettings
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.settings import SettingsError, load
+from testkit.repository import ROOT
 
 ISSUER = "https://login.example.org"
 METADATA = {
@@ -164,6 +166,15 @@ def test_groups_give_the_highest_of_their_roles() -> None:
     assert groups_in(["a", 7, None, "b"]) == ["a", "b"]
     assert groups_in("a") == ["a"]
     assert groups_in({"a": 1}) == groups_in(None) == []
+
+
+def test_the_file_in_the_docs_is_one() -> None:
+    page = (ROOT / "docs/operators/openid-connect.md").read_text()
+    mapping = GroupMapping.parse(page.partition("```json\n")[2].partition("```")[0].encode())
+    roles = mapping.roles_of(["news-desk", "news-heads"])
+    assert [(each.team, each.role) for each in roles.teams] == [("News", 3), ("Sport", 1)]
+    settings = {f"CARILLON_{name.upper()}" for name in ConsoleSettings.__struct_fields__ if name.startswith("oidc_")}
+    assert settings == set(re.findall(r"^\| `(CARILLON_OIDC_\w+)`", page, re.MULTILINE))
 
 
 @pytest.mark.parametrize(
