@@ -51,7 +51,7 @@ class FirstStart:
     def _lines(self, invited: InviteFirstAdministratorResponse) -> list[str]:
         until = datetime.fromtimestamp(invited.link_expires_ms / 1000, self._settings.zone())
         return [
-            f"Nobody can log in to the console yet. Choose the password of {invited.user.login} here, once, until"
+            f"No administrator can log in to the console yet. Choose the password of {invited.user.login} here, once, until"
             f" {until:%Y-%m-%d %H:%M} (the next start prints another link):",
             f"   {self._settings.public_url}/link?token={invited.link_token}",
         ]

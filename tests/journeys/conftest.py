@@ -14,7 +14,7 @@ from testkit.installation.processes import STANDBYS, Installation
 from testkit.kafka.broker import kafka
 from tests.journeys.kinds import KINDS
 
-WELCOME = re.compile(r"(Carillon is ready\.|Nobody can log in .*|\d\. .*| {2,3}\S.*)?")
+WELCOME = re.compile(r"(Carillon is ready\.|No administrator can log in .*|\d\. .*| {2,3}\S.*)?")
 
 
 @pytest.fixture(scope="session")
