@@ -39,6 +39,9 @@ def token(claims: Mapping[str, Any], key: Any = KEY, **header: Any) -> str:
     return jwt.encode(sent, {**claims}, key, algorithms=[sent["alg"]])
 
 
+RIGHT = token(CLAIMS)
+
+
 def unsigned(claims: Mapping[str, Any], algorithm: str, signature: str = "") -> str:
     parts = ({"alg": algorithm, "kid": "one"}, dict(claims))
     texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
@@ -149,6 +152,7 @@ def test_a_renewed_token_is_of_the_same_subject() -> None:
         CHECK.renewed_id_token(token(without_nonce), subject="bob")
 
 
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 def test_every_algorithm_of_the_list_works_and_unusable_keys_are_passed_over() -> None:
     made: list[Any] = [
         ECKey.generate_key("P-256", {"kid": "ec"}),
@@ -180,13 +184,12 @@ def test_every_algorithm_of_the_list_works_and_unusable_keys_are_passed_over() -
     assert list(usable_keys(foreign)) == list(KeySet([]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(position=st.integers(0, 10_000), sign=st.sampled_from("ABCxyz019-_.=/ \x00é"))
 def test_no_other_text_is_accepted_in_place_of_a_signed_one(position: int, sign: str) -> None:
-    right = token(CLAIMS)
-    index = position % right.rindex(".")  # the last signs of a signature have spare bits
-    changed = right[:index] + sign + right[index + 1 :]
-    if changed == right:
+    index = position % RIGHT.rindex(".")  # the last signs of a signature have spare bits
+    changed = RIGHT[:index] + sign + RIGHT[index + 1 :]
+    if changed == RIGHT:
         return
     with pytest.raises(InvalidTokenError):
         CHECK.id_token(changed, nonce="n")
