@@ -17,7 +17,7 @@ _RETRY_S = 2.0
 
 
 class FirstStart:
-    """Service that prints a link at each start until somebody can log in. The process is ready without waiting for it.
+    """Service that prints a link at each start until an administrator, or anybody with a password, can log in. The process is ready without waiting for it.
 
     Accounts decides whether anybody can, so that several consoles that start at once make one administrator.
     """
@@ -51,7 +51,7 @@ class FirstStart:
     def _lines(self, invited: InviteFirstAdministratorResponse) -> list[str]:
         until = datetime.fromtimestamp(invited.link_expires_ms / 1000, self._settings.zone())
         return [
-            f"No administrator can log in to the console yet. Choose the password of {invited.user.login} here, once, until"
-            f" {until:%Y-%m-%d %H:%M} (the next start prints another link):",
+            f"No administrator can log in to the console yet. Choose the password of {invited.user.login} here, once,"
+            f" until {until:%Y-%m-%d %H:%M} (the next start prints another link):",
             f"   {self._settings.public_url}/link?token={invited.link_token}",
         ]
