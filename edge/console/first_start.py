@@ -17,9 +17,10 @@ _RETRY_S = 2.0
 
 
 class FirstStart:
-    """Service that prints a link at each start until an administrator, or anybody with a password, can log in. The process is ready without waiting for it.
+    """Service that prints a link at each start until an administrator, or anybody with a password, can log in.
 
-    Accounts decides whether anybody can, so that several consoles that start at once make one administrator.
+    The process is ready without waiting for it. Accounts decides whether anybody can, so that several consoles that
+    start at once make one administrator.
     """
 
     name = "first start"
