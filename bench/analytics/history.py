@@ -208,10 +208,11 @@ def outcomes(
     numbers: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     kind: OutcomeKind.ValueType,
     times_ms: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    appkey: str = APP,
 ) -> NewRecord:
     """Return the record of outcomes of one kind, as columns of equal length."""
     columns = AppOutcomes(
-        appkey=APP,
+        appkey=appkey,
         msgids=msgids.astype("<u8").tobytes(),
         numbers=numbers.astype("<u4").tobytes(),
         kinds=np.full(len(msgids), kind, "u1").tobytes(),

@@ -69,16 +69,17 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
         assert app is not None
         count = devices - sum(next_numbers.values())
         note(f"{count:,} devices are registered")
-        places = await _register(context, app, settings.partitions, next_numbers, count)
+        places = await register(context, app, settings.partitions, next_numbers, count)
         first = without_message(connected, settings.partitions)
         places = [place for place in places if place[1] >= first]
         note(f"{len(places):,} messages are sent, {targets:,} a push")
         await _push(context, appkey, settings.partitions, places, targets)
 
 
-async def _register(
+async def register(
     context: RoleContext, app: App, partitions: int, next_numbers: dict[int, int], count: int
 ) -> list[Place]:
+    """Append the records of so many devices that register; return their places."""
     registrations = Registrations(app, partitions, next_numbers)
     tokens = sorted(new_token() for _ in range(count))
     places: list[Place] = []

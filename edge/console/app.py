@@ -7,6 +7,7 @@ import falcon.asgi
 
 from edge.console.gate.gate import Gate
 from edge.console.gate.sessions import Sessions
+from edge.console.gate.turns import PageTurns, ending_turns
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.provider import Provider
 from edge.console.oidc.renewal import ProviderSessions
@@ -20,6 +21,7 @@ from edge.console.send.push_desk import PushDesk
 from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
+from edge.console.view.rendering import Rendering
 from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.origins import Origins
@@ -52,7 +54,6 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         audiences=Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
         broadcasts=Broadcasts(context.log, writer, context.peers),
-        renderer=renderer,
         sessions=sessions,
         languages=languages,
         gateway_url=settings.gateway_url,
@@ -74,12 +75,13 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         is_secure=settings.is_secure,
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
-    app: Any = falcon.asgi.App(middleware=[gate])
-    ErrorPages(renderer).add_to(app)
+    errors = ErrorPages()
+    app: Any = falcon.asgi.App(middleware=[gate, PageTurns(), Rendering(renderer, errors.of_fault)])
+    errors.add_to(app)
     app.add_route(STATIC_PATH, StaticFileEndpoint(files))
     for path, route in ROUTES.items():
         app.add_route(path, route.page(site))
-    return BodyTimeout(app)
+    return BodyTimeout(ending_turns(app))
 
 
 def _provider(settings: ConsoleSettings, context: RoleContext) -> ProviderLogIns | None:

@@ -1,6 +1,5 @@
 """The gate: the one place where requests to the console are authenticated, checked and answered with their cookie."""
 
-import hmac
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -11,6 +10,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.gate.access import Access, Scope
+from edge.console.gate.csrf import is_token
 from edge.console.gate.headers import security_headers
 from edge.console.gate.sessions import ProviderSession, Session, Sessions
 from edge.console.gate.visit import Visit
@@ -140,7 +140,7 @@ class Gate:
             return form
         is_of_another_site = request.get_header("Sec-Fetch-Site") in ("cross-site", "same-site")
         given = form.pop("csrf", "") or request.get_header("X-CSRF-Token") or ""
-        if is_of_another_site or not hmac.compare_digest(given.encode(), visit.session.csrf.encode()):
+        if is_of_another_site or not is_token(given, visit.session.csrf):
             raise falcon.HTTPForbidden(
                 title=visit.gettext("This form is out of date"),
                 description=visit.gettext("Nothing was changed. Go back, reload the page and send the form again."),

@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from edge.console.gate.csrf import padded
 from edge.console.gate.requester import Requester
 from edge.console.gate.sessions import Session
 from edge.console.view.languages import Language
@@ -40,6 +41,11 @@ class Visit(Requester):
             "why": "why",
         }
         return within.get(rest.split("/")[1], first) if first == "apps" and "/" in rest else first or "overview"
+
+    @property
+    def csrf(self) -> str:
+        """The CSRF token for a form; other text each time."""
+        return padded(self.session.csrf)
 
     def gettext(self, text: str) -> str:
         return self.language.gettext(text)

@@ -7,7 +7,7 @@ import falcon
 from falcon.asgi import Request, Response
 
 from edge.console.gate.visit import Visit
-from edge.console.view.renderer import Renderer
+from edge.console.view.rendering import Template
 from services.runtime.errors import (
     BusyError,
     CarillonError,
@@ -27,17 +27,16 @@ _STATUS = (
     ((UnavailableError, DeadlineError, BusyError), 503),
 )
 
+RETRY_AFTER_S = "2"
+
 Words = tuple[str, str]
 
 
 class ErrorPages:
     """Error handlers of the console's Falcon application."""
 
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-
     def add_to(self, app: Any) -> None:
-        app.add_error_handler(Exception, self._of_fault)
+        app.add_error_handler(Exception, self.of_fault)
         app.add_error_handler(CarillonError, self._of_call)
         app.add_error_handler(falcon.HTTPError, self._of_http)
 
@@ -54,11 +53,13 @@ class ErrorPages:
         status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
         if status >= 500:
             logger.error("a page failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
+        if status == 503:
+            response.set_header("Retry-After", RETRY_AFTER_S)
         title, text = _words(status, request.context.visit.gettext)
         said = str(error)
         self._show(request, response, status, title, said[:1].upper() + said[1:] if status < 500 and said else text)
 
-    async def _of_fault(self, request: Request, response: Response, error: Exception, params: Any) -> None:
+    async def of_fault(self, request: Request, response: Response, error: Exception, params: Any = None) -> None:
         logger.error("a page failed", path=request.uri_template, exc_info=error)
         self._show(request, response, 500, *_words(500, request.context.visit.gettext))
 
@@ -67,7 +68,8 @@ class ErrorPages:
         response.status = falcon.code_to_http_status(status)
         response.content_type = falcon.MEDIA_HTML
         template = "base/error_fragment.html" if visit.is_fragment else "base/error.html"
-        response.text = self._renderer.render(template, visit, status=status, title=title, text=text)
+        values = {"status": status, "title": title, "text": text}
+        response.context.page = Template.shown_now(template, visit, values)
 
 
 def _words(status: int, gettext: Callable[[str], str]) -> Words:

@@ -14,7 +14,7 @@ from edge.console.gate.visit import Visit
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
-from edge.console.view.renderer import Renderer
+from edge.console.view.rendering import Template
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError
@@ -27,7 +27,6 @@ class Site(Backend):
     `provider`, `provider_sessions` and `provider_name` are those of the OpenID Connect provider, if there is one.
     """
 
-    renderer: Renderer
     sessions: Sessions
     languages: Languages
     gateway_url: str
@@ -56,7 +55,7 @@ class Page:
         """Answer with a template of `templates/`."""
         response.status = falcon.code_to_http_status(status)
         response.content_type = falcon.MEDIA_HTML
-        response.text = self.site.renderer.render(template, visit_of(request), **values)
+        response.context.page = Template.shown_now(template, visit_of(request), values)
 
     def app(self, appkey: str) -> App:
         """Return the app of a path. HTTP 404: there is none."""

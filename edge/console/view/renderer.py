@@ -1,6 +1,6 @@
 """Renders the templates: HTML with every value escaped, in the language and time zone of the visit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,9 @@ class Renderer:
             "share_of": _in_language(lambda visit, part, whole: visit.language.percent(part, whole)),
         }
 
-    def render(self, template: str, visit: Visit, **values: Any) -> str:
-        notice, shown_once = ("", "") if visit.is_fragment else visit.take_notice()
-        return self._templates.get_template(template).render(
-            visit=visit, notice=notice, shown_once=shown_once, **values
-        )
+    def parts(self, template: str, visit: Visit, values: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the page in parts, each rendered when it is asked for."""
+        return self._templates.get_template(template).generate({"visit": visit, **values})
 
     def _moment(self, visit: Visit, ms: int) -> Markup:
         """Return a <time> with the moment in the reader's zone, and how long ago it was as its title."""

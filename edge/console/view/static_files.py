@@ -1,5 +1,6 @@
 """The static files of the console, read into memory at the start: its own, and those of packages from npm."""
 
+import gzip
 import hashlib
 import mimetypes
 from pathlib import Path
@@ -14,9 +15,10 @@ _SUFFIXES = (".css", ".js", ".svg")
 
 
 class StaticFile(NamedTuple):
-    """A file's content, media type, and the part of its address that changes with the content."""
+    """A file's content, also compressed, its media type, and the part of its address that changes with the content."""
 
     content: bytes
+    compressed: bytes
     media_type: str
     version: str
 
@@ -52,10 +54,15 @@ class StaticFileEndpoint:
         is_of_version = request.get_param("v") == file.version
         response.set_header("Cache-Control", f"public, max-age={'31536000, immutable' if is_of_version else '60'}")
         response.content_type = file.media_type
-        response.data = file.content
+        response.append_header("Vary", "Accept-Encoding")
+        if "gzip" in (request.get_header("Accept-Encoding") or ""):
+            response.set_header("Content-Encoding", "gzip")
+            response.data = file.compressed
+        else:
+            response.data = file.content
 
 
 def _read(file: Path) -> StaticFile:
     content = file.read_bytes()
     media_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    return StaticFile(content, media_type, hashlib.sha256(content).hexdigest()[:12])
+    return StaticFile(content, gzip.compress(content, mtime=0), media_type, hashlib.sha256(content).hexdigest()[:12])

@@ -1,5 +1,7 @@
 """Analytics for tests of pages: answers what a test gave it, so that they need no store."""
 
+import asyncio
+
 from protos.analytics.v1.analytics_pb2 import (
     ActionEntry,
     AuditActionsRequest,
@@ -19,7 +21,8 @@ from services.runtime.rpc.server import Context
 
 
 class ScriptedAnalytics(AnalyticsServiceServicer):
-    """Answers `pushes` by message id, `timelines` and `statistics` by appkey, and `devices` by token."""
+    """Answers `pushes` by message id, `timelines` and `statistics` by appkey, and `devices` by token. Without
+    `may_answer` statistics wait."""
 
     def __init__(self) -> None:
         self.is_away = False
@@ -29,6 +32,8 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self.actions: list[ActionEntry] = []
         self.statistics: dict[str, StatisticsResponse] = {}
         self.asked: list[object] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         self._note(request)
@@ -53,6 +58,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
         self._note(request)
+        await self.may_answer.wait()
         return self.statistics.get(request.appkey, StatisticsResponse())
 
     def _note(self, request: object) -> None:

@@ -1,0 +1,216 @@
+"""The console at size: the time and weight of each page, and what fifty operators cost the pushes.
+
+    python -m bench.console --devices 1000000 --outcomes 10000000
+    python -m bench.console --devices 10000 --outcomes 100000 --operators 50 --rate 100
+
+Fills the event log of one installation with the records of devices that register, and of a month of pushes to them
+with their outcomes: broadcasts with most of these, the rest multicasts, and a few pushes of other apps. `carillon up`
+reads them, and an administrator opens each page of the console: the first answer after the start, then --rounds more.
+The weight is what a browser with an empty cache downloads for a page, its files included. The floor is the log-in page,
+for which no other role is asked.
+
+Then an app with connected devices sends signed single-token pushes at --rate, in rounds without and with --operators
+who open pages. The times are those of bench.fairness. The rounds alternate, so that ratios hold on a busy machine.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench.console.fill import fill
+from bench.console.reader import Reader, pages
+from bench.end_to_end.measured import percentile
+from bench.fairness.__main__ import Quiet, Round, summary
+from bench.growth.fill import Rows
+from bench.programs import Program, note
+from testkit.edge.page_weight import page_weight
+from testkit.installation.processes import Installation
+
+FLOOR = "/log-in, the floor"
+_LOGIN = "operator"
+_PARTITIONS = 32
+_START_S = 3600.0
+_LOOK_S = 0.5
+_SETTLE_S = 3.0
+
+Row = dict[str, float]
+
+
+class Measurement:
+    """One installation, filled, with an administrator who opens its pages."""
+
+    def __init__(self, data: Path, options: argparse.Namespace) -> None:
+        self._options = options
+        self.installation = Installation(data, None)
+        self.installation.env |= {"CARILLON_PARTITIONS": str(_PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
+        self._names: dict[str, str] = {}
+        self._cookie = ""
+
+    def prepare(self) -> None:
+        """Fill the installation and start it."""
+        installation, options = self.installation, self._options
+        installation.start()
+        apps = [installation.create_app() for _ in range(options.apps)]
+        made = json.loads(installation.carillon("user", "add", _LOGIN, "--administrator", "--json"))
+        asyncio.run(Reader(installation.console_url()).use_link(made["one_time_token"]))
+        installation.stop()
+        filling = fill(installation.env_of("up"), [app.appkey for app in apps], options.devices, options.outcomes)
+        msgid = asyncio.run(filling)
+        note("the roles and analytics read it")
+        installation.start(seconds=_START_S)
+        (token, _) = Rows(installation.data, apps[0].appkey).credentials(1, _PARTITIONS)[0]
+        self._names = {"appkey": apps[0].appkey, "msgid": str(msgid), "token": token}
+        asyncio.run(self._until_read())
+        installation.stop()
+        installation.start(seconds=_START_S)
+
+    def close(self) -> None:
+        self.installation.close()
+
+    async def _until_read(self) -> None:
+        """Wait until analytics answers; then make what some pages are about: a team and a draft."""
+        reader = Reader(self.installation.console_url())
+        await reader.log_in(_LOGIN)
+        while (await reader.get("/pushes")).status_code != 200:
+            await asyncio.sleep(_LOOK_S)
+        self._names["team_id"] = await reader.give_to_team(self._names["appkey"])
+        self._names["draft_id"] = await reader.submit(self._names["appkey"])
+        listed = json.loads(self.installation.carillon("user", "list", "--json").splitlines()[0])
+        self._names["user_id"] = listed["user_id"]
+        await reader.http.aclose()
+
+    async def pages(self) -> dict[str, Row]:
+        """Return the first time, percentiles of further ones, and the weight of each page."""
+        reader = Reader(self.installation.console_url())
+        await reader.log_in(_LOGIN)
+        self._cookie = reader.cookie
+        rows: dict[str, Row] = {FLOOR: await self._page(reader, "/log-in")}
+        for name, path in pages(self._names).items():
+            rows[name] = await self._page(reader, path)
+        rows["a review of a broadcast"] = await self._page(reader, "")
+        await reader.http.aclose()
+        return rows
+
+    async def _page(self, reader: Reader, path: str) -> Row:
+        times_ms = []
+        for _ in range(1 + self._options.rounds):
+            began = time.perf_counter()
+            answer = await (reader.get(path) if path else reader.review(self._names["appkey"]))
+            times_ms.append((time.perf_counter() - began) * 1000)
+            assert answer.status_code in (200, 303), (path, answer.status_code, answer.text)
+        first, again = times_ms[0], sorted(times_ms[1:])
+        weight_kb = await page_weight(reader.http, answer) / 1000
+        return {
+            "first_ms": first,
+            "p50_ms": percentile(again, 0.5),
+            "p99_ms": percentile(again, 0.99),
+            "kb": answer.num_bytes_downloaded / 1000,
+            "weight_kb": weight_kb,
+        }
+
+    def beside_pushes(self) -> tuple[list[Round], dict[str, int]]:
+        """Return rounds of pushes without and with the operators, and how many pages these opened."""
+        options, installation = self._options, self.installation
+        about: dict[str, Any] = {
+            "url": installation.console_url(),
+            "cookie": self._cookie,
+            "paths": [path for path in pages(self._names).values() if "/why" not in path and "/device" not in path],
+            "operators": options.operators,
+            "pause_s": options.pause,
+        }
+        app = installation.create_app()
+        operators = Program([sys.executable, "-m", "bench.console.operators", json.dumps(about)], None)
+        try:
+            operators.receive()
+            return uvloop.run(self._rounds(Quiet(installation, app, options), operators))
+        finally:
+            operators.close()
+
+    async def _rounds(self, quiet: Quiet, operators: Program) -> tuple[list[Round], dict[str, int]]:
+        await quiet.open()
+        await quiet.round()
+        rounds: list[Round] = []
+        opened = {"pages": 0, "refused": 0, "all": 0}
+        for number in range(self._options.push_rounds):
+            note(f"pushes, round {number + 1} of {self._options.push_rounds}")
+            await asyncio.sleep(_SETTLE_S)
+            without = await quiet.round()
+            await asyncio.to_thread(operators.request, "start")
+            with_operators = await quiet.round()
+            counts = await asyncio.to_thread(operators.request, "stop")
+            opened = {name: opened[name] + count for name, count in zip(opened, counts, strict=True)}
+            rounds.append({"without": without, "with": with_operators})
+        return rounds, opened
+
+
+def show_pages(rows: dict[str, Row], options: argparse.Namespace) -> None:
+    table = Table(title=f"{options.devices:,} devices, {options.outcomes:,} outcomes, {options.apps} apps")
+    table.add_column("page")
+    for column in ("first, ms", "p50, ms", "p99, ms", "page, KB", "with files, KB"):
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        table.add_row(name, *(f"{value:,.1f}" for value in row.values()))
+    console = Console(width=130)
+    console.print(table)
+    console.print("target: each page within 300 ms, the first time too, and at most 200 KB with its files")
+
+
+def show_pushes(rows: dict[str, dict[str, dict[str, float]]], opened: dict[str, int], options: Any) -> None:
+    table = Table(title=f"{options.rate:.0f} pushes/s beside {options.operators} operators")
+    for column in ("request to", "operators", "p50 ms", "p99 ms", "max ms"):
+        table.add_column(column, justify="right")
+    for stage, by_kind in rows.items():
+        for kind, columns in by_kind.items():
+            table.add_row(stage, kind, *(f"{value:.2f}" for value in columns.values()))
+    console = Console(width=130)
+    console.print(table)
+    seconds = options.push_rounds * options.seconds
+    per_s = {name: count / seconds for name, count in opened.items()}
+    console.print(f"{per_s['pages']:.1f} pages/s opened, {per_s['refused']:.1f}/s answered with 503")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, default=20_000)
+    parser.add_argument("--outcomes", type=int, default=200_000)
+    parser.add_argument("--apps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=20, help="further answers of each page")
+    parser.add_argument("--operators", type=int, default=50)
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds for which an operator looks at a page")
+    parser.add_argument("--push-rounds", type=int, default=3, help="0: pages alone")
+    parser.add_argument(
+        "--seconds", type=float, default=8, help="of a round of pushes, without and with operators each"
+    )
+    parser.add_argument("--rate", type=float, default=100, help="pushes a second")
+    parser.add_argument("--quiet-devices", type=int, default=20, help="devices that get the pushes")
+    parser.add_argument("--directory", type=Path, help="where the data directory is made; default: a temporary one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="carillon-bench-", dir=options.directory) as name,
+        contextlib.closing(Measurement(Path(name) / "data", options)) as measurement,
+    ):
+        measurement.prepare()
+        rows = asyncio.run(measurement.pages())
+        rounds, opened = measurement.beside_pushes() if options.push_rounds else ([], {})
+    pushes = summary(rounds) if rounds else {}
+    if options.json:
+        print(json.dumps({"pages": rows, "pushes": pushes, "opened": opened}))
+        return
+    show_pages(rows, options)
+    if rounds:
+        show_pushes(pushes, opened, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Turns of the pages: how many are made at once, so that many operators delay the pushes beside them little."""
+
+from typing import Any
+
+from falcon.asgi import Request, Response
+
+from edge.console.gate.visit import Visit
+from edge.core.parsing.body import Application, Receive, Send
+from services.runtime.fairness.gate import FairGate, Slot
+
+AT_ONCE = 16
+"""Pages that are made at once. Most of the time of a page passes in other roles."""
+
+MAX_WAITING = 32
+"""Requests of one account, or of one address before the log-in, that wait; more are answered with HTTP 503."""
+
+_SLOT = "carillon.slot"
+_FILES = "/static/"
+
+
+class PageTurns:
+    """Falcon middleware that gives each request a turn, those of different accounts alternately.
+
+    A turn ends when the answer is made, or with its request if the browser leaves before.
+    """
+
+    def __init__(self, at_once: int = AT_ONCE, max_waiting: int = MAX_WAITING) -> None:
+        self._gate = FairGate("pages", at_once, max_waiting=max_waiting)
+
+    async def process_resource(self, request: Request, response: Response, resource: Any, params: Any) -> None:
+        """Wait for a turn. BusyError: too many requests of the account wait."""
+        if request.path.startswith(_FILES):
+            return
+        visit: Visit = request.context.visit
+        request.scope[_SLOT] = await self._gate.enter(visit.actor.name or visit.origin.address)
+
+    async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
+        _leave(request.scope)
+
+
+def ending_turns(application: Application) -> Application:
+    """Return the application with an end to each turn whose request was cancelled."""
+
+    async def ended(scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            await application(scope, receive, send)
+        finally:
+            _leave(scope)
+
+    return ended
+
+
+def _leave(scope: Any) -> None:
+    slot: Slot | None = scope.get(_SLOT)
+    if slot is not None:
+        slot.leave()
