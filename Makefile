@@ -8,7 +8,7 @@ TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_i
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor test test-long test-python sdk lint buf release-schema bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint buf release-schema bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -28,6 +28,14 @@ python:
 ## Say what is missing on this machine, for what, and the command that mends it; ARGS=--json for programs.
 doctor:
 	@$(PYTHON) -m setup.doctor $(ARGS)
+
+## Fill an installation with an afternoon of three teams, 20,000 devices and 200 pushes, and serve it: ARGS=--anew fills it again.
+demo: install
+	@$(BIN)/python -m demo $(ARGS)
+
+## Take screenshots of every page of the console on the demo's installation, into build/screenshots and docs/images.
+screenshots: install-dev
+	$(BIN)/python -m demo.screenshots $(ARGS)
 
 ## Write requirements/*.lock anew after a change of pyproject.toml; ARGS=--upgrade also takes newer versions.
 lock: $(TOOLS)/installed

@@ -75,5 +75,6 @@ class CancelTaskPage(OfTasks):
 def _line(visit: Visit, task: Task, apps: list[App]) -> TaskLine:
     by_key = {push.appkey: push for push in task.pushes}
     seen = [app for app in apps if app.appkey in by_key]
-    push = by_key[seen[0].appkey]
-    return TaskLine(task, seen, push, content(push.request_json), may_cancel(visit, task))
+    # The request stands beside the first push alone.
+    request_json = next((push.request_json for push in task.pushes if push.request_json), "")
+    return TaskLine(task, seen, by_key[seen[0].appkey], content(request_json), may_cancel(visit, task))

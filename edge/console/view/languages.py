@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from babel import Locale, dates, negotiate_locale, numbers
+from babel import Locale, dates, negotiate_locale, numbers, units
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from babel.support import NullTranslations, Translations
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
+_UNITS_S = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
 _NAMES = {"en": "English", "zh": "中文"}
 
 
@@ -47,6 +48,11 @@ class Language:
     def ago(self, ms: int, now_ms: int) -> str:
         """Return how long ago something was, such as `3 minutes ago`."""
         return dates.format_timedelta(timedelta(milliseconds=ms - now_ms), add_direction=True, locale=self._locale)
+
+    def duration(self, seconds: int) -> str:
+        """Return a duration in the largest unit of which it is a whole number, such as `36 hours`."""
+        unit = next(name for name, length in _UNITS_S.items() if seconds % length == 0)
+        return units.format_unit(seconds // _UNITS_S[unit], f"duration-{unit}", locale=self._locale)
 
 
 class Languages:

@@ -8,7 +8,9 @@ import pytest
 from testkit.repository import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOLDERS = "analytics|bench|carillon|dashboards|deploy|docs|edge|protos|requirements|sdk|services|setup|testkit|tests"
+FOLDERS = (
+    "analytics|bench|carillon|dashboards|demo|deploy|docs|edge|protos|requirements|sdk|services|setup|testkit|tests"
+)
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
 

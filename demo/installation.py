@@ -1,0 +1,42 @@
+"""What every part of the demo works on: the service, its clock, what it has given out, and the devices."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from demo.app_servers import AppServers
+from demo.crowd import Crowd
+from demo.moved_clock import ClockFile
+from demo.organisation import Installed
+from demo.population import DemoDevice
+from demo.service import Service
+
+_NOTICED_S = 0.12
+"""Longer than those who sleep on the moved clock need to look at it."""
+
+
+@dataclass
+class Demo:
+    """The demo while it is filled. `devices` are those of each app, by the day on which they register."""
+
+    service: Service
+    clock: ClockFile
+    installed: Installed
+    servers: AppServers
+    crowd: Crowd
+    devices: dict[str, list[DemoDevice]]
+    chance: random.Random
+
+    async def move_to(self, moment_ms: int) -> None:
+        """Let it be this moment, and give the service the time to notice."""
+        self.clock.move_to(moment_ms)
+        await asyncio.sleep(_NOTICED_S)
+        self.crowd.react()
+
+    def android(self) -> dict[str, list[DemoDevice]]:
+        return {app: devices for app, devices in self.devices.items() if not devices[0].ios_token}
+
+    def registered(self, app: str) -> Sequence[DemoDevice]:
+        """Return the devices of an Android app that have been online."""
+        return [device for device in self.devices[app] if device.storage.saved.token is not None]
