@@ -6,6 +6,7 @@ make them invalid. For today, the date that still gets log-ins, the sets of the 
 in the band of its latest log-in, and only today's own set is merged with them.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
@@ -18,7 +19,6 @@ WINDOWS = (1, 2, 3, 4, 5, 6, 7, 30)
 
 _LONGEST = max(WINDOWS)
 _DATES_AT_ONCE = 2
-_BANDS = range(1, len(WINDOWS))
 
 _ROWS = f"""
 SELECT day, sum(rows) FROM login_days
@@ -32,10 +32,26 @@ WHERE appkey = {appkey:String} AND category = {category:String} AND day >= {firs
 """
 _BEFORES = """
 SELECT DISTINCT day, version FROM login_before
-WHERE appkey = {appkey:String} AND category = {category:String} AND day IN {days:Array(Date32)}
+WHERE appkey = {appkey:String} AND category = {category:String} AND day >= {first:Date32} AND day <= {last:Date32}
 """
 Counts = Mapping[date, Mapping[str, Sequence[int]]]
 """By date and value, the number of devices in each window; dates and values without log-ins are left out."""
+
+
+class _Known(NamedTuple):
+    """What the store knows of some dates, those with log-ins in their longest window.
+
+    `versions` of a date are the log-ins in that window, `befores` those of them before the date. `counts` are stored
+    with the version, and the sets of the days before `with_sets` are stored; no log-ins before need no sets.
+    """
+
+    versions: dict[date, int]
+    befores: dict[date, int]
+    counts: Counts
+    with_sets: set[date]
+
+    def missing(self) -> list[date]:
+        return [day for day in self.versions if day not in self.counts]
 
 
 class LoginCounts(NamedTuple):
@@ -47,44 +63,36 @@ class LoginCounts(NamedTuple):
 
     async def between(self, first: date, last: date) -> Counts:
         """Return the counts for the dates from `first` to `last`, both included."""
-        rows, versions, counts = await self._known(first, last)
-        befores = {day: version - rows.get(day, 0) for day, version in versions.items() if day not in counts}
-        stored = await self._stored_befores(befores)
-        missing = [day for day in befores if day not in stored]
+        known = await self._known(first, last)
+        counts = dict(known.counts)
+        with_sets = known.with_sets.intersection(known.missing())
+        missing = [day for day in known.missing() if day not in with_sets]
         if len(missing) == 1:
-            await self._store_before(missing[0], befores[missing[0]])
-            stored.add(missing.pop())
-        for day in stored:
-            counts[day] = await self._over_stored_days(day, befores[day])
-        return {**counts, **await self._store({day: versions[day] for day in missing})}
+            await self._store_before(missing[0], known.befores[missing[0]])
+            with_sets.add(missing.pop())
+        for day in with_sets:
+            counts[day] = await self._over_stored_days(day, known.befores[day])
+        return {**counts, **await self._store({day: known.versions[day] for day in missing})}
 
     async def prepare(self, first: date, last: date) -> None:
         """Store what `between` needs for these dates when further log-ins of the last one have come."""
-        rows, versions, counts = await self._known(first, last)
-        if any(day not in counts for day in versions if day != last):
-            await self._store({day: version for day, version in versions.items() if day not in counts})
-        before = versions.get(last, 0) - rows.get(last, 0)
-        if last in versions and not await self._stored_befores({last: before}):
-            await self._store_before(last, before)
+        known = await self._known(first, last)
+        if any(day != last for day in known.missing()):
+            await self._store({day: known.versions[day] for day in known.missing()})
+        if last in known.versions and last not in known.with_sets:
+            await self._store_before(last, known.befores[last])
 
-    async def _known(self, first: date, last: date) -> tuple[dict[date, int], dict[date, int], dict[date, Any]]:
-        """Return the number of log-ins by day, and the versions and stored counts of the dates with log-ins."""
-        rows = await self._login_rows(first, last)
+    async def _known(self, first: date, last: date) -> _Known:
+        login_rows, stored, stored_sets = await asyncio.gather(
+            *(self._query(query, first=first, last=last) for query in (_ROWS, _STORED, _BEFORES))
+        )
+        rows = {day: int(count) for day, count in login_rows}
         dates = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         versions = {day: version for day in dates if (version := _rows_of_window(rows, day))}
-        return rows, versions, dict(await self._stored(versions))
-
-    async def _login_rows(self, first: date, last: date) -> dict[date, int]:
-        return {day: int(count) for day, count in await self._query(_ROWS, first=first, last=last)}
-
-    async def _stored(self, versions: Mapping[date, int]) -> Counts:
-        """Return the counts that are stored with these versions."""
-        stored: dict[date, dict[str, Sequence[int]]] = {}
-        if versions:
-            for day, info, counts, version in await self._query(_STORED, first=min(versions), last=max(versions)):
-                if versions.get(day) == version:
-                    stored.setdefault(day, {})[info] = counts
-        return stored
+        befores = {day: version - rows.get(day, 0) for day, version in versions.items()}
+        sets = {(day, version) for day, version in stored_sets}
+        with_sets = {day for day, version in befores.items() if not version or (day, version) in sets}
+        return _Known(versions, befores, _valid_counts(stored, versions), with_sets)
 
     async def _store(self, versions: Mapping[date, int]) -> Counts:
         """Count and store some dates, and return their counts."""
@@ -92,7 +100,8 @@ class LoginCounts(NamedTuple):
         for start in range(0, len(versions), _DATES_AT_ONCE):
             some = dict(list(versions.items())[start : start + _DATES_AT_ONCE])
             await self._store_together(some)
-            counts.update(await self._stored(some))
+            stored = await self._query(_STORED, first=min(some), last=max(some))
+            counts.update(_valid_counts(stored, some))
         return counts
 
     async def _store_together(self, versions: Mapping[date, int]) -> None:
@@ -101,11 +110,6 @@ class LoginCounts(NamedTuple):
         counts = ", ".join(f"maxIf(bitmapCardinality(devices), band <= {n})" for n in range(len(WINDOWS)))
         query = sql(__package__, "store_login_counts", windows=str([*WINDOWS]), longest=str(_LONGEST), counts=counts)
         await self.clickhouse.store(query, {**self._names, **period, **parameters})
-
-    async def _stored_befores(self, versions: Mapping[date, int]) -> set[date]:
-        """Return the dates whose sets of the days before are stored with these versions; version 0 needs no sets."""
-        stored = set(await self._query(_BEFORES, days=list(versions))) if versions else set()
-        return {day for day, version in versions.items() if not version or (day, version) in stored}
 
     async def _store_before(self, day: date, version: int) -> None:
         query = sql(__package__, "store_login_before", windows=str([*WINDOWS]), longest=str(_LONGEST))
@@ -125,13 +129,17 @@ class LoginCounts(NamedTuple):
 
 
 def _counts_of_today() -> str:
-    return sql(
-        __package__,
-        "login_counts_of_today",
-        only=", ".join(f"only_{band}" for band in _BANDS),
-        bands=", ".join(f"groupBitmapMergeStateIf(devices, band = {band}) AS band_{band}" for band in _BANDS),
-        only_counts=", ".join(f"bitmapAndnotCardinality(band_{band}, of_day) AS only_{band}" for band in _BANDS),
-    )
+    bands = ", ".join(f"maxIf(only, band = {band})" for band in range(1, len(WINDOWS)))
+    return sql(__package__, "login_counts_of_today", bands=bands)
+
+
+def _valid_counts(stored: Sequence[Sequence[Any]], versions: Mapping[date, int]) -> Counts:
+    """Return those of the rows of `login_counts` that have the versions."""
+    valid: dict[date, dict[str, Sequence[int]]] = {}
+    for day, info, counts, version in stored:
+        if versions.get(day) == version:
+            valid.setdefault(day, {})[info] = counts
+    return valid
 
 
 def _rows_of_window(rows: Mapping[date, int], day: date) -> int:

@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError
 from analytics.store.engine import Engine
 from analytics.store.error_hints import error_hint
 from analytics.store.query_limits import NO_LIMITS, QueryLimits
+from analytics.store.read_ahead import read_ahead
 from services.runtime.errors import UnavailableError
 from services.runtime.process import background
 
@@ -32,6 +33,10 @@ _INSERT = {"optimize_on_insert": 0}
 """Rows of the same key replace each other when parts are merged; doing that in each insert too costs as much again."""
 
 _WHOLE = {"max_insert_threads": 1, "min_insert_block_size_rows": 2**40, "min_insert_block_size_bytes": 2**40}
+_PARTS = """
+SELECT path FROM system.parts
+WHERE active AND database = currentDatabase() AND table = {table:String} ORDER BY rows DESC
+"""
 _KILL_EVERY_S = 0.05
 _STOPPED_WITHIN_S = 1.0
 _ERRORS = (ClickHouseError, HTTPError, OSError)
@@ -90,6 +95,12 @@ class ClickHouse:
             lambda client, settings: client.query(sql, parameters=given, settings=settings).result_rows
         )
         return result
+
+    async def read_ahead(self, table: str) -> None:
+        """Have the system read a table's files from the disk, where the store is one of this machine."""
+        if self._engine.is_embedded:
+            parts = await self.rows(_PARTS, {"table": table})
+            await asyncio.to_thread(read_ahead, [Path(path) for (path,) in parts])
 
     async def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and return its columns; LowCardinality columns are dictionaries."""

@@ -1,4 +1,4 @@
-"""The priority of chdb's threads: lower than that of the threads that deliver pushes, unless `low_priority` is off."""
+"""The priority of chdb's threads, lower than that of the threads that deliver pushes; and files that are read ahead."""
 
 import asyncio
 import json
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.read_ahead import read_ahead
 
 _NICENESS_OF_THREADS = """
 import asyncio, json, os, sys
@@ -45,3 +48,34 @@ async def test_only_the_threads_of_the_engine_have_a_lower_priority(tmp_path: Pa
 async def test_the_engine_has_normal_priority_on_request(tmp_path: Path) -> None:
     _, threads = await niceness(tmp_path, "normal")
     assert 10 not in threads
+
+
+@pytest.fixture
+def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that the system was asked to read from the disk."""
+    names: list[str] = []
+
+    def note(descriptor: int, *advice: int) -> None:
+        assert advice == (0, 0, os.POSIX_FADV_WILLNEED)
+        names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    return names
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs posix_fadvise and /proc")
+async def test_the_columns_of_a_table_are_read_ahead(clickhouse: ClickHouse, advised: list[str]) -> None:
+    await clickhouse.command("INSERT INTO device_tokens (appkey, device, token) SELECT 'a', 1, repeat('t', 100000)")
+    await clickhouse.read_ahead("device_tokens")
+    assert "data.bin" in advised or {"appkey.bin", "device.bin", "token.bin"} <= set(advised)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs posix_fadvise and /proc")
+def test_reading_ahead_has_a_limit_and_passes_over_merged_parts(
+    tmp_path: Path, advised: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analytics.store.read_ahead.MOST_BYTES", 25)
+    for name in ("a.bin", "a.mrk", "b.bin", "c.bin"):
+        (tmp_path / name).write_bytes(bytes(10))
+    read_ahead([tmp_path / "merged away", tmp_path])
+    assert advised == ["a.bin", "b.bin"]

@@ -1,7 +1,9 @@
 """A store created and filled by an older version answers like a new one after an upgrade."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,8 @@ import pytest
 
 from analytics.digest import counts, digest
 from analytics.ingestion.ingestion import sources
+from analytics.statistics.login_counts import LoginCounts
+from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import Migration, migrate, migrations
 from analytics.store.offsets import Offsets, Range
@@ -37,6 +41,8 @@ from tests.roles.analytics.service import ingest, running_service
 
 ZONE = "Asia/Shanghai"
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+TODAY = date(2026, 9, 21)
 WITH_LOGIN_DAYS = range(4, 9)
 LOGIN_DAYS_THEN = """
 CREATE MATERIALIZED VIEW login_days_of_sessions TO login_days AS
@@ -155,3 +161,22 @@ async def test_stores_of_older_versions(
         await fill_by_version(clickhouse, noting.came, ends, state / "offsets.db")
         await migrate(clickhouse)
         assert await answers_after_upgrade(log, clickhouse, state) == expected, f"after migration {version}"
+
+
+async def test_log_ins_before_and_after_the_upgrade_to_small_granules(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view that the older version made fills the new table; stored counts stay valid."""
+    logged_in = Session.SESSION_EVENT_KIND_LOGGED_IN
+    await create_by_version(17, clickhouse, monkeypatch)
+    await count_days(clickhouse, ZoneInfo(ZONE))
+    await ingest(log, clickhouse, tmp_path, [session(1, logged_in, T0), session(2, logged_in, T0 - DAY_MS)])
+    logins = LoginCounts(clickhouse, APP, "")
+    assert await logins.between(TODAY, TODAY) == {TODAY: {"": [1, 2, 2, 2, 2, 2, 2, 2]}}
+    sets = await clickhouse.rows("SELECT version, kept FROM login_before")
+
+    await migrate(clickhouse)
+    await count_days(clickhouse, ZoneInfo(ZONE))
+    await ingest(log, clickhouse, tmp_path, [session(3, logged_in, T0 + 1), session(2, logged_in, T0 + 2)])
+    assert await logins.between(TODAY, TODAY) == {TODAY: {"": [3, 3, 3, 3, 3, 3, 3, 3]}}
+    assert await clickhouse.rows("SELECT version, kept FROM login_before") == sets
