@@ -117,7 +117,7 @@ def _stopped(role: RoleDefinition[Any], settings: Settings) -> contextlib.Abstra
     """Hold the lock that the running role holds, because a rebuild replaces its state."""
     if settings.kafka_bootstrap is None:
         return data_directory.lock_directory(settings.data)
-    return data_directory.lock_directory(settings.state_dir(role.name), "running.lock")
+    return data_directory.lock_directory(settings.state_dir(role.name), data_directory.RUNNING_LOCK)
 
 
 def _check_empty(directory: Path) -> None:

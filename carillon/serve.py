@@ -1,6 +1,7 @@
 """`carillon serve ROLE`: one role in a process of its own."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
@@ -18,18 +19,21 @@ from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBY
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
+from services.runtime.log.archive.state_copies import StateCopies, StateSaver
 from services.runtime.ownership.membership import Membership, place_of
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SteadyClock
-from services.runtime.process.logs import configure
+from services.runtime.process.logs import configure, logger
 from services.runtime.process.memory import collect_rarely
-from services.runtime.process.runner import run
+from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health
 from services.runtime.rpc.caller import Instance
 from services.runtime.rpc.clock_sync import ClockServicer, ClockSync
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve as serve_rpc
+
+_HOUR_MS = 3_600_000
 
 
 @click.command()
@@ -49,7 +53,7 @@ def serve(role: str) -> None:
         if definition.serve is not None:
             definition.serve(env)
         else:
-            with data_directory.lock_directory(settings.state_dir(role), "running.lock"):
+            with data_directory.lock_directory(settings.state_dir(role), data_directory.RUNNING_LOCK):
                 uvloop.run(_serve(definition, settings, env))
 
 
@@ -60,6 +64,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
     async with role_context(settings, peers, definition.keys, health, clock) as context:
         if definition.name in ROLES_WITH_STANDBYS:
             context = replace(context, membership=_membership(definition.name, settings, env, context))
+        copying = await _state_copies(definition, settings, context)
         built = definition.build(settings, context)
         health.watch(built.followers)
         operations = Operations(settings.host, settings.console_port, health.problems, pages=built.pages)
@@ -74,12 +79,26 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             listeners = [RpcListener(f"{definition.name} calls", server)]
         sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
         await run(
-            [operations, sync, *built.services, health],
+            [operations, sync, *built.services, *copying, health],
             on_ready=lambda: set_ready(operations),
             listeners=listeners,
             on_stopping=operations.set_stopping,
             drain_seconds=settings.drain_s,
         )
+
+
+async def _state_copies(definition: RoleDefinition[Any], settings: Settings, context: RoleContext) -> Sequence[Service]:
+    """Fill an empty state directory from the archive, where there is one; return the service that saves copies there.
+
+    UnavailableError: the archive does not work, and a state would be built from the first record of the log on.
+    """
+    if context.archived is None or definition.replay is None or not definition.replay.is_one_directory:
+        return ()
+    directory = settings.state_dir(definition.name)
+    copies = StateCopies(context.archived.archive, directory, context.log.identity)
+    if await asyncio.to_thread(copies.take):
+        logger.info("the state begins with the copy in the archive", place=copies.place)
+    return [StateSaver(copies, context.clock, settings.state_copy_hours * _HOUR_MS)]
 
 
 def _membership(role: str, settings: Settings, env: Mapping[str, str], context: RoleContext) -> Membership:

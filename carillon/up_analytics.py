@@ -108,7 +108,7 @@ async def _locked(state: Path, stopping: asyncio.Event) -> AsyncIterator[None]:
     with contextlib.ExitStack() as stack:
         while not stopping.is_set():
             try:
-                stack.enter_context(data_directory.lock_directory(state, "running.lock"))
+                stack.enter_context(data_directory.lock_directory(state, data_directory.RUNNING_LOCK))
                 break
             except ConflictError:
                 logger.warning("analytics waits for the end of its former process", state=str(state))

@@ -67,6 +67,7 @@ class ReplaySupport(Generic[S]):
     `rebuild` replaces the live state and returns the digest; the role must not be running.
     `verify` compares the live state with one rebuilt beside it.
     `fill` builds a state in another directory and returns the digest.
+    `is_one_directory`: the state is all in its directory, of which a copy is a state too.
     `reads_device_records`: the state is folded from topic `devices`, which is compacted. A state of an earlier moment
     therefore needs records that are decided again from `device-commands`.
     `reads_app_changes`: of topic `apps` the role reads only the changes, which are never compacted away. A state of an
@@ -76,6 +77,7 @@ class ReplaySupport(Generic[S]):
     rebuild: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[str]]
     verify: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[ReplayComparison]]
     fill: Callable[[S, Path, Log, Ends, OnCount, OnCount], Awaitable[str]]
+    is_one_directory: bool = False
     reads_device_records: bool = False
     reads_app_changes: bool = False
 
@@ -116,4 +118,4 @@ def state_replay(
     async def fill(settings: S, directory: Path, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> str:
         return await replay.rebuild(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
 
-    return ReplaySupport(rebuild, verify, fill, reads_device_records=reads_device_records)
+    return ReplaySupport(rebuild, verify, fill, is_one_directory=True, reads_device_records=reads_device_records)

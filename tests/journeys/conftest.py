@@ -42,6 +42,7 @@ def carillon(
             clickhouse.start()
             stack.callback(clickhouse.kill)
             installation.env["CARILLON_CLICKHOUSE_URL"] = clickhouse.url
+            installation.env["CARILLON_KAFKA_ARCHIVE_DIR"] = str(tmp_path_factory.mktemp("archive"))
         installation.env["CARILLON_STAGES_DIR"] = str(data / "stages")
         installation.env |= {"CARILLON_TRACES_URL": collector.url, "CARILLON_TRACES_RATIO": "1"}
         installation.env["OTEL_BSP_SCHEDULE_DELAY"] = "100"

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from carillon.roles import replayable_roles
 from services.domain.topics import device_key
+from services.runtime.log.archive.directory import ArchiveDirectory
+from services.runtime.log.archive.state_copies import StateCopies
+from services.runtime.log.identity import noted_log_identity
 from services.runtime.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
@@ -111,6 +116,40 @@ async def test_a_killed_process_of_each_role_resumes(
         await all_show(devices, content)
     await audited(carillon, after["id"], "command", "audience", "sent", "received")
     for device in devices:
+        await device.close()
+
+
+@pytest.mark.long
+async def test_a_new_machine_starts_from_the_copy_of_a_state(
+    carillon: Installation, app: AppCredentials, server: AppServer
+) -> None:
+    """What came after the copy is read from the log, and the states are those that the whole log gives."""
+    devices = await devices_of(carillon, app)
+    await server.push(message(app, 1, "before"), app.secret_key)
+    await all_show(devices, "before")
+    roles = ["registry", "targeting", "scheduling", "delivery"]
+    lost = [f"{role}-1" for role in roles]
+    await asyncio.to_thread(carillon.stop, *lost)  # two of them write their snapshots now
+    await asyncio.to_thread(carillon.start, *lost)
+    archive = ArchiveDirectory(Path(carillon.env["CARILLON_KAFKA_ARCHIVE_DIR"]))
+    for role in roles:
+        directory = carillon.data / f"{role}-1-of-{SHARDS}"
+        copies = StateCopies(archive, directory, noted_log_identity(directory))
+        await asyncio.to_thread(copies.save)
+    later = await devices_of(carillon, app)
+    await server.push(message(app, 1, "copied"), app.secret_key)
+    await all_show([*devices, *later], "copied")
+    for role, name in zip(roles, lost, strict=True):
+        await asyncio.to_thread(carillon.kill, name)
+        shutil.rmtree(carillon.data / f"{role}-1-of-{SHARDS}")
+    await asyncio.to_thread(carillon.start, *lost)
+    after = await server.push(message(app, 6, "after", tag=[[1]]), app.secret_key)
+    await all_show([*devices, *later], "after")
+    await audited(carillon, after["id"], "command", "audience", "sent", "received")
+    for role, name in zip(roles, lost, strict=True):
+        assert "the state begins with the copy in the archive" in carillon.output(name).read_text()
+        assert "equal" in await asyncio.to_thread(carillon.carillon, "replay", role, "--verify", of=name)
+    for device in (*devices, *later):
         await device.close()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.port import Log
 
-_FILE = "log-identity"
+LOG_IDENTITY_FILE = "log-identity"
 
 
 def check_log_identity(directory: Path, log: Log, role: str) -> None:
@@ -14,8 +14,7 @@ def check_log_identity(directory: Path, log: Log, role: str) -> None:
     ConflictError: it was built from another log, even if this one has grown past the offsets of the state.
     UnavailableError: the directory cannot be written.
     """
-    file = directory / _FILE
-    known = file.read_text(encoding="ascii") if file.exists() else ""
+    known = noted_log_identity(directory)
     if known == log.identity or not log.identity:
         return
     if known:
@@ -26,11 +25,17 @@ def check_log_identity(directory: Path, log: Log, role: str) -> None:
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(log.identity, encoding="ascii")
+        (directory / LOG_IDENTITY_FILE).write_text(log.identity, encoding="ascii")
     except OSError as error:
         raise UnavailableError(f"the state {directory} cannot be written: {error}") from error
 
 
+def noted_log_identity(directory: Path) -> str:
+    """Return the identity of the log that the state in the directory was built from; "" where none is noted."""
+    file = directory / LOG_IDENTITY_FILE
+    return file.read_text(encoding="ascii") if file.exists() else ""
+
+
 def forget_log_identity(directory: Path) -> None:
     """Let the next check accept any log, because the state in the directory is about to be emptied."""
-    (directory / _FILE).unlink(missing_ok=True)
+    (directory / LOG_IDENTITY_FILE).unlink(missing_ok=True)

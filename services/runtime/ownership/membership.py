@@ -17,6 +17,9 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import OWNER, OWNER_EPOCH, OWNER_SINCE, STANDBYS
 
+PLACE_FILE = "place"
+"""In a state's directory: the name that `place_of` chose for it."""
+
 INTERVAL_S = 0.5
 """How often an instance says that it is alive."""
 
@@ -156,7 +159,7 @@ def place_of(directory: Path) -> str:
 
     A file that was left empty, by a kill or a full disk, is written again: "" would be no place at all.
     """
-    file = directory / "place"
+    file = directory / PLACE_FILE
     place = file.read_text(encoding="ascii") if file.exists() else ""
     if not place:
         directory.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,9 @@ from typing import IO
 
 from services.runtime.errors import CarillonError, ConflictError
 
+RUNNING_LOCK = "running.lock"
+"""In a role's state directory: locked while the role runs on it in a process of its own, or is rebuilt."""
+
 
 @contextmanager
 def lock_directory(directory: Path, name: str = "carillon.lock") -> Iterator[None]:

@@ -20,6 +20,9 @@ ARCHIVED = Counter("carillon_log_records_archived_total", "Records moved from th
 ARCHIVE_FAILURES = Counter(
     "carillon_log_archive_failures_total", "Times that old records stayed in the log because the archive did not work"
 )
+STATE_COPY_FAILURES = Counter(
+    "carillon_state_copy_failures_total", "Times that a role's state could not be copied to the archive"
+)
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
 LAG = Gauge("carillon_lag_records", "Records that a follower has not applied yet, when last checked", ["role", "topic"])
 OWNER = Gauge("carillon_owner", "1 while the process owns its partitions, 0 while it stands by", ["role", "shard"])

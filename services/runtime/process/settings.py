@@ -75,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_max_connections: Positive | None = None
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300
+    state_copy_hours: Positive = 24
     stages_dir: str | None = None
     traces_url: str | None = None
     traces_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from carillon.archive import archive
-from carillon.roles import ROLES
+from carillon.roles import ROLES, role_definition
 from edge.settings import EdgeSettings
+from services.runtime.log.archive.store import FILES
 from services.runtime.process.settings import load
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import image_settings
@@ -35,24 +36,27 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], d
     return {(one["kind"], one["metadata"]["name"]): one for one in made}
 
 
-def mounted(template: dict[str, Any]) -> dict[str, Any]:
-    """Return the mount of the archive's volume in a pod's only container."""
+def mounted(template: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the mounts of the archive's volume in a pod's only container, by their paths."""
     (container,) = template["spec"]["containers"]
     volumes = [each for each in template["spec"]["volumes"] if "persistentVolumeClaim" in each]
     names = [each["name"] for each in volumes if each["persistentVolumeClaim"]["claimName"] == NAME]
-    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] in names]
-    return dict(mount)
+    mounts = [dict(mount) for mount in container["volumeMounts"] if mount["name"] in names]
+    return sorted(mounts, key=lambda mount: str(mount["mountPath"]))
 
 
 def test_every_role_reads_the_volume_that_the_job_writes(objects: dict[tuple[str, str], Any]) -> None:
     path = objects["ConfigMap", "carillon-settings"]["data"]["CARILLON_KAFKA_ARCHIVE_DIR"]
     workloads = {name: one for (kind, name), one in objects.items() if kind in ("StatefulSet", "Deployment")}
     assert workloads.keys() == ROLES.keys()
-    for one in workloads.values():
-        mount = mounted(one["spec"]["template"])
-        assert (mount["mountPath"], mount["readOnly"]) == (path, True)
+    for role, one in workloads.items():
+        everything, *states = mounted(one["spec"]["template"])
+        assert (everything["mountPath"], everything["readOnly"]) == (path, True)
+        copied = (replay := role_definition(role).replay) is not None and replay.is_one_directory
+        writes = [(mount["mountPath"], mount["subPath"], mount.get("readOnly")) for mount in states]
+        assert writes == ([(f"{path}/{FILES}", FILES, None)] if copied else []), role
     job = objects["CronJob", NAME]["spec"]
-    mount = mounted(job["jobTemplate"]["spec"]["template"])
+    (mount,) = mounted(job["jobTemplate"]["spec"]["template"])
     assert (mount["mountPath"], mount.get("readOnly")) == (path, None)
     assert job["concurrencyPolicy"] == "Forbid"
     claim = objects["PersistentVolumeClaim", NAME]["spec"]

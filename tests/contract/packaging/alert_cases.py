@@ -203,6 +203,13 @@ CASES = {
         {"instance": "up:8080"},
         "up:8080 cannot move old records from the log into its archive, and the log grows",
     ),
+    "CarillonStateCopyFails": Case(
+        {'carillon_state_copy_failures_total{instance="d:8080"}': "0+0x9 1+0x59 2+0x150"},
+        69,
+        75,
+        {"instance": "d:8080"},
+        "d:8080 cannot copy its state to the archive",
+    ),
     "CarillonCertificateExpires": Case(
         {'carillon_certificate_expires_seconds{instance="g",setting="CARILLON_TLS_CERT"}': "867600+0x90"},
         59,

@@ -1,10 +1,16 @@
-"""An archive in a bucket of an S3-compatible store: PREFIX/TOPIC/PARTITION/SEGMENT, objects that never change."""
+"""An archive in a bucket of an S3-compatible store: PREFIX/TOPIC/PARTITION/SEGMENT, objects that never change.
+
+PREFIX/states has the other files, of which each is replaced by newer ones.
+"""
+
+from pathlib import Path
 
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.segments import SegmentName, parse_name
+from services.runtime.log.archive.store import FILES
 from services.runtime.log.port import Partition
 
 _TIMEOUT = "30s"
@@ -53,6 +59,30 @@ class ArchiveBucket:
     def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
         try:
             self._store.put(_path(partition, name), data, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def file_saved_ms(self, name: str) -> int | None:
+        try:
+            return int(self._store.head(f"{FILES}/{name}")["last_modified"].timestamp() * 1000)
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def get_file(self, name: str, target: Path) -> None:
+        try:
+            with target.open("wb") as file:
+                for part in self._store.get(f"{FILES}/{name}").stream():
+                    file.write(part)
+        except FileNotFoundError as error:
+            raise ConflictError(f"the archive {self.place} has no file {FILES}/{name} any more") from error
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def put_file(self, name: str, source: Path) -> None:
+        try:
+            self._store.put(f"{FILES}/{name}", source)
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
 

@@ -1,11 +1,17 @@
-"""An archive in a directory: DIRECTORY/TOPIC/PARTITION/SEGMENT, each file written once and then never changed."""
+"""An archive in a directory: DIRECTORY/TOPIC/PARTITION/SEGMENT, each segment written once and then never changed.
+
+DIRECTORY/states has the other files, of which each is replaced by newer ones.
+"""
 
 import contextlib
 import os
+import secrets
+import shutil
 from pathlib import Path
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.segments import SegmentName, parse_name
+from services.runtime.log.archive.store import FILES
 from services.runtime.log.durable import make_durable
 from services.runtime.log.port import Partition
 from services.runtime.process.crashpoint import Point, reached
@@ -59,6 +65,38 @@ class ArchiveDirectory:
             with contextlib.suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise self._unavailable(error) from error
+
+    def file_saved_ms(self, name: str) -> int | None:
+        try:
+            return int((self.path / FILES / name).stat().st_mtime * 1000)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def get_file(self, name: str, target: Path) -> None:
+        try:
+            shutil.copyfile(self.path / FILES / name, target)
+        except FileNotFoundError as error:
+            raise ConflictError(f"the archive {self.path} has no file {FILES}/{name} any more") from error
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def put_file(self, name: str, source: Path) -> None:
+        directory = self.path / FILES
+        unfinished = directory / f"{name}.{secrets.token_hex(4)}.{_UNFINISHED}"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, unfinished)
+            make_durable(unfinished)
+            unfinished.replace(directory / name)
+            for changed in (directory, self.path):
+                make_durable(changed)
+        except OSError as error:
+            raise self._unavailable(error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                unfinished.unlink(missing_ok=True)
 
     def _of(self, partition: Partition) -> Path:
         return self.path / partition.topic / f"{partition.number:04}"

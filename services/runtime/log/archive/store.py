@@ -1,17 +1,24 @@
-"""The port of an archive's segments: a directory, or a bucket of an object store."""
+"""The port of an archive: a directory, or a bucket of an object store."""
 
+from pathlib import Path
 from typing import Protocol
 
 from services.runtime.log.archive.segments import SegmentName
 from services.runtime.log.port import Partition
 
+FILES = "states"
+"""Folder of the files, beside those of the topics."""
+
 
 class ArchiveStore(Protocol):
-    """The archive's segments. Calls block, so they are made in a thread. UnavailableError: the store does not work."""
+    """The archive's segments, and its files, which are replaced as a whole.
+
+    Calls block, so they are made in a thread. UnavailableError: the store does not work.
+    """
 
     @property
     def place(self) -> str:
-        """Where the segments are, for messages to people."""
+        """Where the archive is, for messages to people."""
         ...
 
     def names(self, partition: Partition) -> list[SegmentName]:
@@ -24,4 +31,16 @@ class ArchiveStore(Protocol):
 
     def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
         """Write a segment durably; it has its name only once it is whole."""
+        ...
+
+    def file_saved_ms(self, name: str) -> int | None:
+        """Return when a file was put here, in ms since 1970; None if there is none."""
+        ...
+
+    def get_file(self, name: str, target: Path) -> None:
+        """Write a file's content to `target`. ConflictError: it is not there."""
+        ...
+
+    def put_file(self, name: str, source: Path) -> None:
+        """Put a file here durably, in place of that of the same name; it is never there in part."""
         ...

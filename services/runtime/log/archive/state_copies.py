@@ -1,0 +1,135 @@
+"""Copies of roles' states in the archive of the log, from which a new machine starts in place of the first record.
+
+A copy is as good as a state that a killed process left: whoever takes it reads on in the log from its offsets.
+"""
+
+import asyncio
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.archive.store import FILES, ArchiveStore
+from services.runtime.log.durable import make_durable
+from services.runtime.log.identity import LOG_IDENTITY_FILE, noted_log_identity
+from services.runtime.ownership.membership import PLACE_FILE
+from services.runtime.process.clock import Clock
+from services.runtime.process.data_directory import RUNNING_LOCK
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import STATE_COPY_FAILURES
+from services.runtime.projection.replay import copy_state, parent_of
+
+LOOK_EVERY_MS = 3_600_000
+_OF_THIS_MACHINE = {PLACE_FILE, RUNNING_LOCK}
+_FAST = 1
+
+
+class StateCopies:
+    """The newest copy of one role instance's state: a tar file, compressed with gzip, named as the directory is.
+
+    Calls block, so they are made in a thread.
+    """
+
+    def __init__(self, archive: ArchiveStore, directory: Path, log_identity: str) -> None:
+        self._archive = archive
+        self._directory = directory
+        self._log_identity = log_identity
+        self._name = f"{directory.name}.tar.gz"
+
+    @property
+    def place(self) -> str:
+        """Where the copy is, for messages to people."""
+        return f"{self._archive.place}/{FILES}/{self._name}"
+
+    def saved_ms(self) -> int | None:
+        """Return when the archive's copy was saved, or None if it has none. UnavailableError: it does not work."""
+        return self._archive.file_saved_ms(self._name)
+
+    def save(self) -> None:
+        """Replace the copy in the archive by one of the state as it is now, also while the role changes it.
+
+        UnavailableError: the disk or the archive refuses it; the former copy stays.
+        """
+        try:
+            with tempfile.TemporaryDirectory(dir=parent_of(self._directory)) as work:
+                copy, packed = Path(work) / "copy", Path(work) / self._name
+                copy_state(self._directory, copy)
+                with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
+                    for path in sorted(copy.iterdir()):
+                        if path.name not in _OF_THIS_MACHINE:
+                            tar.add(path, path.name)
+                shutil.rmtree(copy)
+                self._archive.put_file(self._name, packed)
+        except OSError as error:
+            raise UnavailableError(f"the state {self._directory} cannot be copied: {error}") from error
+
+    def take(self) -> bool:
+        """Fill a directory that has no state yet from the archive's copy; return whether that was done.
+
+        The directory knows its log last: if the process is killed before, the next start does all of it again. A copy
+        that is of another log, or that cannot be read, is left alone: the state is then built from the log.
+        """
+        if noted_log_identity(self._directory) or self.saved_ms() is None:
+            return False
+        with tempfile.TemporaryDirectory(dir=parent_of(self._directory)) as work:
+            packed, unpacked = Path(work) / self._name, Path(work) / "state"
+            try:
+                self._archive.get_file(self._name, packed)
+                with tarfile.open(packed) as tar:
+                    tar.extractall(unpacked, filter="data")
+            except (ConflictError, OSError, EOFError, tarfile.TarError) as error:
+                logger.warning("the copy of a state is not used", place=self.place, error=str(error))
+                return False
+            if noted_log_identity(unpacked) != self._log_identity:
+                logger.warning("the copy of a state is of another log and is not used", place=self.place)
+                return False
+            self._move(unpacked)
+        return True
+
+    def _move(self, unpacked: Path) -> None:
+        for path in unpacked.rglob("*"):
+            make_durable(path)
+        for path in sorted(unpacked.iterdir(), key=lambda path: path.name == LOG_IDENTITY_FILE):
+            target = self._directory / path.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            path.rename(target)
+            make_durable(self._directory)
+
+
+class StateSaver:
+    """Service that saves a copy of the state where the archive's is older than `every_ms`.
+
+    Where several processes stand by for one shard, the first that finds the copy too old replaces it.
+    """
+
+    name = "state copies"
+
+    def __init__(self, copies: StateCopies, clock: Clock, every_ms: int) -> None:
+        self._copies = copies
+        self._clock = clock
+        self._every_ms = every_ms
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Look once an hour, first after an hour. Where the archive fails, the process goes on."""
+        ready.set()
+        while True:
+            await self._clock.sleep_until(self._clock.now_ms() + min(LOOK_EVERY_MS, self._every_ms))
+            try:
+                await self.save_if_old()
+            except UnavailableError as error:
+                STATE_COPY_FAILURES.inc()
+                logger.error("the state was not copied to the archive; trying again later", error=str(error))
+
+    async def save_if_old(self) -> bool:
+        """Save a copy if there is none that is young enough; return whether that was done.
+
+        UnavailableError: the disk or the archive refuses it.
+        """
+        saved_ms = await asyncio.to_thread(self._copies.saved_ms)
+        if saved_ms is not None and saved_ms + self._every_ms > self._clock.now_ms():
+            return False
+        await asyncio.to_thread(self._copies.save)
+        logger.info("the state was copied to the archive", place=self._copies.place)
+        return True
