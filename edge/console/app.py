@@ -5,6 +5,11 @@ from typing import Any
 
 import falcon.asgi
 
+from edge.console.api.document import DocumentEndpoint
+from edge.console.api.endpoint import CallEndpoint
+from edge.console.api.problems import ErrorAnswers
+from edge.console.api.table import DOCUMENT_PATH, by_path
+from edge.console.gate.bearer import Bearers
 from edge.console.gate.gate import Gate
 from edge.console.gate.sessions import Sessions
 from edge.console.gate.turns import PageTurns, ending_turns
@@ -68,6 +73,7 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         accesses(),
         sessions,
         accounts,
+        Bearers(accounts, context.peers, context.clock, settings.console_calls_per_s),
         languages,
         Origins(ROLE_NAME, settings.client_addresses()),
         settings.zone(),
@@ -75,12 +81,15 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         is_secure=settings.is_secure,
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
-    errors = ErrorPages()
+    errors = ErrorPages(ErrorAnswers())
     app: Any = falcon.asgi.App(middleware=[gate, PageTurns(), Rendering(renderer, errors.of_fault)])
     errors.add_to(app)
     app.add_route(STATIC_PATH, StaticFileEndpoint(files))
     for path, route in ROUTES.items():
         app.add_route(path, route.page(site))
+    app.add_route(DOCUMENT_PATH, DocumentEndpoint())
+    for path, calls in by_path().items():
+        app.add_route(path, CallEndpoint(site, calls))
     return BodyTimeout(ending_turns(app))
 
 

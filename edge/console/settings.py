@@ -20,12 +20,14 @@ class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
     `console_gateway_url`: that of the gateways, to which virtual phones connect; by default that of a gateway beside
     this process, under the host of the console.
     `console_v2_url`: that of the v2 interface in examples of requests; by default that of an edge beside this process.
+    `console_calls_per_s`: calls of `/console/v1` that an API token may make a second, on average.
     `v2_max_period_s`: longest time to live that a push may ask for, in seconds, as at the edge.
     """
 
     console_url: str | None = None
     console_gateway_url: str | None = None
     console_v2_url: str | None = None
+    console_calls_per_s: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
     gateway_port: Port = 8400
     v2_port: Port = 8300
     v2_max_period_s: Annotated[int, msgspec.Meta(ge=60, le=31_536_000)] = 2_592_000

@@ -144,7 +144,7 @@ class Idempotency:
             reply, last = await self._claims.send(requested, origin, text)
             self._note_started(request, appkey, requested, last)
             return reply
-        _check_key(key)
+        check_key(key)
         claim = push_claim(appkey, key, request.path, text)
         answer: Reply | Content | None = await self._claims.first_answer(claim)
         if answer is None:
@@ -177,7 +177,7 @@ def _answer(holding: GetClaimResponse, claim: Claim) -> Content:
     return reply
 
 
-def _check_key(key: str) -> None:
+def check_key(key: str) -> None:
     if not (1 <= len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         raise InputError(f"{HEADER} must have 1 to {MAX_KEY_LENGTH} printable ASCII characters")
 

@@ -3,12 +3,14 @@
 import sys
 from pathlib import Path
 
+from edge.console.api import document as console
 from edge.openapi.documents import DOCUMENTS, written
 
 
 def main(directory: Path) -> None:
     for name in DOCUMENTS:
         (directory / f"{name}.json").write_bytes(written(name))
+    (directory / "console.json").write_bytes(console.written())
 
 
 if __name__ == "__main__":

@@ -79,10 +79,10 @@ def openapi(interface: Interface) -> Json:
 def _operation(operation: Operation, request: Json, answer: Json, denial: Json) -> Json:
     examples = {name: {"value": value} for name, value in operation.examples.items()}
     words = operation.path.strip("/").replace("/", " ").split()
-    described = {"parameters": [_IDEMPOTENCY_KEY]} if operation.repeatable else {}
+    described = {"parameters": [IDEMPOTENCY_KEY]} if operation.repeatable else {}
     forbidden = _response("The app is paused, or does not allow the client's address; nothing was done.", denial)
     busy = _response("Too many request bodies at once, or no answer to a query at present.", _TRANSPORT_ERROR) | {
-        "headers": _RETRY_AFTER
+        "headers": RETRY_AFTER
     }
     return described | {
         "operationId": "_".join([operation.method, *words]),
@@ -93,7 +93,7 @@ def _operation(operation: Operation, request: Json, answer: Json, denial: Json) 
             **({"403": forbidden, "503": busy} if operation.is_of_app_servers else {}),
             "408": _response("The body did not arrive in time.", _TRANSPORT_ERROR),
             "413": _response("The body is too large.", _TRANSPORT_ERROR),
-            "429": _response("The app is over a quota; nothing was done.", denial) | {"headers": _RETRY_AFTER},
+            "429": _response("The app is over a quota; nothing was done.", denial) | {"headers": RETRY_AFTER},
         },
     }
 
@@ -102,14 +102,14 @@ def _response(text: str, schema: Json) -> Json:
     return {"description": text, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-_IDEMPOTENCY_KEY = {
+IDEMPOTENCY_KEY = {
     "name": HEADER,
     "in": "header",
     "description": "A text of the caller's choice. For 10 minutes the same request under the same key sends nothing"
     " again and gets the first answer; another request under the key is refused.",
     "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH, "pattern": "^[ -~]+$"},
 }
-_RETRY_AFTER = {
+RETRY_AFTER = {
     "Retry-After": {
         "description": "Seconds after which the request may be repeated.",
         "required": True,

@@ -43,9 +43,9 @@ async def note_data_read(
     await backend.roles.log_ins.NoteDataRead(NoteDataReadRequest(read=read, origin=requester.origin))
 
 
-async def history_of(backend: Backend, appkey: str, token: str) -> AuditDeviceResponse:
+async def history_of(backend: Backend, appkey: str, token: str, *, allow_behind: bool = True) -> AuditDeviceResponse:
     """Return the timeline of a device; an empty one for a device without records."""
-    asked = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=True)
+    asked = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=allow_behind)
     try:
         return await backend.roles.analytics.AuditDevice(asked, timeout=ANALYTICS_S)
     except NotFoundError:

@@ -41,11 +41,13 @@ async def latest_pushes(backend: Backend, apps: list[App]) -> list[PushRow]:
     return sorted((row for rows in found for row in rows), key=lambda row: -row.counts.msgid)
 
 
-async def push_of(backend: Backend, appkey: str, msgid: str, token: str = "") -> AuditPushResponse:
+async def push_of(
+    backend: Backend, appkey: str, msgid: str, token: str = "", *, allow_behind: bool = True
+) -> AuditPushResponse:
     """Return the audit of a push of this app. HTTP 404: the app has none with this id."""
     if not (number := whole_number(msgid, MAX_MSGID)):
         raise falcon.HTTPNotFound
-    asked = AuditPushRequest(msgid=number, token=token, allow_behind=True)
+    asked = AuditPushRequest(msgid=number, token=token, allow_behind=allow_behind)
     answer = await backend.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound
@@ -71,11 +73,13 @@ async def statistics_of(backend: Backend, answer: AuditPushResponse) -> Broadcas
     return rows[0] if rows else None
 
 
-async def find_push(backend: Backend, requester: Requester, sought: str) -> AuditPushResponse | None:
+async def find_push(
+    backend: Backend, requester: Requester, sought: str, *, allow_behind: bool = True
+) -> AuditPushResponse | None:
     """Return the push with this message id, if there is one that the account may see."""
     if not (number := whole_number(sought, MAX_MSGID)):
         return None
-    asked = AuditPushRequest(msgid=number, allow_behind=True)
+    asked = AuditPushRequest(msgid=number, allow_behind=allow_behind)
     try:
         answer = await backend.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
     except NotFoundError:

@@ -10,8 +10,10 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.gate.access import Access, Scope
+from edge.console.gate.bearer import Bearers, is_call
 from edge.console.gate.csrf import is_token
 from edge.console.gate.headers import security_headers
+from edge.console.gate.requester import Requester
 from edge.console.gate.sessions import ProviderSession, Session, Sessions
 from edge.console.gate.visit import Visit
 from edge.console.oidc.renewal import ProviderSessions
@@ -38,13 +40,17 @@ Accesses = Mapping[str, Mapping[str, Access]]
 
 
 class Gate:
-    """Falcon middleware: gives each request its Visit, checks the declared access and the CSRF token of each POST."""
+    """Falcon middleware: gives each request its Visit, or each call its Requester, and checks the declared access.
+
+    Of each form the CSRF token is checked too.
+    """
 
     def __init__(
         self,
         accesses: Accesses,
         sessions: Sessions,
         accounts: AccountDirectory,
+        bearers: Bearers,
         languages: Languages,
         origins: Origins,
         zone: ZoneInfo,
@@ -56,6 +62,7 @@ class Gate:
         self._accesses = accesses
         self._sessions = sessions
         self._accounts = accounts
+        self._bearers = bearers
         self._languages = languages
         self._origins = origins
         self._zone = zone
@@ -64,7 +71,9 @@ class Gate:
         self._headers = security_headers(is_secure=is_secure)
 
     async def process_request(self, request: Request, response: Response) -> None:
-        """Find out who asks. Nothing is refused here, so that error pages too know their reader."""
+        """Find out who asks for a page. Nothing is refused here, so that error pages too know their reader."""
+        if is_call(request.path):
+            return
         known = self._sessions.read(request.get_header("Cookie"))
         origin = self._origins.of(request)
         valid = known
@@ -90,19 +99,33 @@ class Gate:
         )
 
     async def process_resource(self, request: Request, response: Response, resource: Any, params: Any) -> None:
-        visit: Visit = request.context.visit
         methods = self._accesses[request.uri_template or ""]
         access = methods.get(request.method)
         if access is None:
             raise falcon.HTTPMethodNotAllowed(list(methods))
+        requester = (
+            await self._of_call(request, access) if is_call(request.path) else await self._of_page(request, access)
+        )
+        if access.action is not None and not may(requester.actor, access.action, self._team(access.scope, params)):
+            raise falcon.HTTPForbidden
+
+    async def _of_page(self, request: Request, access: Access) -> Requester:
+        """Return who asks for a page. A form is read, and its CSRF token compared, also where nobody is logged in."""
+        visit: Visit = request.context.visit
         if request.method == "POST":
             visit.form = await self._read_form(request, visit, is_of_program=access.is_of_program)
-        if access.is_public:
-            return
-        if visit.user is None:
+        if visit.user is None and not access.is_public:
             raise self._ask_to_log_in(request, visit)
-        if access.action is not None and not may(visit.actor, access.action, self._team(access.scope, params)):
-            raise falcon.HTTPForbidden
+        return visit
+
+    async def _of_call(self, request: Request, access: Access) -> Requester:
+        """Return who makes a call: the account of the API token. Cookies and CSRF tokens play no part."""
+        origin = self._origins.of(request)
+        requester = Requester(actor=_NOBODY, origin=origin, accounts=self._accounts)
+        if not access.is_public:
+            requester = await self._bearers.requester(request, origin)
+        request.context.requester = requester
+        return requester
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         for name, value in self._headers:

@@ -1,10 +1,11 @@
-"""Turns of the pages: how many are made at once, so that many operators delay the pushes beside them little."""
+"""Turns of the pages and calls: how many are made at once, so that many operators delay the pushes beside them little."""
 
 from typing import Any
 
 from falcon.asgi import Request, Response
 
-from edge.console.gate.visit import Visit
+from edge.console.gate.bearer import is_call
+from edge.console.gate.requester import Requester
 from edge.core.parsing.body import Application, Receive, Send
 from services.runtime.fairness.gate import FairGate, Slot
 
@@ -31,8 +32,8 @@ class PageTurns:
         """Wait for a turn. BusyError: too many requests of the account wait."""
         if request.path.startswith(_FILES):
             return
-        visit: Visit = request.context.visit
-        request.scope[_SLOT] = await self._gate.enter(visit.actor.name or visit.origin.address)
+        who: Requester = request.context.requester if is_call(request.path) else request.context.visit
+        request.scope[_SLOT] = await self._gate.enter(who.actor.name or who.origin.address)
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         _leave(request.scope)

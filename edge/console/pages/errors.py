@@ -1,4 +1,4 @@
-"""Error pages: every error is answered in the words of the reader, with what to do next."""
+"""Error pages: every error of a page is answered in the words of the reader, with what to do next."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import falcon
 from falcon.asgi import Request, Response
 
+from edge.console.api.problems import ErrorAnswers
+from edge.console.gate.bearer import is_call
 from edge.console.gate.visit import Visit
 from edge.console.view.rendering import Template
 from services.runtime.errors import (
@@ -33,7 +35,10 @@ Words = tuple[str, str]
 
 
 class ErrorPages:
-    """Error handlers of the console's Falcon application."""
+    """Error handlers of the console's Falcon application; those of calls answer with problem details."""
+
+    def __init__(self, of_calls: ErrorAnswers) -> None:
+        self._of_calls = of_calls
 
     def add_to(self, app: Any) -> None:
         app.add_error_handler(Exception, self.of_fault)
@@ -41,6 +46,9 @@ class ErrorPages:
         app.add_error_handler(falcon.HTTPError, self._of_http)
 
     async def _of_http(self, request: Request, response: Response, error: falcon.HTTPError, params: Any) -> None:
+        if is_call(request.path):
+            await self._of_calls.of_http(request, response, error)
+            return
         visit: Visit = request.context.visit
         title, text = _words(error.status_code, visit.gettext)
         if error.description:
@@ -50,6 +58,9 @@ class ErrorPages:
         self._show(request, response, error.status_code, title, text)
 
     async def _of_call(self, request: Request, response: Response, error: CarillonError, params: Any) -> None:
+        if is_call(request.path):
+            await self._of_calls.of_call(request, response, error)
+            return
         status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
         if status >= 500:
             logger.error("a page failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
@@ -60,6 +71,9 @@ class ErrorPages:
         self._show(request, response, status, title, said[:1].upper() + said[1:] if status < 500 and said else text)
 
     async def of_fault(self, request: Request, response: Response, error: Exception, params: Any = None) -> None:
+        if is_call(request.path):
+            await self._of_calls.of_fault(request, response, error)
+            return
         logger.error("a page failed", path=request.uri_template, exc_info=error)
         self._show(request, response, 500, *_words(500, request.context.visit.gettext))
 

@@ -1,0 +1,136 @@
+"""Apps in answers and in the output of commands."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from edge.core.parsing.fields import Count, described
+from protos.registry.v1.apps_pb2 import (
+    APNS_ENVIRONMENT_BOTH,
+    APNS_ENVIRONMENT_PRODUCTION,
+    APNS_ENVIRONMENT_SANDBOX,
+    PLATFORM_ANDROID,
+    PLATFORM_IOS,
+)
+from protos.registry.v1.apps_pb2 import App as StoredApp
+from protos.registry.v1.apps_pb2 import Pause as StoredPause
+
+PLATFORMS = {PLATFORM_ANDROID: "android", PLATFORM_IOS: "ios"}
+_ENVIRONMENTS = {
+    APNS_ENVIRONMENT_PRODUCTION: "production",
+    APNS_ENVIRONMENT_SANDBOX: "sandbox",
+    APNS_ENVIRONMENT_BOTH: "both",
+}
+_Quota = Annotated[int | None, described("null: no quota.")]
+TimeMs = Annotated[int, described("Milliseconds since 1970 UTC.")]
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause of an app, or of all apps."""
+
+    since_ms: TimeMs
+    by: Annotated[str, described("The address of who paused it.")]
+    says: Annotated[str | UnsetType, described("What that client says of itself.")] = UNSET
+    reason: Annotated[str, described("Why.")]
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """Upper bounds of what an app may use."""
+
+    requests_per_s: _Quota
+    targets_per_s: _Quota
+    broadcasts_per_day: _Quota
+    devices: _Quota
+    stored_task_bytes: _Quota
+
+
+class ApnsKey(msgspec.Struct, frozen=True):
+    """The APNs key of an iOS app, without the key itself."""
+
+    key_id: Annotated[str, described("The key's id.")]
+    team_id: Annotated[str, described("The Apple team's id.")]
+    topic: Annotated[str, described("The bundle id.")]
+    environment: Annotated[str, described("production, sandbox or both.")]
+
+
+class App(msgspec.Struct, frozen=True, kw_only=True):
+    """An app without its secret key."""
+
+    appkey: Annotated[str, described("The app's key.")]
+    platform: Annotated[str, described("android or ios.")]
+    name: Annotated[str, described("The name for people.")]
+    package: Annotated[str, described("The package name or bundle id.")]
+    account: Annotated[str, described("The developer account.")]
+    ack_info: Annotated[bool, described("Whether its app servers may read acknowledgements.")]
+    default_period_s: Annotated[Count, described("Time to live of pushes without one, seconds.")]
+    created_ms: TimeMs
+    paused: Annotated[Pause | None, described("The pause of the app, or null.")]
+    all_apps_paused: Annotated[Pause | None, described("The pause of all apps, or null.")]
+    allow_from: Annotated[list[str] | None, described("The networks of its app servers; null: everywhere.")]
+    quotas: Annotated[Quotas, described("Its quotas.")]
+    old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
+    apns: Annotated[ApnsKey | UnsetType | None, described("iOS: the APNs key, null for none.")] = UNSET
+
+
+class AppList(msgspec.Struct, frozen=True):
+    """Apps, by name."""
+
+    apps: Annotated[list[App], described("The apps.")]
+
+
+class NewSecret(msgspec.Struct, frozen=True):
+    """Another secret key of an app. It is not shown again."""
+
+    appkey: Annotated[str, described("The app's key.")]
+    secret_key: Annotated[str, described("The secret key, which signs from now on.")]
+    platform: Annotated[str, described("android or ios.")]
+    name: Annotated[str, described("The name for people.")]
+    package: Annotated[str, described("The package name or bundle id.")]
+
+
+class PauseChanged(msgspec.Struct, frozen=True):
+    """What became of a pause."""
+
+    changed: Annotated[bool, described("false: the app was paused, or not paused, already.")]
+    pause: Annotated[Pause | None, described("The pause that holds now, or the one that has ended.")]
+    unconfirmed: Annotated[list[str], described("Roles that have not confirmed it yet, and will apply it.")]
+    all_apps_paused: Annotated[bool, described("Whether all apps are paused, this one too.")]
+
+
+def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: int) -> App:
+    """Return an app as answers and commands show it."""
+    has_old_secret = bool(app.old_sealed_secret) and app.old_secret_until_ms > now_ms
+    quotas = {name: getattr(app.quotas, name) or None for name in Quotas.__struct_fields__}
+    return App(
+        appkey=app.appkey,
+        platform=PLATFORMS[app.platform],
+        name=app.name,
+        package=app.package,
+        account=app.account,
+        ack_info=app.ack_info_enabled,
+        default_period_s=app.default_period_s,
+        created_ms=app.created_ms,
+        paused=pause_answer(app.pause) if app.HasField("pause") else None,
+        all_apps_paused=pause_answer(installation_pause) if installation_pause else None,
+        allow_from=list(app.allow_from) or None,
+        quotas=Quotas(**quotas),
+        old_secret_until_ms=app.old_secret_until_ms if has_old_secret else None,
+        apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
+    )
+
+
+def pause_answer(pause: StoredPause) -> Pause:
+    origin = pause.origin
+    return Pause(since_ms=pause.since_ms, by=origin.address, says=origin.says or UNSET, reason=pause.reason)
+
+
+def secret_answer(app: StoredApp, secret_key: str) -> NewSecret:
+    return NewSecret(app.appkey, secret_key, PLATFORMS[app.platform], app.name, app.package)
+
+
+def _apns(app: StoredApp) -> ApnsKey | None:
+    if not app.HasField("apns"):
+        return None
+    apns = app.apns
+    return ApnsKey(apns.key_id, apns.team_id, apns.topic, _ENVIRONMENTS.get(apns.environment, "unknown"))

@@ -1,0 +1,50 @@
+"""Calls about apps."""
+
+from edge.console.actions import apps
+from edge.console.actions.visible import app_of, visible_apps
+from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
+from edge.console.api.calls import NoParams
+from edge.console.api.questions import OfApp, ReasonBody, RotationBody
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+
+
+async def list_apps(backend: Backend, requester: Requester, params: NoParams) -> AppList:
+    """List the apps of the team, by name."""
+    await backend.apps.refresh()
+    pause, now_ms = backend.apps.installation_pause, backend.clock.now_ms()
+    return AppList([app_answer(app, pause, now_ms) for app in visible_apps(backend, requester)])
+
+
+async def app(backend: Backend, requester: Requester, params: OfApp) -> App:
+    """Return one app."""
+    await backend.apps.refresh()
+    return app_answer(app_of(backend, params.appkey), backend.apps.installation_pause, backend.clock.now_ms())
+
+
+async def rotate_secret(backend: Backend, requester: Requester, params: OfApp, body: RotationBody) -> NewSecret:
+    """Give an app another secret key.
+
+    The present one goes on signing for `keep_old_s`, while app servers change over; one from before it ends at once.
+    """
+    found = app_of(backend, params.appkey)
+    rotated = await apps.rotate_secret(backend, requester, found.appkey, body.keep_old_s)
+    return secret_answer(rotated.app, rotated.secret_key)
+
+
+async def pause(backend: Backend, requester: Requester, params: OfApp, body: ReasonBody) -> PauseChanged:
+    """Pause an app: nothing of it is sent, and its new pushes are refused. It is safe to repeat the call."""
+    found = app_of(backend, params.appkey)
+    paused = await apps.pause_app(backend, requester, found.appkey, body.reason.strip())
+    held = pause_answer(paused.pause)
+    all_paused = backend.apps.installation_pause is not None
+    return PauseChanged(not paused.already_paused, held, list(paused.unconfirmed), all_paused)
+
+
+async def resume(backend: Backend, requester: Requester, params: OfApp, body: ReasonBody) -> PauseChanged:
+    """Let a paused app send again. It is safe to repeat the call."""
+    found = app_of(backend, params.appkey)
+    resumed = await apps.resume_app(backend, requester, found.appkey, body.reason.strip())
+    ended = pause_answer(resumed.ended) if resumed.HasField("ended") else None
+    all_paused = backend.apps.installation_pause is not None
+    return PauseChanged(ended is not None, ended, list(resumed.unconfirmed), all_paused)

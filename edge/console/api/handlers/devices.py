@@ -1,0 +1,73 @@
+"""Calls about devices. Each is noted in the audit before it is answered."""
+
+from datetime import datetime
+
+import falcon
+import msgspec
+
+from edge.console.actions import devices
+from edge.console.actions.pushes import latest_pushes
+from edge.console.actions.visible import app_of
+from edge.console.actions.why import why
+from edge.console.api.answers.audits import device_answer, on_device_answer
+from edge.console.api.answers.devices import (
+    DeviceAnswer,
+    DeviceHistory,
+    DeviceList,
+    DeviceMessage,
+    WhyAnswer,
+    device_record,
+)
+from edge.console.api.questions import DeviceSearch, DeviceToken, WhyQuestion
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from edge.console.view.push_view import content
+
+
+async def find_devices(backend: Backend, requester: Requester, params: DeviceSearch) -> DeviceList:
+    """Look up the device with a token, or those with an alias. The reading is noted in the audit."""
+    app = app_of(backend, params.appkey)
+    await devices.note_data_read(backend, requester, app.appkey, params.name)
+    found = await devices.find_devices(backend, app.appkey, params.name)
+    return DeviceList([device_record(device) for device in found])
+
+
+async def device_history(backend: Backend, requester: Requester, params: DeviceToken) -> DeviceHistory:
+    """Return what happened to the device with a token. The reading is noted in the audit."""
+    app = app_of(backend, params.appkey)
+    await devices.note_data_read(backend, requester, app.appkey, params.token)
+    found = await devices.history_of(backend, app.appkey, params.token, allow_behind=params.allow_behind)
+    messages = [DeviceMessage(*message) for message in devices.messages_of(list(found.timeline))]
+    return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
+
+
+async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -> WhyAnswer:
+    """Say why the devices of a user got a push or not. The reading is noted in the audit."""
+    app = app_of(backend, params.appkey)
+    await devices.note_data_read(backend, requester, app.appkey, params.name, str(params.msgid or ""))
+    found = await devices.find_devices(backend, app.appkey, params.name)
+    if not found:
+        raise falcon.HTTPNotFound(description="the app has no device with this alias or token")
+    msgid = params.msgid
+    if msgid is None:
+        rows = await latest_pushes(backend, [app])
+        if not rows:
+            raise falcon.HTTPNotFound(description="the app has sent no broadcast or multicast; give a msgid")
+        msgid = rows[0].counts.msgid
+
+    def moment(time_ms: int) -> str:
+        return datetime.fromtimestamp(time_ms / 1000, backend.zone).isoformat(" ", "seconds")
+
+    answers = await why(backend, app.appkey, str(msgid), found, str, moment)
+    words = content(answers.request_json)
+    of_devices = [
+        DeviceAnswer(
+            answer.device.token,
+            answer.device.alias or None,
+            answer.explanation.sentence,
+            answer.explanation.kind,
+            on_device_answer(answer.push),
+        )
+        for answer in answers.of_devices
+    ]
+    return WhyAnswer(msgid, words.title, words.text, of_devices, answers.records_behind)

@@ -1,0 +1,56 @@
+"""Calls about teams, members and the API token itself."""
+
+from typing import Any
+
+from edge.console.actions.visible import visible_teams
+from edge.console.api.answers.people import ApprovalRules, Member, OwnToken, Team, TeamList, TeamWithMembers
+from edge.console.api.calls import NoParams
+from edge.console.api.questions import OfTeam
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from protos.accounts.v1.accounts_pb2 import MemberRole
+from protos.accounts.v1.accounts_pb2 import Team as StoredTeam
+from protos.accounts.v1.service_pb2 import GetUsersRequest
+from services.runtime.errors import NotFoundError
+
+
+async def own_token(backend: Backend, requester: Requester, params: NoParams) -> OwnToken:
+    """Return the API token that asks: its team, and what it may do there."""
+    ((team_id, role),) = requester.actor.roles.items()
+    name, team = requester.actor.name, backend.accounts.team(team_id)
+    token_id = name.removeprefix("token/")
+    return OwnToken(token_id, backend.accounts.name_of(name), team_id, team.name if team else "", role.name.lower())
+
+
+async def list_teams(backend: Backend, requester: Requester, params: NoParams) -> TeamList:
+    """List the teams that the API token may see: its own."""
+    return TeamList([Team(**_fields(backend, team)) for team in visible_teams(backend, requester)])
+
+
+async def team(backend: Backend, requester: Requester, params: OfTeam) -> TeamWithMembers:
+    """Return a team with its members."""
+    found = backend.accounts.team(params.team_id)
+    if found is None:
+        raise NotFoundError(f"there is no team with id {params.team_id!r}")
+    asked = GetUsersRequest(user_ids=[member.user_id for member in found.members])
+    users = {user.user_id: user for user in (await backend.roles.accounts.GetUsers(asked)).users}
+    members = [
+        Member(member.user_id, users[member.user_id].login, users[member.user_id].display_name, _role(member.role))
+        for member in found.members
+        if member.user_id in users
+    ]
+    return TeamWithMembers(**_fields(backend, found), members=members)
+
+
+def _fields(backend: Backend, team: StoredTeam) -> dict[str, Any]:
+    rules = team.rules
+    return {
+        "team_id": team.team_id,
+        "name": team.name,
+        "appkeys": [app.appkey for app in backend.apps.all() if backend.accounts.team_of(app.appkey) == team.team_id],
+        "rules": ApprovalRules(rules.broadcasts, rules.above_devices if rules.HasField("above_devices") else None),
+    }
+
+
+def _role(role: "MemberRole.ValueType") -> str:
+    return MemberRole.Name(role).removeprefix("MEMBER_ROLE_").lower()

@@ -1,0 +1,43 @@
+"""Calls about timed tasks."""
+
+from edge.console.actions import tasks
+from edge.console.actions.visible import app_of, visible_apps
+from edge.console.api.answers.pushes import Task, TaskCancelled, TaskList, TaskPush
+from edge.console.api.cursors import after
+from edge.console.api.questions import OfTask, TaskPage
+from edge.console.backend import Backend
+from edge.console.gate.requester import Requester
+from edge.console.view.push_view import content
+from protos.scheduling.v1.scheduling_pb2 import Task as StoredTask
+from protos.scheduling.v1.scheduling_pb2 import TaskStatus
+
+
+async def list_tasks(backend: Backend, requester: Requester, params: TaskPage) -> TaskList:
+    """List the timed tasks of the team's apps, the newest first. A new task moves the others to later pages."""
+    visible = [app.appkey for app in visible_apps(backend, requester) if params.appkey in ("", app.appkey)]
+    if not visible:
+        return TaskList([], "")
+    number = after(params.cursor) or 1
+    page = await backend.tasks.list(visible, descending=True, page_num=number, page_size=params.limit)
+    following = str(number + 1) if page.total > number * params.limit else ""
+    return TaskList([_task(requester, task, set(visible)) for task in page.tasks], following)
+
+
+async def task(backend: Backend, requester: Requester, params: OfTask) -> Task:
+    """Return one timed task of an app."""
+    found = await backend.tasks.get(params.task_key, [app_of(backend, params.appkey).appkey])
+    return _task(requester, found, {app.appkey for app in visible_apps(backend, requester)})
+
+
+async def cancel_task(backend: Backend, requester: Requester, params: OfTask) -> TaskCancelled:
+    """Cancel a timed task that waits. The token's team has every app of it."""
+    await tasks.cancel_task(backend, requester, app_of(backend, params.appkey).appkey, params.task_key)
+    return TaskCancelled(params.task_key)
+
+
+def _task(requester: Requester, task: StoredTask, visible: set[str]) -> Task:
+    pushes = [
+        TaskPush(push.appkey, push.msgid, *content(push.request_json)) for push in task.pushes if push.appkey in visible
+    ]
+    status = TaskStatus.Name(task.status).removeprefix("TASK_STATUS_").lower()
+    return Task(task.task_key, status, task.created_ms, task.due_ms, pushes, tasks.may_cancel(requester, task))

@@ -1,0 +1,155 @@
+"""Parameters of calls: the names in their paths and queries, with their limits."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from edge.console.actions.audit import SUBJECTS
+from edge.console.actions.statistics import CATEGORIES, KINDS
+from edge.console.api.calls import NoParams
+from edge.console.numbers import MAX_MSGID
+from edge.core.parsing.fields import described, name_of
+
+Appkey = Annotated[str, name_of("appkey"), described("The app.")]
+TeamId = Annotated[str, name_of("team-id"), described("The team.")]
+TaskKey = Annotated[str, name_of("task-key"), described("The task.")]
+DraftId = Annotated[str, name_of("draft-id"), described("The draft.")]
+Msgid = Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID), described("The message id.")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("A token, or an alias.")]
+Token = Annotated[str, msgspec.Meta(max_length=400), described("Explain the push on the device with this token too.")]
+Cursor = Annotated[
+    str, msgspec.Meta(max_length=400), described("The `next` of the page before; empty: the first page.")
+]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500), described("Entries of a page at most.")]
+Behind = Annotated[
+    bool, described("Answer also without the newest records of the log; `records_behind` in the answer counts them.")
+]
+Day = Annotated[
+    str,
+    msgspec.Meta(pattern="^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"),
+    described("A day of the service's time zone, YYYY-MM-DD, included; empty: chosen by the service."),
+]
+TimeMs = Annotated[int, msgspec.Meta(ge=0, le=2**53), described("Milliseconds since 1970 UTC.")]
+Reason = Annotated[str, msgspec.Meta(max_length=200), described("Why, for the audit and the page of the app.")]
+
+
+class OfApp(NoParams, frozen=True, kw_only=True):
+    appkey: Appkey
+
+
+class OfPush(OfApp, frozen=True, kw_only=True):
+    msgid: Msgid
+
+
+class PushOfApp(OfPush, frozen=True, kw_only=True):
+    token: Token = ""
+    allow_behind: Behind = True
+
+
+class PushById(NoParams, frozen=True, kw_only=True):
+    msgid: Msgid
+    token: Token = ""
+    allow_behind: Behind = True
+
+
+class Page(NoParams, frozen=True, kw_only=True):
+    cursor: Cursor = ""
+    limit: Limit = 100
+
+
+class PushPage(Page, frozen=True, kw_only=True):
+    appkey: Annotated[str, described("Only pushes of this app.")] = ""
+    from_ms: TimeMs = 0
+    to_ms: TimeMs = 2**53
+
+
+class SendTo(OfApp, frozen=True, kw_only=True):
+    at_most: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None,
+        described("Send nothing, and answer 409, if the push would go to more devices than this."),
+    ] = None
+
+
+class DraftPage(Page, frozen=True, kw_only=True):
+    waiting: Annotated[bool, described("Only drafts that wait for an approval.")] = False
+
+
+class OfDraft(NoParams, frozen=True, kw_only=True):
+    team_id: TeamId
+    draft_id: DraftId
+
+
+class TaskPage(Page, frozen=True, kw_only=True):
+    appkey: Annotated[str, described("Only tasks of this app.")] = ""
+
+
+class OfTask(OfApp, frozen=True, kw_only=True):
+    task_key: TaskKey
+
+
+class DeviceSearch(OfApp, frozen=True, kw_only=True):
+    name: Name
+
+
+class DeviceToken(OfApp, frozen=True, kw_only=True):
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("The token of the device.")]
+    allow_behind: Behind = True
+
+
+class WhyQuestion(OfApp, frozen=True, kw_only=True):
+    name: Name
+    msgid: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID)] | None,
+        described("The push; absent: the latest broadcast or multicast of the app."),
+    ] = None
+
+
+class StatisticsQuestion(OfApp, frozen=True, kw_only=True):
+    kind: Annotated[Literal[tuple(KINDS)], described("The type.")] = "connections"  # type: ignore[valid-type]
+    category: Annotated[
+        Literal[("", *CATEGORIES)],  # type: ignore[valid-type]
+        described("Divide the numbers by this attribute of devices."),
+    ] = ""
+    info: Annotated[str, msgspec.Meta(max_length=400), described("Only this value of the category; empty: all.")] = ""
+    users: Annotated[Literal["new", "cumulative"], described("With the type users.")] = "new"
+    push: Annotated[
+        str, msgspec.Meta(pattern="^[0-9]{0,16}$"), described("Only the push with this message id; type broadcasts.")
+    ] = ""
+    first: Day = ""
+    last: Day = ""
+
+
+class ActionPage(Page, frozen=True, kw_only=True):
+    team: Annotated[str, described("Only what concerns this team.")] = ""
+    app: Annotated[str, described("Only what concerns this app.")] = ""
+    who: Annotated[str, msgspec.Meta(max_length=400), described("A log-in name, user/ID or token/ID.")] = ""
+    subject: Annotated[Literal[("", *SUBJECTS)], described("The first word of the action.")] = ""  # type: ignore[valid-type]
+    first: Day = ""
+    last: Day = ""
+
+
+class TimelinePage(Page, frozen=True, kw_only=True):
+    appkey: Appkey
+    from_ms: TimeMs
+    to_ms: TimeMs
+    allow_behind: Behind = True
+
+
+class OfTeam(NoParams, frozen=True, kw_only=True):
+    team_id: TeamId
+
+
+class RotationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a secret key is replaced."""
+
+    keep_old_s: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=90 * 86_400),
+        described("How long the present secret key goes on signing beside the new one, seconds.", 86_400),
+    ] = 86_400
+
+
+class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why an app is paused or resumed."""
+
+    reason: Reason = ""

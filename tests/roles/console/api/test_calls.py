@@ -1,0 +1,277 @@
+"""What the calls of `/console/v1` answer and change, with a real registry, real accounts and a scripted analytics."""
+
+from typing import Any
+
+from protos.accounts.v1.accounts_pb2 import ApprovalRules
+from protos.accounts.v1.service_pb2 import ListTeamsRequest, ListTokensRequest, UpdateTeamRequest
+from protos.analytics.v1.analytics_pb2 import (
+    ActionEntry,
+    AuditAppResponse,
+    ConnectionsRow,
+    StatisticsResponse,
+    TimelineEntry,
+)
+from protos.registry.v1.registry_pb2 import GetAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.topics import LOG_INS, decode
+from services.runtime.log.port import Partition
+from tests.roles.console.api.conftest import Program, Programs
+from tests.roles.console.conftest import OPERATOR, START_MS, ConsoleInstallation
+from tests.roles.console.send.test_send import sent, tasks
+from tests.roles.console.test_pushes import MSGID, audit, device, push_of_app
+
+SENT_TO_ALIAS = {"userScope": 4, "alias": ["user-0", "nobody"]}
+TO_ALL = {"userScope": 1}
+
+
+def push(appkey: str, target: dict[str, Any], **option: Any) -> dict[str, Any]:
+    style = {"basic": {"content": "Stay inside", "is_notif": 1}, "android": {"title": "Storm"}}
+    body: dict[str, Any] = {"sendTo": {"appkey": {"android": appkey}, **target}, "msgStyle": style}
+    return body | ({"option": option} if option else {})
+
+
+async def app_of_team(console: ConsoleInstallation, programs: Programs, role: str, devices: int = 2) -> tuple[Any, ...]:
+    """Return an app of a team with devices, and a program with a token of this role."""
+    team_id = await console.team("News")
+    appkey = await console.app(team_id=team_id)
+    for number in range(devices):
+        await device(console, appkey, f"token-{number}", f"user-{number}")
+    return team_id, appkey, await programs.program(team_id, role)
+
+
+async def demand_approval(console: ConsoleInstallation, team_id: str) -> None:
+    rules = ApprovalRules(broadcasts=True)
+    await console.accounts.UpdateTeam(UpdateTeamRequest(team_id=team_id, rules=rules, origin=OPERATOR))
+
+
+async def actors(console: ConsoleInstallation, appkey: str) -> list[tuple[str, str, int]]:
+    """Return who has read which device, in the log."""
+    page = await console.log.select({Partition(LOG_INS.name, 0): 0}, 100)
+    facts = [decode(record) for record in page.records]
+    return [
+        (fact.meta.origin.actor, fact.data_read.name, fact.data_read.msgid)
+        for fact in facts
+        if fact.HasField("data_read") and fact.data_read.appkey == appkey
+    ]
+
+
+async def test_apps_are_listed_rotated_paused_and_resumed(console: ConsoleInstallation, programs: Programs) -> None:
+    _, appkey, head = await app_of_team(console, programs, "administrator", devices=0)
+    await console.app("Of another team")
+    (listed,) = (await head.get("/apps")).json()["apps"]
+    assert (await head.get(f"/apps/{appkey}")).json() == listed
+    assert (listed["appkey"], listed["platform"], listed["paused"]) == (appkey, "android", None)
+    rotated = (await head.post(f"/apps/{appkey}/secret", {"keep_old_s": 60})).json()
+    assert len(rotated["secret_key"]) == 64
+    assert (await head.get(f"/apps/{appkey}")).json()["old_secret_until_ms"] == START_MS + 60_000
+    changes = [(await head.post(f"/apps/{appkey}/pause", {"reason": "complaints"})).json() for _ in range(2)]
+    assert [change["changed"] for change in changes] == [True, False]
+    paused = (await head.get(f"/apps/{appkey}")).json()["paused"]
+    assert paused == {"since_ms": START_MS, "by": "192.0.2.9", "reason": "complaints"}
+    refused = await head.post(f"/apps/{appkey}/pushes", push(appkey, SENT_TO_ALIAS))
+    assert (refused.status_code, "paused" in refused.json()["detail"]) == (403, True)
+    changes = [(await head.post(f"/apps/{appkey}/resume")).json() for _ in range(2)]
+    assert [change["changed"] for change in changes] == [True, False]
+    registry = RegistryServiceStub(console.peers.all("registry")[0])
+    assert not (await registry.GetApp(GetAppRequest(appkey=appkey))).app.HasField("pause")
+
+
+async def test_a_push_is_sent_once_for_a_key(console: ConsoleInstallation, programs: Programs) -> None:
+    _, appkey, sender = await app_of_team(console, programs, "sender")
+    body = push(appkey, SENT_TO_ALIAS)
+    path = f"/apps/{appkey}/pushes"
+    estimate = (await sender.post(f"/apps/{appkey}/estimate", body)).json()
+    assert estimate["audiences"] == [{"appkey": appkey, "devices": 1, "unknown": ["nobody"]}]
+    assert (estimate["is_broadcast"], estimate["needs_approval"]) == (False, False)
+    assert await sent(console) == []
+    answers = [await sender.post(path, body, Idempotency_Key="storm-1") for _ in range(2)]
+    first = answers[0].json()
+    assert answers[1].json() == first
+    assert (first["outcome"], first["devices"], list(first["msgids"])) == ("accepted", 1, [appkey])
+    (command,) = await sent(console)
+    assert command.send.msgid == first["msgids"][appkey]
+    token_id = (await sender.get("/token")).json()["token_id"]
+    assert command.meta.origin.actor == f"token/{token_id}"
+    other = await sender.post(path, push(appkey, {"userScope": 4, "alias": "user-1"}), Idempotency_Key="storm-1")
+    assert other.status_code == 400
+    again = [(await sender.post(path, body)).json()["msgids"][appkey] for _ in range(2)]
+    assert len({first["msgids"][appkey], *again}) == 3
+
+
+async def test_a_push_to_too_many_devices_is_not_sent(console: ConsoleInstallation, programs: Programs) -> None:
+    _, appkey, sender = await app_of_team(console, programs, "sender")
+    path = f"/apps/{appkey}/pushes?at_most="
+    refused = await sender.post(f"{path}1", push(appkey, TO_ALL))
+    assert (refused.status_code, "2 devices" in refused.json()["detail"]) == (409, True)
+    assert await sent(console) == []
+    assert (await sender.post(f"{path}2", push(appkey, TO_ALL))).json()["devices"] == 2
+
+
+async def test_a_timed_push_is_a_task_that_is_listed_and_cancelled(
+    console: ConsoleInstallation, programs: Programs
+) -> None:
+    _, appkey, sender = await app_of_team(console, programs, "sender")
+    keys = [
+        (await sender.post(f"/apps/{appkey}/pushes", push(appkey, TO_ALL, timed=2, send_time_interval=3600))).json()
+        for _ in range(3)
+    ]
+    assert {made["outcome"] for made in keys} == {"scheduled"}
+    first = (await sender.get("/tasks", limit=2)).json()
+    second = (await sender.get("/tasks", limit=2, cursor=first["next"])).json()
+    listed = first["tasks"] + second["tasks"]
+    assert {task["task_key"] for task in listed} == {made["task_key"] for made in keys}
+    assert (second["next"], listed[0]["pushes"][0]["title"]) == ("", "Storm")
+    key = keys[0]["task_key"]
+    assert (await sender.post(f"/apps/{appkey}/tasks/{key}/cancel")).json() == {"task_key": key, "cancelled": True}
+    assert (await sender.get(f"/apps/{appkey}/tasks/{key}")).json()["status"] == "cancelled"
+    assert (await sender.post(f"/apps/{appkey}/tasks/{key}/cancel")).status_code == 409
+    assert (await tasks(console))[-1].cancel.appkeys == [appkey]
+
+
+async def test_a_push_that_needs_approval_is_a_draft_which_no_token_approves(
+    console: ConsoleInstallation, programs: Programs
+) -> None:
+    team_id, appkey, sender = await app_of_team(console, programs, "sender")
+    await demand_approval(console, team_id)
+    body = push(appkey, TO_ALL)
+    made = [(await sender.post(f"/apps/{appkey}/pushes", body, Idempotency_Key="k")).json() for _ in range(2)]
+    assert made[0] == made[1]
+    assert (made[0]["outcome"], made[0]["msgids"]) == ("draft", {})
+    path = f"/drafts/{team_id}/{made[0]['draft_id']}"
+    draft = (await sender.get(path)).json()
+    assert (draft["status"], draft["is_broadcast"], draft["estimated_devices"]) == ("waiting", True, 2)
+    assert '"Storm"' in draft["request_json"]
+    (listed,) = (await sender.get("/drafts", waiting="true")).json()["drafts"]
+    assert listed["draft_id"] == draft["draft_id"]
+    head = await programs.program(team_id, "administrator")
+    assert (await head.post(f"{path}/approval")).status_code == 404
+    assert (await sender.post(f"{path}/withdraw")).json()["status"] == "withdrawn"
+    assert (await sender.post(f"{path}/withdraw")).status_code == 409
+    assert (await sender.get("/drafts", waiting="true")).json() == {"drafts": [], "next": ""}
+    assert await sent(console) == []
+
+
+async def test_a_push_names_apps_of_the_team_alone(console: ConsoleInstallation, programs: Programs) -> None:
+    _, appkey, sender = await app_of_team(console, programs, "sender", devices=0)
+    other = await console.app("Others", await console.team("Others"))
+    for body in (push(other, TO_ALL), push(appkey, TO_ALL) | {"sendTo": {"appkey": {"android": other}, **TO_ALL}}):
+        assert (await sender.post(f"/apps/{appkey}/pushes", body)).status_code == 403
+    for wrong in ({}, {"sendTo": 7}, push(appkey, {"userScope": 99})):
+        answer = await sender.post(f"/apps/{appkey}/estimate", wrong)
+        assert (answer.status_code, answer.json()["title"]) == (400, "Bad Request")
+
+
+async def test_pushes_are_listed_shown_and_cancelled(console: ConsoleInstallation, programs: Programs) -> None:
+    appkey = await push_of_app(console)
+    team_id = (await console.accounts.ListTeams(ListTeamsRequest())).teams[0].team.team_id
+    sender = await programs.program(team_id, "sender")
+    for number in range(1, 3):
+        row = console.analytics.statistics[appkey].broadcasts.add()
+        row.CopyFrom(console.analytics.statistics[appkey].broadcasts[0])
+        row.msgid = MSGID + number
+    first = (await sender.get("/pushes", limit=2)).json()
+    second = (await sender.get("/pushes", limit=2, cursor=first["next"])).json()
+    listed = [row["msgid"] for row in first["pushes"] + second["pushes"]]
+    assert listed == [MSGID + 2, MSGID + 1, MSGID]
+    assert (await sender.get("/pushes", from_ms=START_MS + 1)).json() == {"pushes": [], "next": ""}
+    shown = (await sender.get(f"/apps/{appkey}/pushes/{MSGID}")).json()
+    assert shown == (await sender.get(f"/pushes/{MSGID}")).json()
+    assert [step["devices"] for step in shown["funnel"]] == [1200, 1100, 1000, 7, 0]
+    assert shown["text"] == "Stay inside"
+    cancelled = (await sender.post(f"/apps/{appkey}/pushes/{MSGID}/cancel")).json()
+    assert cancelled == {"appkey": appkey, "msgid": MSGID, "cancelled": True}
+    (command,) = await sent(console)
+    assert command.cancel.msgid == MSGID
+
+
+async def test_each_look_at_a_device_is_in_the_audit_with_the_token(
+    console: ConsoleInstallation, programs: Programs
+) -> None:
+    _, appkey, viewer = await app_of_team(console, programs, "viewer", devices=1)
+    console.analytics.pushes[MSGID] = audit(appkey)
+    found = (await viewer.get(f"/apps/{appkey}/devices", name="user-0")).json()["devices"]
+    assert [(entry["token"], entry["attributes"]) for entry in found] == [("token-0", {"region": "上海市"})]
+    assert (await viewer.get(f"/apps/{appkey}/device-history", token="token-0")).json()["timeline"] == []
+    why = (await viewer.get(f"/apps/{appkey}/why", name="user-0", msgid=MSGID)).json()
+    assert why["devices"][0]["sentence"] == (
+        "Not in the audience: the push was for region 北京市, and the device had region 上海市."
+    )
+    assert (await viewer.get(f"/pushes/{MSGID}", token="token-0")).json()["device"]["in_audience"] is False
+    assert (await viewer.get(f"/apps/{appkey}/why", name="nobody")).status_code == 404
+    reader = f"token/{(await viewer.get('/token')).json()['token_id']}"
+    looked = [("user-0", 0), ("token-0", 0), ("user-0", MSGID), ("token-0", MSGID), ("nobody", 0)]
+    assert await actors(console, appkey) == [(reader, name, msgid) for name, msgid in looked]
+
+
+async def test_no_device_is_shown_while_the_audit_cannot_be_written(
+    console: ConsoleInstallation, programs: Programs
+) -> None:
+    _, appkey, viewer = await app_of_team(console, programs, "viewer", devices=1)
+    await viewer.get("/token")
+    with console.servers["accounts"].away():
+        answer = await viewer.get(f"/apps/{appkey}/devices", name="user-0")
+    assert (answer.status_code, "token-0" in answer.text) == (503, False)
+
+
+async def test_statistics_timeline_audit_and_team(console: ConsoleInstallation, programs: Programs) -> None:
+    team_id, appkey, viewer = await app_of_team(console, programs, "viewer", devices=0)
+    rows = [ConnectionsRow(date="2026-09-21", average=1.5, maximum=3, minimum=1)]
+    console.analytics.statistics[appkey] = StatisticsResponse(connections=rows)
+    counts = {"average": 1.5, "maximum": 3.0, "minimum": 1.0}
+    expected = {"date": "2026-09-21", "info": None, "msgid": None, "counts": counts}
+    assert (await viewer.get(f"/apps/{appkey}/statistics")).json() == {"kind": "connections", "rows": [expected]}
+    entry = TimelineEntry(first_ms=1, last_ms=1, event="push", count=2)
+    console.analytics.timelines[appkey] = AuditAppResponse(timeline=[entry])
+    timeline = (await viewer.get(f"/apps/{appkey}/timeline", from_ms=0, to_ms=START_MS)).json()
+    assert [entry["event"] for entry in timeline["timeline"]] == ["push"]
+    console.analytics.actions = [ActionEntry(time_ms=number, action="push sent", appkey=appkey) for number in (3, 2, 1)]
+    first = (await viewer.get("/audit")).json()
+    second = (await viewer.get("/audit", cursor=first["next"])).json()
+    assert [entry["time_ms"] for entry in first["actions"] + second["actions"]] == [3, 2, 1]
+    team = (await viewer.get(f"/teams/{team_id}")).json()
+    assert (team["name"], team["appkeys"], team["members"]) == ("News", [appkey], [])
+    assert [known["team_id"] for known in (await viewer.get("/teams")).json()["teams"]] == [team_id]
+
+
+async def test_wrong_parameters_are_named(console: ConsoleInstallation, programs: Programs) -> None:
+    program = await programs.program(await console.team("News"), "viewer")
+    expected = {
+        "/pushes?limit=0": "limit: Expected `int` >= 1",
+        "/pushes?limit=x": "limit: Expected `int`, got `str`",
+        "/pushes?limit=1&limit=2": "a parameter is given twice",
+        "/pushes?appkey=%00": "appkey must not contain NUL",
+        "/pushes?unknown=1": "Object contains unknown field `unknown`",
+        "/pushes?cursor=x": "cursor: give the `next` of the page before, or nothing",
+        "/audit?first=2026-99-99": "give days as YYYY-MM-DD",
+    }
+    answers = {path: (await program.get(path)).json() for path in expected}
+    assert {path: answer["detail"] for path, answer in answers.items()} == expected
+    assert {answer["status"] for answer in answers.values()} == {400}
+
+
+async def test_wrong_bodies_are_refused(console: ConsoleInstallation, programs: Programs) -> None:
+    team_id = await console.team("News")
+    path = f"/console/v1/apps/{await console.app(team_id=team_id)}/pause"
+    head = (await programs.program(team_id, "administrator")).http
+    json_type = {"Content-Type": "application/json"}
+    answers = [
+        await head.post(path, content=b'{"reason": 7}', headers=json_type),
+        await head.post(path, content=b'{"reasons": ""}', headers=json_type),
+        await head.post(path, content=b"[" * 10_000, headers=json_type),
+        await head.post(path, content=b"reason=x", headers={"Content-Type": "application/x-www-form-urlencoded"}),
+        await head.post(path, content=b" " * 65_537, headers=json_type),
+    ]
+    assert [answer.status_code for answer in answers] == [400, 400, 400, 415, 413]
+    assert (await head.post(path)).status_code == 200
+
+
+async def test_the_use_of_a_token_is_noted_once_an_hour(console: ConsoleInstallation, programs: Programs) -> None:
+    team_id = await console.team("News")
+    program: Program = await programs.program(team_id, "viewer")
+    used = []
+    for seconds in (0, 60, 3600):
+        console.clock.move(seconds)
+        await program.get("/token")
+        (token,) = (await console.accounts.ListTokens(ListTokensRequest(team_ids=[team_id]))).tokens
+        used.append(token.last_used_ms - START_MS)
+    assert used == [0, 0, 3_660_000]
