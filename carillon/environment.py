@@ -15,8 +15,12 @@ from services.runtime.process.settings import PREFIX, Settings, SettingsError
 _OF_TESTS = (f"{PREFIX}TEST_", f"{PREFIX}CRASH_AT")
 """Beginnings of names that only the tests read."""
 
-_OF_COMMANDS = f"{PREFIX}APP_SECRET"
-"""What `carillon sign` and `carillon send` read."""
+TOKEN = f"{PREFIX}API_TOKEN"
+TOKEN_FILE = f"{PREFIX}API_TOKEN_FILE"
+"""What commands from elsewhere read: an API token, or the path of a file with one."""
+
+_OF_COMMANDS = {f"{PREFIX}APP_SECRET", TOKEN, TOKEN_FILE}
+"""What commands read that is no setting; `carillon sign` and `carillon send` the first one."""
 
 _SERVICE_LINK = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """Names that Kubernetes gives to the containers of a namespace with a service whose name begins with `carillon`."""
@@ -34,7 +38,7 @@ def environment() -> dict[str, str]:
 
 def check_names(env: Mapping[str, str]) -> None:
     """Raise the SettingsError of `environment`. The roles' settings are imported only as far as names are unknown."""
-    known = _names(Settings) | {_OF_COMMANDS} | {f"{PREFIX}{role.upper()}_ADDR" for role in DEFAULT_ADDRESSES}
+    known = _names(Settings) | _OF_COMMANDS | {f"{PREFIX}{role.upper()}_ADDR" for role in DEFAULT_ADDRESSES}
     unknown = {name for name, value in env.items() if name.startswith(PREFIX) and not _is_foreign(name, value)} - known
     for module in ROLES.values():
         if not unknown:

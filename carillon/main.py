@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -17,6 +18,7 @@ COMMANDS = {
     "certs": "carillon.commands.certs.command",
     "device": "carillon.commands.device",
     "keys": "carillon.commands.keys",
+    "push": "carillon.commands.push",
     "replay": "carillon.replay",
     "restore": "carillon.commands.backup",
     "send": "carillon.commands.send",
@@ -31,6 +33,9 @@ COMMANDS = {
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
+
+FROM_ELSEWHERE = ("audit", "push")
+"""Subcommands that can ask a console elsewhere."""
 
 _AS_JSON = "--json"
 
@@ -77,6 +82,18 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="carillon")
-def main() -> None:
-    """Carillon: self-hosted push messaging. Start with `carillon up`."""
+@click.option("--url", metavar="URL", help="Ask the console at this address, with an API token: https://HOST.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="The file with the API token.")
+@click.pass_context
+def main(context: click.Context, url: str | None, token_file: Path | None) -> None:
+    """Carillon: self-hosted push messaging. Start with `carillon up`.
+
+    The commands audit and push ask a console elsewhere with --url and --token-file; the others work on the machine.
+    """
     configure("WARNING")
+    if url is None and token_file is None:
+        return
+    if context.invoked_subcommand not in FROM_ELSEWHERE:
+        raise click.UsageError(f"carillon {context.invoked_subcommand} works on the machine alone, without --url")
+    options = importlib.import_module("carillon.commands.installation.console")
+    context.meta[options.META] = options.ConsoleOptions(url, token_file)

@@ -7,31 +7,27 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import click
+import msgspec
 
 from carillon.commands.audit_export import allow_behind, export
 from carillon.commands.audit_text import (
     app_line,
     device_facts,
-    device_object,
-    entry_object,
     print_json,
     push_facts,
-    push_object,
     show,
     show_on_device,
     states_table,
     timeline_table,
     warn_if_behind,
 )
+from carillon.commands.installation.chosen import chosen_installation
 from carillon.commands.role_calls import call_role
 from carillon.environment import environment
+from edge.console.api.answers.audits import timeline_answer
 from protos.analytics.v1.analytics_pb2 import (
     AuditAppRequest,
     AuditAppResponse,
-    AuditDeviceRequest,
-    AuditDeviceResponse,
-    AuditPushRequest,
-    AuditPushResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.errors import CarillonError
@@ -66,19 +62,14 @@ def push(msgid: int, token: str, allow_behind: bool, as_json: bool) -> None:
     Each device of the audience is in one state. For a push with several message ids the states are those of the first,
     unless MSGID is another one.
     """
-
-    async def call(channel: Channel) -> AuditPushResponse:
-        request = AuditPushRequest(msgid=msgid, token=token, allow_behind=allow_behind)
-        return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
-
-    answer = call_role("analytics", call)
+    answer = chosen_installation().audit_push(msgid, token, allow_behind=allow_behind)
     warn_if_behind(answer.records_behind, as_json=as_json)
     if as_json:
-        print_json(push_object(answer))
+        print_json(msgspec.to_builtins(answer))
         return
     zone = _zone()
     show(push_facts(answer), timeline_table(answer.timeline, zone), states_table(answer.states))
-    if answer.HasField("device"):
+    if answer.device is not msgspec.UNSET:
         show_on_device(answer.device, zone)
 
 
@@ -89,15 +80,10 @@ def push(msgid: int, token: str, allow_behind: bool, as_json: bool) -> None:
 @_as_json
 def device(appkey: str, token: str, allow_behind: bool, as_json: bool) -> None:
     """Show what happened to a device: registrations, changes and their origins, sessions and messages."""
-
-    async def call(channel: Channel) -> AuditDeviceResponse:
-        request = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=allow_behind)
-        return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
-
-    answer = call_role("analytics", call)
+    answer = chosen_installation().audit_device(appkey, token, allow_behind=allow_behind)
     warn_if_behind(answer.records_behind, as_json=as_json)
     if as_json:
-        print_json(device_object(answer))
+        print_json(msgspec.to_builtins(answer))
         return
     show(device_facts(answer), timeline_table(answer.timeline, _zone()))
 
@@ -126,9 +112,9 @@ def app(appkey: str, first: str | None, last: str | None, allow_behind: bool, as
     async def call(channel: Channel) -> None:
         async for page in _pages(channel, request):
             warn_if_behind(page.records_behind, as_json=as_json)
-            for entry in page.timeline:
+            for entry in timeline_answer(page.timeline):
                 if as_json:
-                    print_json(entry_object(entry))
+                    print_json(msgspec.to_builtins(entry))
                 else:
                     click.echo(app_line(entry, zone))
             sys.stdout.flush()

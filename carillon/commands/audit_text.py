@@ -11,13 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from carillon.commands import tables
-from protos.analytics.v1.analytics_pb2 import (
-    AuditDeviceResponse,
-    AuditPushResponse,
-    PushOnDevice,
-    StateCount,
-    TimelineEntry,
-)
+from edge.console.api.answers.audits import DeviceAudit, PushAudit, PushOnDevice, StateCount, TimelineEntry
 
 
 def print_json(answer: dict[str, Any]) -> None:
@@ -32,44 +26,7 @@ def warn_if_behind(records: int, *, as_json: bool = False) -> None:
         click.echo(json.dumps({"warning": text, "records_behind": records}) if as_json else text, err=True)
 
 
-def push_object(answer: AuditPushResponse) -> dict[str, Any]:
-    """Return the answer as a JSON object; times are milliseconds since 1970 UTC."""
-    return {
-        "msgid": answer.msgid,
-        "appkey": answer.appkey,
-        "kind": answer.kind,
-        "audience": answer.audience,
-        "audience_count": answer.audience_count,
-        "partitions": [{"partition": size.partition, "devices": size.devices} for size in answer.partitions],
-        "request_json": answer.request_json,
-        "timeline": [entry_object(entry) for entry in answer.timeline],
-        "states": [{"state": count.state, "reason": count.reason, "devices": count.devices} for count in answer.states],
-        **({"device": _on_device_object(answer.device)} if answer.HasField("device") else {}),
-        "records_behind": answer.records_behind,
-    }
-
-
-def device_object(answer: AuditDeviceResponse) -> dict[str, Any]:
-    """Return the answer as a JSON object; times are milliseconds since 1970 UTC."""
-    return {
-        "appkey": answer.appkey,
-        "token": answer.token,
-        "timeline": [entry_object(entry) for entry in answer.timeline],
-        "records_behind": answer.records_behind,
-    }
-
-
-def entry_object(entry: TimelineEntry) -> dict[str, Any]:
-    return {
-        "first_ms": entry.first_ms,
-        "last_ms": entry.last_ms,
-        "event": entry.event,
-        "count": entry.count,
-        "detail": entry.detail,
-    }
-
-
-def push_facts(answer: AuditPushResponse) -> list[tuple[str, str]]:
+def push_facts(answer: PushAudit) -> list[tuple[str, str]]:
     """Return the lines above the timeline as (name, value)."""
     sizes = ", ".join(f"{size.partition}: {size.devices}" for size in answer.partitions)
     return [
@@ -82,7 +39,7 @@ def push_facts(answer: AuditPushResponse) -> list[tuple[str, str]]:
     ]
 
 
-def device_facts(answer: AuditDeviceResponse) -> list[tuple[str, str]]:
+def device_facts(answer: DeviceAudit) -> list[tuple[str, str]]:
     """Return the lines above the timeline as (name, value)."""
     return [("device", answer.token), ("app", answer.appkey)]
 
@@ -138,16 +95,6 @@ def show(facts: Sequence[tuple[str, str]], *with_rows: Table) -> None:
         if one.row_count:
             click.echo()
             tables.show(one)
-
-
-def _on_device_object(answer: PushOnDevice) -> dict[str, Any]:
-    return {
-        "token": answer.token,
-        "in_audience": answer.in_audience,
-        "verdict": answer.verdict,
-        "clauses": [{"text": clause.text, "holds": clause.holds, "found": clause.found} for clause in answer.clauses],
-        "timeline": [entry_object(entry) for entry in answer.timeline],
-    }
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,104 @@
+"""Commands from elsewhere, against the console of a running installation."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from carillon.main import main
+from testkit.installation.sample import Service
+from testkit.waiting import blocking_until
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def token_file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with the text of a sender's token of the team that has the Android app."""
+    run = service.installation.carillon
+    run("team", "add", "Commands")
+    run("team", "give-app", "Commands", service.android.appkey)
+    made = json.loads(run("token", "create", "Commands", "nightly", "--role", "sender", "--json"))
+    path = tmp_path_factory.mktemp("token") / "token.txt"
+    path.write_text(f"{made['token']}\n")
+    return path
+
+
+@pytest.fixture
+def run(service: Service, token_file: Path) -> Run:
+    def command(*arguments: str, stdin: str | None = None) -> Result:
+        given = ["--url", service.installation.console_url(), "--token-file", str(token_file), *arguments]
+        done = CliRunner().invoke(main, given, input=stdin, env={"CARILLON_DATA_DIR": "/nonexistent"})
+        assert token_file.read_text().strip() not in done.output
+        return done
+
+    return command
+
+
+def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: Service, run: Run) -> None:
+    appkey = service.android.appkey
+    target = {"appkey": {"android": appkey}, "userScope": 1}
+    text = json.dumps({"sendTo": target, "msgStyle": {"basic": {"content": "Storm", "is_notif": 0}}})
+    assert "1 devices would get it now" in run("push", "estimate", appkey, "-", stdin=text).output
+    refused = run("push", "send", appkey, "-", "--at-most", "0", stdin=text)
+    assert refused.exit_code == 1
+    assert "more than at_most allows" in refused.output
+    sent = [run("push", "send", appkey, "-", "--key", "storm", "--json", stdin=text) for _ in range(2)]
+    (msgid,) = {json.loads(done.stdout)["msgids"][appkey] for done in sent}
+    audit = service.audit(msgid)
+    found = _answered(run, "audit", "push", str(msgid), "--json", "--allow-behind")
+    assert (found.keys(), found["request_json"]) == (audit.keys(), audit["request_json"])
+    why = _answered(run, "push", "why", appkey, "alice", str(msgid), "--json")
+    assert [device["token"] for device in why["devices"]] == [service.device["token"]]
+    device = run("audit", "device", appkey, service.device["token"], "--json", "--allow-behind")
+    assert "registered" in {entry["event"] for entry in json.loads(device.stdout)["timeline"]}
+    assert str(msgid) in run("push", "list").output
+    assert "cancelled" in run("push", "cancel", appkey, str(msgid)).output
+
+
+def _answered(run: Run, *arguments: str) -> dict[str, Any]:
+    """Return what a command prints once analytics has read of the push."""
+    done = blocking_until(lambda: done if (done := run(*arguments)).exit_code == 0 else None)
+    assert done is not None
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_a_token_may_not_do_is_said(service: Service, run: Run) -> None:
+    done = run("push", "cancel", service.ios[0].appkey, "1")
+    assert done.exit_code == 1
+    assert "role in the team does not allow this" in done.output
+    assert json.loads(run("push", "list", "--limit", "1", "--json").stdout).keys() == {"pushes", "next"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--url", "http://push.example.org", "--token-file", "FILE", "push", "list"], "use https://"),
+        (["--url", "ftp://push.example.org", "--token-file", "FILE", "push", "list"], "no address of a console"),
+        (["--url", "https://push.example.org", "push", "list"], "name a file with an API token"),
+        (["--token-file", "FILE", "push", "list"], "name the console"),
+        (["--url", "https://push.example.org", "--token-file", "/none", "push", "list"], "cannot be read"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "app", "list"], "on the machine alone"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "audit", "app", "1"], "on the machine alone"),
+        (["push", "list"], "name the console"),
+    ],
+)
+def test_what_is_missing_or_unsafe_is_refused_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("carillon_0000000000000000_secret")
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code != 0
+    assert words in done.output
+
+
+def test_a_token_in_the_environment_is_never_used_with_the_machine_itself(tmp_path: Path) -> None:
+    env = {"CARILLON_API_TOKEN": "secret-text", "CARILLON_DATA_DIR": str(tmp_path)}
+    done = CliRunner().invoke(main, ["app", "list"], env=env)
+    assert (done.exit_code, "on the machine alone" in done.output) == (2, True)
+    assert "secret-text" not in done.output
