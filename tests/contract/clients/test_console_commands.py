@@ -38,6 +38,7 @@ def run(service: Service, token_file: Path) -> Run:
     return command
 
 
+@pytest.mark.long
 def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: Service, run: Run) -> None:
     appkey = service.android.appkey
     target = {"appkey": {"android": appkey}, "userScope": 1}
@@ -67,6 +68,7 @@ def _answered(run: Run, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_what_a_token_may_not_do_is_said(service: Service, run: Run) -> None:
     done = run("push", "cancel", service.ios[0].appkey, "1")
     assert done.exit_code == 1
