@@ -1,4 +1,4 @@
-"""Turns of the pages and calls: how many are made at once, so that many operators delay the pushes beside them little."""
+"""Turns of pages and calls: how many are made at once, so that many operators delay the pushes beside them little."""
 
 from typing import Any
 
