@@ -12,6 +12,7 @@ message ids differ. The ports are those of `carillon up`.
 
 import argparse
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -37,13 +38,17 @@ def main() -> None:
         uvloop.run(_serve(plan))
     except (CarillonError, OSError) as error:
         sys.exit(f"demo: {error}")
-    except KeyboardInterrupt:
+    except asyncio.CancelledError:
         pass
 
 
 async def _serve(plan: DemoPlan) -> None:
     """Fill the directory if it is not, print what to do with it, and go on until Ctrl-C or the end of the service."""
     service = Service(plan.directory, {})
+    serving = asyncio.current_task()
+    assert serving is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     try:
         async with fill(plan, service):
             print(summary(service), flush=True)
