@@ -11,7 +11,7 @@ from edge.console.routes import ROUTES
 PASSWORD = "correct horse battery"
 _CSRF = re.compile(r'name="csrf" value="([^"]+)"')
 _HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices)" value="([^"]*)">')
-_NO_PAGES = ("/log-in", "/link", "/statistics.csv", "/audit.csv", "/apps/{appkey}/sent/{msgid}")
+_NO_PAGES = ("/statistics.csv", "/audit.csv", "/apps/{appkey}/sent/{msgid}")
 _KINDS = ("connections", "broadcasts", "users", "logins")
 _SEND = {"is_notif": "1", "click_action": "1", "audience": "everyone", "when": "now", "content": "To all"}
 
@@ -85,7 +85,7 @@ def pages(names: Mapping[str, str]) -> dict[str, str]:
     return {
         f"{template}{'?' if query else ''}{_short(query, names)}": template.format(**names) + (query and f"?{query}")
         for template, route in ROUTES.items()
-        if route.get is not None and template not in _NO_PAGES
+        if route.get is not None and not route.get.is_public and template not in _NO_PAGES
         for query in queries.get(template, [""])
     }
 
