@@ -32,6 +32,8 @@ from services.runtime.rpc.caller import Instance
 from services.runtime.rpc.clock_sync import ClockServicer, ClockSync
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve as serve_rpc
+from services.runtime.status.announcer import Announcer, process_id, to_log
+from services.runtime.status.own_status import OwnStatus
 
 _HOUR_MS = 3_600_000
 
@@ -78,8 +80,11 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             add_ClockServiceServicer_to_server(ClockServicer(clock), server)
             listeners = [RpcListener(f"{definition.name} calls", server)]
         sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
+        own = OwnStatus([built.reported(settings)], clock.now_ms(), lambda: operations.stage, health.problems)
+        process = process_id()
+        announcer = Announcer(lambda: {process: own.read()}, to_log(context.log), clock, definition.name)
         await run(
-            [operations, sync, *built.services, *copying, health],
+            [operations, sync, announcer, *built.services, *copying, health],
             on_ready=lambda: set_ready(operations),
             listeners=listeners,
             on_stopping=operations.set_stopping,

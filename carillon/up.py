@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, cast
@@ -21,6 +22,7 @@ from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
 from edge.settings import EdgeSettings
+from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS, archived_partitions
@@ -45,6 +47,9 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server, serve
 from services.runtime.rpc.user_socket import UserSocket
+from services.runtime.status.announcer import Announcer, process_id
+from services.runtime.status.board import Board
+from services.runtime.status.own_status import OwnStatus, ReportedRole
 
 _HERE = [role for role in ROLES if role != ANALYTICS]
 _ANALYTICS_READY_S = 90
@@ -77,6 +82,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
     async with role_context(settings, peers, health=health, clock=clock, creates_master=True) as context:
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
         socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
+        context = replace(context, board=Board(clock))
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
         for built in built_roles:
             for add_to in built.servicers:
@@ -89,8 +95,12 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
         operations = Operations(
             settings.host, settings.console_port, health.problems, partial(_metrics, analytics), pages
         )
+        announcer = _announcer(
+            context, [built.reported(settings) for built in built_roles], operations, health, analytics
+        )
         services: list[Service] = [
             operations,
+            announcer,
             analytics,
             *(service for built in built_roles for service in built.services),
             RpcListener("the commands' calls", socket_server),
@@ -109,6 +119,25 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
                 on_stopping=operations.set_stopping,
                 drain_seconds=settings.drain_s,
             )
+
+
+def _announcer(
+    context: RoleContext,
+    roles: Sequence[ReportedRole],
+    operations: Operations,
+    health: Health,
+    analytics: ChildProcess,
+) -> Announcer:
+    """Return what puts the state of this process and of its child on the board, which the console shows."""
+    assert context.board is not None
+    own = OwnStatus(roles, context.clock.now_ms(), lambda: operations.stage, health.problems)
+    process = process_id()
+
+    def statuses() -> Mapping[str, ProcessStatus]:
+        found = {process: own.read()}
+        return found | {f"{process}-{analytics.name}": analytics.status} if analytics.status else found
+
+    return Announcer(statuses, context.board.publish, context.clock, "up")
 
 
 def _archiver(

@@ -43,6 +43,7 @@ from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import serve
+from services.runtime.status.own_status import OwnStatus
 
 _SOCKET_NAME = "analytics.sock"
 _POLL_S = 1.0
@@ -94,10 +95,12 @@ async def _up_analytics(settings: AnalyticsSettings) -> None:
             server = serve([address(settings)])
             for add_to in built.servicers:
                 add_to(server)
-            add_ProcessServiceServicer_to_server(ProcessServicer(background.ended), server)
+            stage = _Stage()
+            own = OwnStatus([built.reported(settings)], SystemClock().now_ms(), stage.name, background.ended)
+            add_ProcessServiceServicer_to_server(ProcessServicer(background.ended, own.read), server)
             listener = RpcListener("analytics calls", server)
             services = [*built.services, IdleMemory(SystemClock(), OwnMemory())]
-            await run(services, on_ready=_ready, listeners=[listener], stopping=stopping)
+            await run(services, on_ready=stage.set_ready, listeners=[listener], stopping=stopping)
     finally:
         asking.cancel()
 
@@ -131,6 +134,16 @@ async def _role(settings: AnalyticsSettings) -> AsyncIterator[BuiltRole]:
         await log.close()
 
 
-def _ready() -> None:
-    memory.freeze_startup_objects()
-    tell_ready()
+class _Stage:
+    """Whether this process is ready, for its parent."""
+
+    def __init__(self) -> None:
+        self._is_ready = False
+
+    def name(self) -> str:
+        return "ready" if self._is_ready else "starting"
+
+    def set_ready(self) -> None:
+        self._is_ready = True
+        memory.freeze_startup_objects()
+        tell_ready()

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,7 +31,7 @@ from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
 from services.runtime.http.listener import GRACE_S
 from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
-from services.runtime.log.port import LOG_UNAVAILABLE
+from services.runtime.log.port import LOG_UNAVAILABLE, Log
 from services.runtime.process import background, memory
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.logs import logger
@@ -40,6 +41,8 @@ from services.runtime.projection.health import Health
 from services.runtime.rpc.clock_sync import ClockSync
 from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
+from services.runtime.status.announcer import Announcer, process_id, to_log
+from services.runtime.status.own_status import OwnStatus, ReportedRole
 
 _START_S = 20.0
 
@@ -168,6 +171,20 @@ class EdgeProcess:
         except CarillonError as error:
             self._fail(error)
 
+    @asynccontextmanager
+    async def _announced(self, log: Log) -> AsyncIterator[None]:
+        """Announce how this worker is; to people each worker is a process of its own, as it is to the machine."""
+        operations, process = self._operations, process_id()
+        role = ReportedRole(ROLE_NAME)
+        own = OwnStatus([role], self._clock.now_ms(), lambda: operations.stage, self._health.problems)
+        announcer = Announcer(lambda: {process: own.read()}, to_log(log), self._clock, ROLE_NAME)
+        announcing = background.start_endless(announcer.name, announcer.run(asyncio.Event()))
+        try:
+            yield
+        finally:
+            announcing.cancel()
+            await asyncio.wait([announcing])
+
     async def _live(self) -> None:
         tasks = [
             background.start_endless("health", self._check_health()),
@@ -179,12 +196,13 @@ class EdgeProcess:
                 await sync.check()
                 tasks.append(background.start_endless(sync.name, sync.run(asyncio.Event())))
                 interfaces = Interfaces(self.settings, context)
-                await retry_until_available(LOG_UNAVAILABLE, interfaces.message_ids.claim, role=ROLE_NAME)
-                self._applications |= interfaces.by_port(self.settings)
-                memory.freeze_startup_objects()
-                self._operations.set_ready()
-                self._started.set_result(None)
-                await self._stop.wait()
+                async with self._announced(context.log):
+                    await retry_until_available(LOG_UNAVAILABLE, interfaces.message_ids.claim, role=ROLE_NAME)
+                    self._applications |= interfaces.by_port(self.settings)
+                    memory.freeze_startup_objects()
+                    self._operations.set_ready()
+                    self._started.set_result(None)
+                    await self._stop.wait()
         except Exception as error:
             self._fail(error)
         finally:

@@ -19,12 +19,13 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS
 from services.runtime.errors import UnavailableError
+from services.runtime.log.ends_history import EndsHistory
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log, Partition, Reader, Record, check_offsets
 from services.runtime.log.topics import Topic, owned
 from services.runtime.process import background
 from services.runtime.process.logs import logger
-from services.runtime.process.metrics import APPLIED, LAG
+from services.runtime.process.metrics import APPLIED, LAG, LAG_SECONDS
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import AppliedPositions
@@ -70,6 +71,7 @@ class Ingestion:
         self._look_ahead = LookAhead(log, self._writer)
         self._batches: BatchReader | None = None
         self._next = dict.fromkeys(partitions, 0)
+        self._log_ends = EndsHistory()
         self._flush = asyncio.Event()
         self._waiting = 0
         self.applied.advance(self._next)
@@ -242,6 +244,9 @@ class Ingestion:
         return await retry_until_available(_NO_ANSWER, lambda: self._log.ends(self._next))
 
     def _measure(self, ends: Mapping[Partition, int]) -> None:
+        now_ms = asyncio.get_running_loop().time() * 1000
+        self._log_ends.note(now_ms, ends)
+        LAG_SECONDS.labels(ROLE_NAME).set(self._log_ends.waited_ms(now_ms, self._next) / 1000)
         for topic in SOURCES:
             LAG.labels(ROLE_NAME, topic.name).set(
                 self._behind({p: end for p, end in ends.items() if p.topic == topic.name})

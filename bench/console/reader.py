@@ -6,6 +6,7 @@ from html import unescape
 
 import httpx
 
+from edge.console.live.stream import LivePage
 from edge.console.routes import ROUTES
 
 PASSWORD = "correct horse battery"
@@ -86,6 +87,7 @@ def pages(names: Mapping[str, str]) -> dict[str, str]:
         f"{template}{'?' if query else ''}{_short(query, names)}": template.format(**names) + (query and f"?{query}")
         for template, route in ROUTES.items()
         if route.get is not None and not route.get.is_public and template not in _NO_PAGES
+        if not issubclass(route.page, LivePage)
         for query in queries.get(template, [""])
     }
 

@@ -13,6 +13,8 @@ from edge.console.gate.bearer import Bearers
 from edge.console.gate.gate import Gate
 from edge.console.gate.sessions import Sessions
 from edge.console.gate.turns import PageTurns, ending_turns
+from edge.console.live.feeds import Feeds
+from edge.console.live.installation import Observer
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.provider import Provider
 from edge.console.oidc.renewal import ProviderSessions
@@ -38,7 +40,9 @@ from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 
 
-def console_app(settings: ConsoleSettings, context: RoleContext, accounts: AccountDirectory) -> Application:
+def console_app(
+    settings: ConsoleSettings, context: RoleContext, accounts: AccountDirectory, observer: Observer, feeds: Feeds
+) -> Application:
     """Return the application with every route of `routes.py`."""
     files = StaticFiles()
     languages = Languages()
@@ -68,6 +72,9 @@ def console_app(settings: ConsoleSettings, context: RoleContext, accounts: Accou
         provider_sessions=provider_sessions,
         provider_name=settings.oidc_display_name,
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
+        renderer=renderer,
+        observer=observer,
+        feeds=feeds,
     )
     gate = Gate(
         accesses(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edge.console.api.table import accesses_of_calls
 from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PROGRAM, PUBLIC, Access, of_app, of_installation, of_team
 from edge.console.gate.gate import Accesses
+from edge.console.live.pages import LiveOverview, LivePush, LivePushes
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, PausePage, SecretPage
 from edge.console.pages.audit import AuditFile, AuditPage
@@ -29,7 +30,7 @@ from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
 from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
 from edge.console.pages.provider import RETURN_PATH, BackChannelPage, ProviderLogInPage, ProviderReturnPage
-from edge.console.pages.pushes import CancelPushPage, PushesPage, PushNumbersFragment, PushPage
+from edge.console.pages.pushes import CancelPushPage, PushesPage, PushPage
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from edge.console.pages.send.sending import SendPage, SentPage
@@ -59,6 +60,7 @@ class Route:
 
 ROUTES: Mapping[str, Route] = {
     "/": Route(OverviewPage, LOGGED_IN),
+    "/live": Route(LiveOverview, LOGGED_IN),
     "/log-in": Route(LogInPage, PUBLIC, PUBLIC),
     "/log-out": Route(LogOutPage, post=PUBLIC),
     "/log-in/provider": Route(ProviderLogInPage, PUBLIC),
@@ -89,8 +91,9 @@ ROUTES: Mapping[str, Route] = {
     "/drafts/{team_id}/{draft_id}/rejection": Route(RejectPage, post=of_team(Action.APPROVE)),
     "/drafts/{team_id}/{draft_id}/withdrawal": Route(WithdrawPage, post=of_team(Action.SEND)),
     "/pushes": Route(PushesPage, LOGGED_IN),
+    "/pushes/live": Route(LivePushes, LOGGED_IN),
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
-    "/apps/{appkey}/pushes/{msgid}/numbers": Route(PushNumbersFragment, of_app(Action.VIEW)),
+    "/apps/{appkey}/pushes/{msgid}/live": Route(LivePush, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/cancel": Route(CancelPushPage, post=of_app(Action.SEND)),
     "/tasks": Route(TasksPage, LOGGED_IN),
     "/apps/{appkey}/tasks/{task_key}/cancel": Route(CancelTaskPage, post=of_app(Action.SEND)),

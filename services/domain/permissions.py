@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from services.runtime.rpc.caller import OPERATOR
 
-_EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", "accounts", "console")
+EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", "accounts", "console")
 
 _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "protos.runtime.v1.PositionsService": {"Await": _EVERY_ROLE},
-    "protos.runtime.v1.ClockService": {"Now": _EVERY_ROLE},
+    "protos.runtime.v1.PositionsService": {"Await": EVERY_ROLE},
+    "protos.runtime.v1.ClockService": {"Now": EVERY_ROLE},
     "protos.runtime.v1.ProcessService": {"Check": (OPERATOR,), "GetMetrics": (OPERATOR,)},
     "protos.registry.v1.RegistryService": {
         "CreateApp": (OPERATOR, "console"),

@@ -20,6 +20,8 @@ from services.runtime.projection.health import Followed
 from services.runtime.projection.replay import ReplayComparison, State
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
+from services.runtime.status.board import Board
+from services.runtime.status.own_status import ReportedRole
 
 S = TypeVar("S", bound=Settings)
 Ends = Mapping[Partition, int]
@@ -32,6 +34,7 @@ class RoleContext:
 
     `archived` is the log with its archive, where the log has one: what moves records into the archive needs both apart.
     `membership` is that of the process's role where several processes may stand by for each other; the role runs it.
+    `board` is that of a process that has every role, which all of them announce to; elsewhere they announce in the log.
     """
 
     log: Log
@@ -41,6 +44,7 @@ class RoleContext:
     apps: AppDirectory
     membership: Membership | None = None
     archived: ArchivedLog | None = None
+    board: Board | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class BuiltRole:
     """A wired role: its services in starting order, and its servicers, each of which adds itself to a gRPC server.
 
     The process is ready only while the `followers` move. `pages` is an ASGI application that is served on the port of
-    the process's operations, on all paths but theirs.
+    the process's operations, on all paths but theirs. `devices` returns the number of connected devices of each app.
     """
 
     name: str
@@ -56,6 +60,12 @@ class BuiltRole:
     servicers: Sequence[Callable[[Server], None]] = field(default=())
     followers: Sequence[Followed] = field(default=())
     pages: Asgi | None = None
+    devices: Callable[[], Mapping[str, int]] | None = None
+
+    def reported(self, settings: Settings) -> ReportedRole:
+        """Return what the process announces of the role."""
+        followers = [followed.name for followed in self.followers]
+        return ReportedRole(self.name, settings.shard, settings.shards, followers, self.devices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The fourteen topics of Carillon's event log, and the key of a device's records."""
+"""The fifteen topics of Carillon's event log, and the key of a device's records."""
 
 from typing import Any
 
@@ -11,11 +11,13 @@ from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.runtime.v1.claims_pb2 import MessageIdFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
+from protos.runtime.v1.processes_pb2 import ProcessFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
 from services.runtime.log.decoding import decode as decode_with
 from services.runtime.log.port import Partition, Record
 from services.runtime.log.topics import Topic, Topics
 from services.runtime.ownership.directory import INSTANCES_TOPIC
+from services.runtime.status.announcer import PROCESSES_TOPIC
 
 DEVICE_COMMANDS = Topic("device-commands", DeviceCommand, answered_by=("registry",))
 PUSH_COMMANDS = Topic("push-commands", PushCommand, single=True, answered_by=("delivery",))
@@ -31,6 +33,7 @@ INSTANCES = Topic(INSTANCES_TOPIC, InstanceFact, single=True, compacted=True)
 ACCOUNTS = Topic("accounts", AccountFact, single=True, kept=True)
 LOG_INS = Topic("log-ins", LogInFact, single=True)
 DRAFTS = Topic("drafts", DraftFact, single=True)
+PROCESSES = Topic(PROCESSES_TOPIC, ProcessFact, single=True, compacted=True)
 
 TOPICS: Topics = {
     topic.name: topic
@@ -49,6 +52,7 @@ TOPICS: Topics = {
         ACCOUNTS,
         LOG_INS,
         DRAFTS,
+        PROCESSES,
     )
 }
 

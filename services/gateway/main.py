@@ -62,7 +62,7 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
         port=settings.gateway_port,
         share_port=settings.gateway_share_port,
     )
-    return BuiltRole(ROLE_NAME, services=[*gateway.services, server])
+    return BuiltRole(ROLE_NAME, services=[*gateway.services, server], devices=gateway.connections.counts)
 
 
 def wire(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,18 @@ import psutil
 
 from carillon.commands.certs.files import Terms, Wanted, operator, update
 from services.domain.master_key import create_master
-from services.runtime.process.extras import EMBEDDED_PACKAGES
 from services.runtime.rpc.caller import OPERATOR
 from testkit import plain_http
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from testkit.installation.app_server import AppCredentials
+from testkit.installation.slim import without_embedded
 from testkit.ports import free_ports
 from testkit.waiting import blocking_until
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
+CONSOLE = ("accounts", "console")
 STANDBYS = ("scheduling-standby", "targeting-standby")
 _START_S = 240
 
@@ -50,13 +51,22 @@ class Installation:
 
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`... With
     `standbys` a process such as `scheduling-standby` has the first shard of its role too, and its own data directory.
+    With `console` there are accounts and the console too, which `carillon up` has always.
     """
 
-    def __init__(self, data: Path, kafka_bootstrap: str | None, *, shards: int = 1, standbys: bool = False) -> None:
+    def __init__(
+        self,
+        data: Path,
+        kafka_bootstrap: str | None,
+        *,
+        shards: int = 1,
+        standbys: bool = False,
+        console: bool = False,
+    ) -> None:
         self.data = data
         self._certificates = Path(tempfile.mkdtemp(prefix="carillon-certificates-"))
         self.embedded = kafka_bootstrap is None
-        count = 4 + 2 * (shards * len(BACKENDS) + len(STANDBYS)) + len(FRONTENDS)
+        count = 4 + 2 * (shards * len(BACKENDS) + len(STANDBYS) + len(CONSOLE)) + len(FRONTENDS)
         v2, android, ios, gateway, *rest = free_ports(count)
         ports = iter(rest)
         self.v2_url = f"http://127.0.0.1:{v2}"
@@ -80,11 +90,14 @@ class Installation:
             self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
             for role in BACKENDS:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
-            roles = [Wanted(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *FRONTENDS)]
+            self.env["CARILLON_ACCOUNTS_ADDR"] = f"127.0.0.1:{next(ports)}"
+            single = (*FRONTENDS, *(CONSOLE if console else ()))
+            roles = [Wanted(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *single)]
             now = datetime.datetime.now(datetime.UTC)
             update(self._certificates, [*roles, operator(OPERATOR)], now, Terms(days=365, renew_days=30))
             self.env |= self._tls(f"{OPERATOR}-{OPERATOR}")
-            self._instances = self._served(shards, ports, without_embedded(self._certificates / "slim"))
+            slim = without_embedded(self._certificates / "slim")
+            self._instances = self._served(shards, single, ports, slim)
             for name in STANDBYS if standbys else ():
                 self._instances[name] = self._standby(name, shards, ports)
         else:
@@ -102,9 +115,14 @@ class Installation:
         first = self._instances[role if shards == 1 else f"{role}-0"]
         return _Instance(("serve", role), next(ports), {**first.env, **own})
 
-    def _served(self, shards: int, console_ports: Iterator[int], slim: Mapping[str, str]) -> dict[str, _Instance]:
-        """Return one process for each role, or for each shard of it, by name and in the order of starting."""
-        extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *FRONTENDS)}
+    def _served(
+        self, shards: int, single: Sequence[str], console_ports: Iterator[int], slim: Mapping[str, str]
+    ) -> dict[str, _Instance]:
+        """Return one process for each role, or for each shard of it, by name and in the order of starting.
+
+        The `single` roles have one process each.
+        """
+        extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *single)}
         instances = {
             role if shards == 1 else f"{role}-{shard}": _Instance(
                 ("serve", role),
@@ -115,8 +133,7 @@ class Installation:
             for shard in range(shards)
         }
         return instances | {
-            role: _Instance(("serve", role), next(console_ports), {**self._tls(role), **extra[role]})
-            for role in FRONTENDS
+            role: _Instance(("serve", role), next(console_ports), {**self._tls(role), **extra[role]}) for role in single
         }
 
     def _tls(self, name: str) -> dict[str, str]:
@@ -279,11 +296,3 @@ class Installation:
 
     def _recent(self, name: str) -> str:
         return self.output(name).read_text(errors="replace")[-4000:]
-
-
-def without_embedded(folder: Path) -> dict[str, str]:
-    """Return the setting of a process that cannot import the packages of the extra `embedded`; writes into `folder`."""
-    folder.mkdir()
-    for name in EMBEDDED_PACKAGES:
-        (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name} here', name='{name}')\n")
-    return {"PYTHONPATH": str(folder)}

@@ -15,7 +15,7 @@ from edge.console.gate.csrf import is_token
 from edge.console.gate.headers import security_headers
 from edge.console.gate.requester import Requester
 from edge.console.gate.sessions import ProviderSession, Session, Sessions
-from edge.console.gate.visit import Visit
+from edge.console.gate.visit import Standing, Visit
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.core.origins import Origins
@@ -33,6 +33,7 @@ MAX_FORM_BYTES_OF_USER = 512 * 1024
 MAX_FIELDS = 200
 _STATIC = "/static/"
 _FORM = "application/x-www-form-urlencoded"
+_EVENT_STREAM = "text/event-stream"
 _NOBODY = Actor(is_disabled=True)
 
 Accesses = Mapping[str, Mapping[str, Access]]
@@ -95,7 +96,7 @@ class Gate:
             origin=origin,
             path=request.path,
             accounts=self._accounts,
-            is_fragment=request.get_header("HX-Request") == "true",
+            is_fragment=request.get_header("HX-Request") == "true" or request.get_header("Accept") == _EVENT_STREAM,
         )
 
     async def process_resource(self, request: Request, response: Response, resource: Any, params: Any) -> None:
@@ -104,18 +105,22 @@ class Gate:
         if access is None:
             raise falcon.HTTPMethodNotAllowed(list(methods))
         requester = (
-            await self._of_call(request, access) if is_call(request.path) else await self._of_page(request, access)
+            await self._of_call(request, access)
+            if is_call(request.path)
+            else await self._of_page(request, access, params)
         )
         if access.action is not None and not may(requester.actor, access.action, self._team(access.scope, params)):
             raise falcon.HTTPForbidden
 
-    async def _of_page(self, request: Request, access: Access) -> Requester:
+    async def _of_page(self, request: Request, access: Access, params: Mapping[str, str]) -> Requester:
         """Return who asks for a page. A form is read, and its CSRF token compared, also where nobody is logged in."""
         visit: Visit = request.context.visit
         if request.method == "POST":
             visit.form = await self._read_form(request, visit, is_of_program=access.is_of_program)
         if visit.user is None and not access.is_public:
             raise self._ask_to_log_in(request, visit)
+        cookie = request.get_header("Cookie")
+        visit.standing = lambda: self._standing(visit, cookie, access, params)
         return visit
 
     async def _of_call(self, request: Request, access: Access) -> Requester:
@@ -126,6 +131,20 @@ class Gate:
             requester = await self._bearers.requester(request, origin)
         request.context.requester = requester
         return requester
+
+    def _standing(self, visit: Visit, cookie: str | None, access: Access, params: Mapping[str, str]) -> Standing:
+        """Return whether the session of the visit lasts, and its user is the same and may still do this."""
+        session = self._sessions.read(cookie)
+        user = self._accounts.session(session.user_id, session.epoch) if session else None
+        if session is None or user is None or user != visit.user:
+            return "over"
+        if self._accounts.actor_of_user(user.user_id) != visit.actor:
+            return "over"
+        if access.action is not None and not may(visit.actor, access.action, self._team(access.scope, params)):
+            return "over"
+        provider = self._provider_sessions
+        is_due = provider is not None and session.provider is not None and provider.is_due(session.provider)
+        return "due" if is_due else "current"
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         for name, value in self._headers:

@@ -1,6 +1,8 @@
 """A visit: everything about one request to the console that pages and templates need."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,13 +13,16 @@ from edge.console.gate.sessions import Session
 from edge.console.view.languages import Language
 from protos.accounts.v1.accounts_pb2 import User
 
+Standing = Literal["current", "due", "over"]
+"""Whether the request would still be let through with the same rights; `due`: only after a question to the provider."""
+
 
 @dataclass(kw_only=True)
 class Visit(Requester):
     """One request for a page: its session and user, and the language and time zone of the answer.
 
     `session` is written to the browser if it was replaced. `form` holds the fields of a POST, whose CSRF token was
-    compared with the session's.
+    compared with the session's. `standing` is for answers that take long.
     """
 
     session: Session
@@ -27,6 +32,7 @@ class Visit(Requester):
     path: str
     is_fragment: bool = False
     form: dict[str, str] = field(default_factory=dict)
+    standing: Callable[[], Standing] = lambda: "over"
 
     @property
     def section(self) -> str:

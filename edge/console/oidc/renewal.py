@@ -64,6 +64,11 @@ class ProviderSessions:
                 known.session = await self._renewed(known.session, user, origin)
         return known.session
 
+    def is_due(self, session: ProviderSession) -> bool:
+        """Return whether the next request of the session asks the provider, or finds that the session has ended."""
+        newest = self._newest(session).session
+        return newest is None or self._is_due(newest)
+
     def end(self, session: ProviderSession) -> None:
         """End a session that was logged out here, whoever has its cookie."""
         self._newest(session).session = None

@@ -1,9 +1,23 @@
-"""The overview: what the user's apps are doing now, and what to do first."""
+"""The overview: whether everything is well, what the user's apps are doing now, and what to do first."""
+
+from typing import Any, NamedTuple
 
 from falcon.asgi import Request, Response
 
+from edge.console.live.installation import Installation
 from edge.console.pages.page import Page, visit_of
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from services.domain.accounts.permissions import Action
+
+MAX_ONLINE = 10
+"""Apps that are listed with their connected devices: those with the most."""
+
+
+class OnlineLine(NamedTuple):
+    """An app with the devices that are connected now."""
+
+    app: App
+    devices: int
 
 
 class OverviewPage(Page):
@@ -23,4 +37,13 @@ class OverviewPage(Page):
             installation_pause=self.site.apps.installation_pause,
             may_register=visit.may(Action.MANAGE_INSTALLATION),
             teams=self.visible_teams(visit),
+            **overview_values(apps, await self.site.observer.read()),
         )
+
+
+def overview_values(apps: list[App], installation: Installation) -> dict[str, Any]:
+    """Return what the live parts of the overview show to somebody who sees these apps."""
+    devices = installation.devices
+    lines = [OnlineLine(app, devices.get(app.appkey, 0)) for app in apps if app.platform == PLATFORM_ANDROID]
+    lines.sort(key=lambda line: -line.devices)
+    return {"installation": installation, "online": lines[:MAX_ONLINE]}

@@ -11,9 +11,12 @@ from edge.console.actions.visible import app_of, visible_apps, visible_teams
 from edge.console.backend import Backend
 from edge.console.gate.sessions import Sessions
 from edge.console.gate.visit import Visit
+from edge.console.live.feeds import Feeds
+from edge.console.live.installation import Observer
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
+from edge.console.view.renderer import Renderer
 from edge.console.view.rendering import Template
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
@@ -36,6 +39,9 @@ class Site(Backend):
     provider_sessions: ProviderSessions | None
     provider_name: str
     only_administrators_have_passwords: bool
+    renderer: Renderer
+    observer: Observer
+    feeds: Feeds
 
     def link_url(self, token: str) -> str:
         """Return the address at which the user of a one-time token chooses a password."""

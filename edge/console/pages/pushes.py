@@ -46,8 +46,6 @@ class PushesPage(Page):
 class OfPush(Page):
     """The base of the page of a push and of its form."""
 
-    template = "pushes/push.html"
-
     async def show_push(self, request: Request, response: Response, appkey: str, msgid: str, problem: str = "") -> None:
         """Answer with the page of the push. `problem`: why it could not be cancelled."""
         visit, app = visit_of(request), self.app(appkey)
@@ -56,7 +54,7 @@ class OfPush(Page):
         self.show(
             request,
             response,
-            self.template,
+            "pushes/push.html",
             400 if problem else 200,
             app=app,
             msgid=int(msgid),
@@ -89,9 +87,3 @@ class CancelPushPage(OfPush):
             return
         visit.notify(visit.gettext("The push is cancelled: devices that have not received it do not get it."))
         raise go_to(f"/apps/{appkey}/pushes/{msgid}")
-
-
-class PushNumbersFragment(PushPage):
-    """GET shows the numbers of a push alone, for its page to fetch while they change."""
-
-    template = "pushes/numbers.html"

@@ -13,3 +13,31 @@ document.addEventListener("click", async (event) => {
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden) event.preventDefault();
 });
+
+// Streams of live parts: a hidden page has none, and one whose reader may see something else now loads itself anew.
+const streams = new Set();
+const paused = new Set();
+
+function pause(source) {
+  streams.delete(source);
+  if (source.readyState === EventSource.CLOSED) return;
+  source.close();
+  paused.add(source);
+}
+
+document.addEventListener("htmx:sseOpen", (event) => {
+  const source = event.detail.source;
+  source.addEventListener("over", () => location.reload());
+  streams.add(source);
+  if (document.hidden) pause(source);
+});
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    [...streams].forEach(pause);
+  } else {
+    // The extension connects again after an error of a closed source.
+    paused.forEach((source) => source.dispatchEvent(new Event("error")));
+    paused.clear();
+  }
+});

@@ -11,6 +11,7 @@ from prometheus_client import Gauge
 
 from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetricsRequest
 from protos.runtime.v1.process_pb2_grpc import ProcessServiceStub
+from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.runtime.errors import CarillonError
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -46,6 +47,9 @@ class ChildProcess:
         self.name = name
         self.settled = asyncio.Event()
         """Set once the child has been ready, or has ended, for the first time."""
+
+        self.status: ProcessStatus | None = None
+        """How the child is by its latest answer; None while it does not answer."""
 
         self.pid: int | None = None
         self._allowed_checks = STARTING_CHECKS
@@ -99,7 +103,7 @@ class ChildProcess:
             process.kill()
             await ending
             self._up.set(0)
-            self.pid = None
+            self.pid = self.status = None
 
     def _start(self) -> "Popen[bytes]":
         """Start the child from this thread, with which it ends. Popen does so without copying this process (vfork).
@@ -134,6 +138,8 @@ class ChildProcess:
                 problem = _problem(asking)
                 if asking.done():
                     asking = None
+                else:
+                    self.status = None
                 missed = missed + 1 if problem else 0
                 if not problem:
                     self._allowed_checks = SILENT_CHECKS
@@ -145,6 +151,7 @@ class ChildProcess:
 
     async def _ask(self) -> CheckResponse:
         answer: CheckResponse = await self._process_service.Check(CheckRequest(), timeout=STARTING_CHECKS * CHECK_S)
+        self.status = answer.status
         return answer
 
     async def _stop(self, process: "Popen[bytes]", ending: "asyncio.Future[int]") -> None:

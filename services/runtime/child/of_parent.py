@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 
 from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetricsRequest, GetMetricsResponse
 from protos.runtime.v1.process_pb2_grpc import ProcessServiceServicer
+from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.runtime.child.child_process import READY
 from services.runtime.rpc.server import Context
 
@@ -67,11 +68,12 @@ def tell_ready() -> None:
 class ProcessServicer(ProcessServiceServicer):
     """Answers the parent's checks. `problems` returns what is wrong in this process, by the name of the part."""
 
-    def __init__(self, problems: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, problems: Callable[[], Mapping[str, str]], status: Callable[[], ProcessStatus]) -> None:
         self._problems = problems
+        self._status = status
 
     async def Check(self, request: CheckRequest, context: Context) -> CheckResponse:
-        return CheckResponse(problems=self._problems())
+        return CheckResponse(problems=self._problems(), status=self._status())
 
     async def GetMetrics(self, request: GetMetricsRequest, context: Context) -> GetMetricsResponse:
         return GetMetricsResponse(text=generate_latest().decode())

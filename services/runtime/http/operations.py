@@ -51,6 +51,10 @@ class Operations:
     def port(self) -> int:
         return self._listener.port
 
+    @property
+    def stage(self) -> Stage:
+        return self._stage
+
     def set_ready(self) -> None:
         self._stage = "ready"
 

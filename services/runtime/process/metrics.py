@@ -25,6 +25,11 @@ STATE_COPY_FAILURES = Counter(
 )
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
 LAG = Gauge("carillon_lag_records", "Records that a follower has not applied yet, when last checked", ["role", "topic"])
+LAG_SECONDS = Gauge(
+    "carillon_lag_seconds",
+    "Time for which the oldest record that a follower has not applied yet has waited at least, when last checked",
+    ["role"],
+)
 OWNER = Gauge("carillon_owner", "1 while the process owns its partitions, 0 while it stands by", ["role", "shard"])
 OWNER_EPOCH = Gauge(
     "carillon_owner_epoch",

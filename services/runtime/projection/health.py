@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from services.runtime.errors import CarillonError, UnavailableError
+from services.runtime.log.ends_history import EndsHistory
 from services.runtime.log.monitored import PROBE_S, MonitoredLog
 from services.runtime.log.port import Log, Partition
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
-from services.runtime.process.metrics import LAG
+from services.runtime.process.metrics import LAG, LAG_SECONDS
 from services.runtime.projection.positions import AppliedPositions
 
 CHECK_S = 5
@@ -47,6 +48,7 @@ class Health:
         self._clock = clock
         self._log: MonitoredLog | None = None
         self._followers: list[_Watched] = []
+        self._ends = EndsHistory()
         self._read_problem: str | None = None
 
     def monitored(self, log: Log) -> Log:
@@ -96,8 +98,10 @@ class Health:
             self._read_problem = str(error) or "the event log does not answer"
             return
         self._read_problem = None
+        self._ends.note(now_ms := self._clock.now_ms(), ends)
         for each in self._followers:
             each.check(ends)
+            LAG_SECONDS.labels(each.name).set(self._ends.waited_ms(now_ms, each.next_offsets) / 1000)
 
 
 def _in_words(problems: Mapping[str, str]) -> str:
@@ -116,8 +120,12 @@ class _Watched:
         self._checks = 0
         self.problem: str | None = None
 
+    @property
+    def next_offsets(self) -> Mapping[Partition, int]:
+        return self._applied.next_offsets(self.partitions)
+
     def check(self, ends: Mapping[Partition, int]) -> None:
-        found = self._applied.next_offsets(self.partitions)
+        found = self.next_offsets
         lags = dict.fromkeys((partition.topic for partition in found), 0)
         for partition, offset in found.items():
             lags[partition.topic] += max(0, ends[partition] - offset)

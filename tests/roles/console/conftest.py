@@ -40,6 +40,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
+from services.runtime.status.board import Board
 from testkit.edge.role import BACKENDS, SwitchedServer
 from testkit.services import add_servicers, running_services
 from tests.roles.console.scripted_analytics import ScriptedAnalytics
@@ -103,6 +104,7 @@ class ConsoleInstallation:
     servers: dict[str, SwitchedServer]
     context: RoleContext
     settings: ConsoleSettings
+    board: Board
     browsers: list[Browser] = field(default_factory=list)
 
     @property
@@ -166,7 +168,8 @@ async def running_console(
     analytics = ScriptedAnalytics()  # type: ignore[abstract]
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     apps = AppDirectory(log)
-    context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps)
+    board = Board(clock)
+    context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps, board=board)
     data = str(tmp_path)
     backends = [
         build_role(settings(data_dir=data, partitions=PARTITIONS, timezone=ZONE), context)
@@ -183,7 +186,7 @@ async def running_console(
     add_PositionsServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
     installation = ConsoleInstallation(
-        console.pages, log, peers, clock, analytics, servers, context, settings_of_console
+        console.pages, log, peers, clock, analytics, servers, context, settings_of_console, board
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(

@@ -4,6 +4,7 @@ import pytest
 
 from edge.console.routes import ROUTES
 from tests.roles.console.conftest import Browser, ConsoleInstallation
+from tests.roles.console.live.event_stream import event_stream
 
 EVERYBODY = {"nobody", "stranger", "viewer", "sender", "approver", "head", "administrator"}
 LOGGED_IN = EVERYBODY - {"nobody"}
@@ -14,6 +15,7 @@ ADMINISTRATOR = {"administrator"}
 
 ALLOWED = {
     ("GET", "/"): LOGGED_IN,
+    ("GET", "/live"): LOGGED_IN,
     ("GET", "/log-in"): EVERYBODY,
     ("POST", "/log-in"): EVERYBODY,
     ("POST", "/log-out"): EVERYBODY,
@@ -51,8 +53,9 @@ ALLOWED = {
     ("POST", "/drafts/{team_id}/{draft_id}/rejection"): HEADS | {"approver"},
     ("POST", "/drafts/{team_id}/{draft_id}/withdrawal"): SENDERS,
     ("GET", "/pushes"): LOGGED_IN,
+    ("GET", "/pushes/live"): LOGGED_IN,
     ("GET", "/apps/{appkey}/pushes/{msgid}"): MEMBERS,
-    ("GET", "/apps/{appkey}/pushes/{msgid}/numbers"): MEMBERS,
+    ("GET", "/apps/{appkey}/pushes/{msgid}/live"): MEMBERS,
     ("POST", "/apps/{appkey}/pushes/{msgid}/cancel"): SENDERS,
     ("GET", "/tasks"): LOGGED_IN,
     ("POST", "/apps/{appkey}/tasks/{task_key}/cancel"): SENDERS,
@@ -112,7 +115,13 @@ async def test_every_route_refuses_the_wrong_accounts(console: ConsoleInstallati
             if template == "/log-in" and account != "nobody":
                 seen[method, template].add(account)  # a log-in page is the same for everybody
                 continue
-            if await is_let_through(browser, method, template.format(**names), account):
+            path = template.format(**names)
+            if template.endswith("/live"):
+                async with event_stream(console.application, browser, path) as stream:
+                    let_through = stream.status not in (401, 403)
+            else:
+                let_through = await is_let_through(browser, method, path, account)
+            if let_through:
                 seen[method, template].add(account)
             if template in LAST and account != "nobody":
                 await browser.log_in(account)

@@ -82,16 +82,14 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
         "failed 200 no disk",
     ):
         assert expected in words, words
-    assert "hx-get" not in page.text
+    assert "sse-connect" not in page.text
     console.analytics.pushes[MSGID].timeline.add(event="clicked", last_ms=START_MS)
-    assert "hx-get" in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
+    assert "sse-connect" in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
     console.clock.move(600)
-    assert "hx-get" not in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
+    assert "sse-connect" not in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
     console.analytics.pushes[MSGID].states.add(state="pending", devices=3)
     page = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")
-    assert f'hx-get="/apps/{appkey}/pushes/{MSGID}/numbers"' in page.text
-    fragment = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/numbers", **{"HX-Request": "true"})
-    assert fragment.text.lstrip().startswith('<div id="numbers"')
+    assert f'sse-connect="/apps/{appkey}/pushes/{MSGID}/live"' in page.text
     rows = await viewer.get("/pushes", **{"HX-Request": "true"})
     assert rows.text.lstrip().startswith("<tr>")
     one = await viewer.get("/pushes?latest=1", **{"HX-Request": "true"})
@@ -155,12 +153,12 @@ async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: Cons
 
 
 async def test_while_analytics_is_away_pages_say_so(console: ConsoleInstallation) -> None:
-    appkey = await push_of_app(console)
+    await push_of_app(console)
     viewer = await viewer_of(console)
     console.analytics.is_away = True
     page = await viewer.get("/pushes")
     assert (page.status_code, "does not answer at present" in text_of(page)) == (503, True)
-    fragment = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/numbers", **{"HX-Request": "true"})
+    fragment = await viewer.get("/pushes?latest=5", **{"HX-Request": "true"})
     assert (fragment.status_code, fragment.text.startswith('<div class="alert bad"')) == (503, True)
     assert (await viewer.get("/")).status_code == 200
     assert (await viewer.get("/apps")).status_code == 200

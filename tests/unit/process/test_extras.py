@@ -9,7 +9,8 @@ import pytest
 from analytics.settings import AnalyticsSettings
 from services.runtime.process.extras import EMBEDDED_PACKAGES
 from services.runtime.process.settings import SettingsError, load
-from testkit.installation.processes import CARILLON, without_embedded
+from testkit.installation.processes import CARILLON
+from testkit.installation.slim import without_embedded
 from tests.contract.packaging.container_files import PROJECT
 
 ADVICE = (

@@ -1,0 +1,131 @@
+"""Server-sent events: the stream of one open page, whose parts are sent again when what they show has changed."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple
+
+from falcon.asgi import Request, Response, SSEvent
+
+from edge.console.actions.pushes import PushRow, latest_pushes
+from edge.console.gate.visit import Visit
+from edge.console.live.feeds import Feed, Stream, Topic
+from edge.console.pages.page import Page, visit_of
+from edge.console.pages.pushes import MAX_ROWS
+from protos.registry.v1.apps_pb2 import App
+from services.runtime.process.clock import wait_for_first
+
+HEARTBEAT_S = 10
+"""A stream says at least so often that it is there. Then it also notices that the session or a right has ended."""
+
+PUSHES_S = 5
+_RECONNECT_MS = 3_000
+_LATE = "late"
+_OVER = "over"
+"""The event after which the page loads itself anew: its reader may not see it any more, or sees something else."""
+
+_ENOUGH = "enough"
+"""The event after which the page does not connect again: nothing changes any more, or too many pages are open."""
+
+
+class Part(NamedTuple):
+    """A part of a page. `html` renders the answer of its topic; None: this answer changes nothing."""
+
+    event: str
+    topic: Topic
+    html: Callable[[Any], str | None]
+
+
+class LivePage(Page):
+    """The base of streams. `events` of a page are the names in the `sse-swap` attributes of its template."""
+
+    def open_stream(
+        self,
+        request: Request,
+        response: Response,
+        parts: Sequence[Part],
+        is_same: Callable[[], bool] = lambda: True,
+        is_final: Callable[[Sequence[Feed]], bool] = lambda feeds: False,
+    ) -> None:
+        """Answer with the parts as events, until the reader's session or rights change, or `is_same` is no more true.
+
+        `is_final`: after these answers nothing changes any more.
+        """
+        visit = visit_of(request)
+        # Proxies such as nginx would otherwise keep the events until many have come together.
+        response.set_header("X-Accel-Buffering", "no")
+        self.site.feeds.check_free()
+        response.sse = self._events(visit, parts, is_same, is_final)
+
+    def fragment(self, visit: Visit, template: str, **values: Any) -> str:
+        """Return a template without a layout, in the reader's language."""
+        return "".join(self.site.renderer.parts(template, visit, values))
+
+    def latest(self, visit: Visit, apps: list[App], most: int) -> Part:
+        """Return the part with the latest pushes of these apps, `most` of them."""
+
+        async def ask() -> list[PushRow]:
+            return (await latest_pushes(self.site, apps))[:MAX_ROWS]
+
+        def rows(found: list[PushRow]) -> str:
+            return self.fragment(visit, "pushes/rows.html", rows=found[:most])
+
+        return Part("pushes", Topic(("pushes", *(app.appkey for app in apps)), ask, PUSHES_S), rows)
+
+    def same_apps(self, visit: Visit) -> Callable[[], bool]:
+        """Return what tells whether the user sees the same apps as now."""
+        before = [app.appkey for app in self.visible_apps(visit)]
+        return lambda: [app.appkey for app in self.visible_apps(visit)] == before
+
+    async def _events(
+        self,
+        visit: Visit,
+        parts: Sequence[Part],
+        is_same: Callable[[], bool],
+        is_final: Callable[[Sequence[Feed]], bool],
+    ) -> AsyncIterator[SSEvent]:
+        yield SSEvent(retry=_RECONNECT_MS, comment="live")
+        with self.site.feeds.stream(visit.actor.name) as stream:
+            async for event in self._changes(visit, stream, parts, is_same, is_final):
+                yield event
+        if stream.is_replaced:
+            yield SSEvent(event=_ENOUGH, text="-")
+
+    async def _changes(
+        self,
+        visit: Visit,
+        stream: Stream,
+        parts: Sequence[Part],
+        is_same: Callable[[], bool],
+        is_final: Callable[[Sequence[Feed]], bool],
+    ) -> AsyncIterator[SSEvent]:
+        sent = dict.fromkeys(range(len(parts)), 0)
+        was_late = False
+        clock = self.site.clock
+        with self.site.feeds.follow([part.topic for part in parts]) as feeds:
+            while not stream.ending.is_set():
+                standing = visit.standing()
+                if standing == "over" or not is_same():
+                    yield SSEvent(event=_OVER, text="-")
+                    return
+                if standing == "due":  # the browser connects again, and the gate asks
+                    return
+                changes = [feed.change for feed in feeds]
+                for index, (part, feed) in enumerate(zip(parts, feeds, strict=True)):
+                    if feed.number == sent[index]:
+                        continue
+                    sent[index] = feed.number
+                    html = None if feed.answer is None else part.html(feed.answer)
+                    if html is not None:
+                        yield SSEvent(event=part.event, text=" ".join(html.splitlines()))
+                if (is_late := any(feed.is_late for feed in feeds)) != was_late:
+                    was_late = is_late
+                    yield SSEvent(event=_LATE, text=self._late_words(visit) if is_late else "")
+                if all(feed.answer is not None for feed in feeds) and is_final(feeds):
+                    yield SSEvent(event=_ENOUGH, text="-")
+                    return
+                heartbeat_ms = clock.now_ms() + HEARTBEAT_S * 1000
+                await wait_for_first(clock, heartbeat_ms, stream.ending, *changes)
+                if clock.now_ms() >= heartbeat_ms:
+                    yield SSEvent(comment="here")
+
+    def _late_words(self, visit: Visit) -> str:
+        return visit.gettext("A part of the service does not answer at present; the numbers are those of before.")

@@ -1,0 +1,43 @@
+"""Follows the topic `processes`, so that the board knows all processes of the installation."""
+
+import asyncio
+
+from google.protobuf.message import DecodeError
+
+from protos.runtime.v1.processes_pb2 import ProcessFact
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
+from services.runtime.process.logs import logger
+from services.runtime.process.retries import retry_until_available
+from services.runtime.status.announcer import PROCESSES_TOPIC
+from services.runtime.status.board import Board
+
+PROCESSES_PARTITION = Partition(PROCESSES_TOPIC, 0)
+
+RECENT_RECORDS = 5_000
+"""How many of the latest records a start reads: those of ten minutes of forty processes."""
+
+
+class BoardFollower:
+    """Service that applies the records of the log to the board. Nothing waits for it: without it people see less."""
+
+    name = "board of processes"
+
+    def __init__(self, log: Log, board: Board) -> None:
+        self._log = log
+        self._board = board
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        ends = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([PROCESSES_PARTITION]))
+        end = ends[PROCESSES_PARTITION]
+        start = {PROCESSES_PARTITION: max(0, end - RECENT_RECORDS)}
+        reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(start))
+        try:
+            while True:
+                for record in await retry_until_available(LOG_UNAVAILABLE, reader.read):
+                    try:
+                        self._board.apply(ProcessFact.FromString(record.value), is_new=record.offset >= end)
+                    except DecodeError as error:
+                        logger.error("a record of processes cannot be read", offset=record.offset, error=str(error))
+        finally:
+            await reader.close()

@@ -1,0 +1,83 @@
+"""The overview in a real browser: a process for each role, each of which announces itself in Kafka."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from playwright.async_api import Page, expect
+
+from testkit.device import VirtualDevice
+from testkit.edge.browser import running_browser
+from testkit.installation.app_server import AppServer
+from testkit.installation.processes import Installation
+from testkit.kafka.broker import kafka
+from tests.journeys.console.test_console import PASSWORD, check_pages
+from tests.journeys.test_push import message, shown
+
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.timeout(600)]
+BOUND_MS = 90_000
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with kafka(tmp_path_factory.mktemp("broker")) as broker:
+        installation = Installation(tmp_path_factory.mktemp("overview") / "data", broker.bootstrap, console=True)
+        installation.start()
+        yield installation
+        installation.close()
+
+
+@pytest.fixture
+async def page(installation: Installation) -> AsyncIterator[Page]:
+    async with running_browser() as browser:
+        context = await browser.new_context(
+            base_url=installation.console_url("console"), locale="en-GB", reduced_motion="reduce"
+        )
+        context.set_default_timeout(60_000)
+        yield await context.new_page()
+
+
+async def log_in_first(installation: Installation, page: Page) -> None:
+    link = re.search(r"http://\S+(/link\?token=\S+)", installation.output("console").read_text())
+    assert link is not None
+    await page.goto(link[1])
+    await page.get_by_label("New password").fill(PASSWORD)
+    await page.get_by_label("The same password again").fill(PASSWORD)
+    await page.get_by_role("button", name="Set password and log in").click()
+    await page.get_by_role("link", name="Not now").click()
+
+
+async def test_the_overview_moves_and_names_a_role_that_is_stopped(installation: Installation, page: Page) -> None:
+    app = installation.create_app()
+    await log_in_first(installation, page)
+    state = page.get_by_role("status").filter(has_text="works")
+    await expect(state).to_have_text("Everything works.", timeout=BOUND_MS)
+    loads: list[str] = []
+    page.on("load", lambda loaded: loads.append(loaded.url))
+
+    server = AppServer(installation.v2_url)
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    tile = page.locator(".tile").filter(has_text="devices online")
+    await expect(tile).to_contain_text("1", timeout=BOUND_MS)
+    assert (await server.push(message(app, 1, "Storm"), app.secret_key))["result"] == 0
+    assert (await shown(device))["content"] == "Storm"
+    requests = page.locator(".tile").filter(has_text="sent a second")
+    await expect(requests.locator(".tile-number")).not_to_have_text("0", timeout=BOUND_MS)
+    await device.close()
+    await server.close()
+
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="delivery", exact=True)).first
+    await expect(row).to_contain_text("works")
+    installation.stop("delivery")
+    await expect(row).to_contain_text("away", timeout=BOUND_MS)
+    await expect(page.get_by_role("status").filter(has_text="Not everything works")).to_contain_text("delivery – away")
+    installation.kill("gateway")
+    await expect(page.locator("main")).to_contain_text("is silent since", timeout=BOUND_MS)
+    installation.start("delivery", "gateway")
+    await expect(row).to_contain_text("works", timeout=BOUND_MS)
+    assert loads == []
+    await page.get_by_text("Processes").last.click()
+    await check_pages(page, ["", "/"])
+    await page.goto("/")
+    installation.stop()
