@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -132,8 +132,8 @@ class Ledger:
         """Apps whose pushes are not in the ledger."""
         self.is_fault_free = True
         """No fault has been injected since nothing was pending any more."""
-        self.wrong_signs_ms: list[int] = []
-        """When requests were refused because of their sign."""
+        self.wrong_signs: list[tuple[int, Sequence[str]]] = []
+        """When requests were refused because of their sign, and the secret keys that they were signed with."""
         self.has_paused = False
         """The app was paused, so that timed pushes with a short time to live may have expired unsent."""
         self._record = record

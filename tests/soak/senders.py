@@ -163,7 +163,7 @@ class Senders:
             self._ledger.write("no answer", serial=request.push.serial, error=repr(error))
             return None
         if answer.get("desc") == WRONG_SIGN:
-            self._ledger.wrong_signs_ms.append(self._ledger.now_ms())
+            self._ledger.wrong_signs.append((self._ledger.now_ms(), secrets))
         return answer
 
 

@@ -73,7 +73,10 @@ class Membership:
         self._tell(caught_up=True, epoch=0)
 
     async def wait(self) -> None:
-        while not self._directory.instances.is_own_turn():
+        instances = self._directory.instances
+        # An instance that lags behind the log may see itself as the owner until it has read that it stands by. If it
+        # took over then, compaction might remove that record, and it would count itself as superseded for ever.
+        while not (instances.has_announced(0) and instances.is_own_turn()):
             await self._directory.change.wait()
 
     def new_epoch(self) -> int:

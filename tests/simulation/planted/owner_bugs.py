@@ -32,6 +32,16 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         ("services.runtime.ownership.instances:Instance.is_present", "self.missed < ABSENT_AFTER", "True"),
     ),
     planted_bug(
+        "old-turn-taken",
+        "a former owner that lags behind the log takes over again, because it still sees itself as the owner",
+        "installation",
+        (
+            "services.runtime.ownership.membership:Membership.wait",
+            "instances.has_announced(0) and instances.is_own_turn()",
+            "instances.is_own_turn()",
+        ),
+    ),
+    planted_bug(
         "former-owner-heard",
         "a standby applies what a former owner wrote after another process had taken over",
         "backends",

@@ -131,8 +131,8 @@ class Operator:
             )
             self._ledger.write("rotated")
             await self._wait(_KEPT_S / 2)
-            if self._failures == failures and any(begun_ms < at_ms for at_ms in self._ledger.wrong_signs_ms):
-                self._ledger.errors.append("a secret key that is kept beside the new one was refused")
+            if self._failures == failures:
+                self._ledger.errors += kept_and_refused(self._ledger, self._app, begun_ms)
             self._former.append(self._app)
             self._app = AppCredentials(self._app.appkey, rotated.secret_key)
             for app_server in self._app_servers:
@@ -180,6 +180,15 @@ class Operator:
                 await self._over.wait()
         except TimeoutError:
             pass
+
+
+def kept_and_refused(ledger: Ledger, app: AppCredentials, begun_ms: int) -> list[str]:
+    """Return an error where the app's secret key was refused, though it is kept beside a new one since `begun_ms`.
+
+    A request that was signed before the rotation before that may come late: its key has ended, it is rightly refused.
+    """
+    refused = [secrets for at_ms, secrets in ledger.wrong_signs if at_ms > begun_ms and app.secret_key in secrets]
+    return ["a secret key that is kept beside the new one was refused"] if refused else []
 
 
 def sent_while_paused(observed: Observations, pauses: Sequence[Pause]) -> Iterator[Violation]:

@@ -51,6 +51,23 @@ async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: 
     assert (await last_said(log)).HasField("left")
 
 
+async def test_a_former_owner_waits_for_its_turn_until_it_has_read_that_it_stands_by(log: SqliteLog) -> None:
+    """What it has read before may be old: another one may have taken over since."""
+    membership = Membership(log, ManualClock(0), "r", 0, "a:1", "place", interval_s=BOUND_S)
+    running = asyncio.create_task(membership.run(ready := asyncio.Event()))
+    async with asyncio.timeout(BOUND_S):
+        await ready.wait()
+        membership.note_caught_up()
+        await membership.wait()
+        await membership.announce(7)
+        membership.end()
+        membership.note_caught_up()
+        await membership.wait()
+    assert membership._directory.instances.owner("r", 0) is None
+    running.cancel()
+    await asyncio.wait([running], timeout=BOUND_S)
+
+
 def test_a_directory_keeps_its_place(tmp_path: Path) -> None:
     place = place_of(tmp_path / "one")
     assert place_of(tmp_path / "one") == place != place_of(tmp_path / "two")
