@@ -95,5 +95,5 @@ def main(context: click.Context, url: str | None, token_file: Path | None) -> No
         return
     if context.invoked_subcommand not in FROM_ELSEWHERE:
         raise click.UsageError(f"carillon {context.invoked_subcommand} works on the machine alone, without --url")
-    options = importlib.import_module("carillon.commands.installation.console")
+    options = importlib.import_module("carillon.commands.installation.options")
     context.meta[options.META] = options.ConsoleOptions(url, token_file)

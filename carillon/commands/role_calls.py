@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 
 import click
 
-from carillon.commands.installation.console import is_console_named
+from carillon.commands.installation.options import is_console_named
 from carillon.environment import environment
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.process.settings import Settings, addresses, load

@@ -120,7 +120,9 @@ WITHOUT_A_PAGE: Mapping[str, str] = {
     "/log-in/provider": "goes on to the provider of OpenID Connect",
     "/log-in/provider/return": "ends the log-in at the provider",
     "/apps/{appkey}/sent/{msgid}": "goes on to the page of the push",
-    "/apps/{appkey}/pushes/{msgid}/numbers": "is a part of the page of the push",
+    "/live": "is a stream of parts of the overview",
+    "/pushes/live": "is a stream of parts of the list of pushes",
+    "/apps/{appkey}/pushes/{msgid}/live": "is a stream of parts of the page of the push",
     "/statistics.csv": "is a file",
     "/audit.csv": "is a file",
 }

@@ -1,7 +1,8 @@
 """The choice between the installation on this machine and one behind a console."""
 
-from carillon.commands.installation.console import console_client, is_console_named
+from carillon.commands.installation.console import console_client
 from carillon.commands.installation.local import LocalInstallation
+from carillon.commands.installation.options import is_console_named
 from carillon.commands.installation.port import Installation
 from carillon.commands.installation.remote import RemoteInstallation
 
