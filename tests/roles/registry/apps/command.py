@@ -1,12 +1,14 @@
-"""The operator's command as a process, and what it printed."""
+"""The operator's command, and what it printed."""
 
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from click.testing import CliRunner
+
+from carillon.main import main
 from tests.roles.registry.conftest import BOUND_S
 
 
@@ -24,17 +26,9 @@ Carillon = Callable[..., Awaitable[Outcome]]
 
 
 async def run(data_dir: str, *arguments: str, group: str = "app") -> Outcome:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from carillon.main import main; main(prog_name='carillon')",
-        group,
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**env, "CARILLON_DATA_DIR": data_dir, "COLUMNS": "200", "LC_ALL": "C.UTF-8"},
-    )
-    out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
-    assert process.returncode is not None
-    return Outcome(process.returncode, out.decode(), err.decode())
+    """Run the command in a thread of this process, with an event loop of its own."""
+    env: dict[str, str | None] = {name: None for name in os.environ if name.startswith("CARILLON_")}
+    env |= {"CARILLON_DATA_DIR": data_dir, "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
+    running = asyncio.to_thread(CliRunner().invoke, main, [group, *arguments], prog_name="carillon", env=env)
+    result = await asyncio.wait_for(running, BOUND_S)
+    return Outcome(result.exit_code, result.stdout, result.stderr)
