@@ -43,6 +43,7 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
     installation.close()
 
 
+@pytest.mark.long
 async def test_a_second_start_has_the_state_of_the_first(installation: Installation) -> None:
     app = installation.create_app()
     server = AppServer(installation.v2_url)

@@ -99,6 +99,7 @@ def _printed_by_the_next_start(installation: Installation) -> str:
     return installation.output().read_text()[before:]
 
 
+@pytest.mark.long
 def test_with_tls_the_devices_url_is_secure(tmp_path: Path) -> None:
     tls = Authority(tmp_path / "tls").issue("gateway")
     installation = Installation(tmp_path / "data", None)
