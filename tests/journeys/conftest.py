@@ -17,18 +17,21 @@ from tests.journeys.kinds import KINDS
 WELCOME = re.compile(r"(Carillon is ready\.|No administrator can log in .*|\d\. .*| {2,3}\S.*)?")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def collector() -> Iterator[OtlpReceiver]:
     """The collector to which the installation exports the traces of all requests."""
     with otlp_receiver() as receiver:
         yield receiver
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="package", params=KINDS)
 def carillon(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, collector: OtlpReceiver
 ) -> Iterator[Installation]:
-    """A running installation, shared by the journeys; each creates apps of its own."""
+    """A running installation, shared by the journeys; each creates apps of its own.
+
+    It ends with them: even with nothing to do, two processes a role take most of a core.
+    """
     with contextlib.ExitStack() as stack:
         data = tmp_path_factory.mktemp(request.param)
         if request.param == "embedded":
