@@ -64,13 +64,14 @@ def test_a_running_console_serves_the_document(service: Service) -> None:
 
 
 class Account:
-    """A team with the Android app of an installation; each call gets an API token of its own, for their limits."""
+    """A team with an app of its own, whose secret key calls may change; each gets an API token, for their limits."""
 
     def __init__(self, service: Service) -> None:
         self._run = service.installation.carillon
         self._made = 0
         self.team_id = json.loads(self._run("team", "add", "Fuzzed", "--json"))["team_id"]
-        self._run("team", "give-app", "Fuzzed", service.android.appkey)
+        self.appkey = service.installation.create_app().appkey
+        self._run("team", "give-app", "Fuzzed", self.appkey)
 
     def headers(self) -> Mapping[str, str]:
         self._made += 1
@@ -87,8 +88,8 @@ def account(service: Service) -> Account:
 def formats(service: Service, account: Account) -> None:
     """Register formats whose values mostly name what exists."""
     names = {
-        "appkey": [*[service.android.appkey] * 4, service.ios[0].appkey, "0"],
-        "appkey-android": [service.android.appkey],
+        "appkey": [*[account.appkey] * 4, service.ios[0].appkey, "0"],
+        "appkey-android": [account.appkey],
         "appkey-ios": [service.ios[0].appkey],
         "token": [service.device["token"], "unknown"],
         "token-ios": ["0" * 64],

@@ -30,7 +30,7 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
     await page.get_by_role("link", name="Audit", exact=True).click()
     await page.get_by_label("What").select_option("Users")
     await page.get_by_role("button", name="Search").click()
-    await expect(page.get_by_role("rowheader", name="user created").first).to_be_visible()
+    await expect(page.get_by_role("rowheader", name="created a user").first).to_be_visible()
     await page.get_by_role("link", name="Statistics", exact=True).click()
     await expect(page.get_by_role("table", name="Connected devices")).to_be_visible()
     await expect(page.locator("figure.chart canvas")).to_be_visible()
