@@ -129,6 +129,17 @@ def test_a_process_that_was_killed_while_it_took_a_copy_does_it_again(
     assert new.state() == (["a", "b"], {0: 2})
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data", ArchiveDirectory(tmp_path / "archive"))
+    machine.write("a", 0)
+    left = tmp_path / "data" / f"{NAME}.copying"
+    for clean_up in (machine.copies.take, machine.copies.save):
+        left.mkdir()
+        (left / "half").touch()
+        clean_up()
+        assert not left.exists()
+
+
 def test_a_copy_of_another_log_or_a_damaged_one_is_left_alone(tmp_path: Path) -> None:
     archive = ArchiveDirectory(tmp_path / "archive")
     old = Machine(tmp_path / "old", archive)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import time
 from pathlib import Path
 
 from services.runtime.errors import ConflictError, UnavailableError
@@ -17,6 +18,7 @@ from services.runtime.log.port import Partition
 from services.runtime.process.crashpoint import Point, reached
 
 _UNFINISHED = "unfinished"
+_LEFT_S = 86_400
 
 
 class ArchiveDirectory:
@@ -87,6 +89,9 @@ class ArchiveDirectory:
         unfinished = directory / f"{name}.{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            for left in directory.glob(f"{name}.*.{_UNFINISHED}"):
+                if time.time() - left.stat().st_mtime > _LEFT_S:  # by a process that was killed
+                    left.unlink(missing_ok=True)
             shutil.copyfile(source, unfinished)
             make_durable(unfinished)
             unfinished.replace(directory / name)

@@ -4,9 +4,10 @@ A copy is as good as a state that a killed process left: whoever takes it reads 
 """
 
 import asyncio
+import contextlib
 import shutil
 import tarfile
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from services.runtime.errors import ConflictError, UnavailableError
@@ -18,7 +19,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.data_directory import RUNNING_LOCK
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import STATE_COPY_FAILURES
-from services.runtime.projection.replay import copy_state, parent_of
+from services.runtime.projection.replay import copy_state
 
 LOOK_EVERY_MS = 3_600_000
 _OF_THIS_MACHINE = {PLACE_FILE, RUNNING_LOCK}
@@ -36,6 +37,7 @@ class StateCopies:
         self._directory = directory
         self._log_identity = log_identity
         self._name = f"{directory.name}.tar.gz"
+        self._work = directory.with_name(f"{directory.name}.copying")
 
     @property
     def place(self) -> str:
@@ -52,8 +54,8 @@ class StateCopies:
         UnavailableError: the disk or the archive refuses it; the former copy stays.
         """
         try:
-            with tempfile.TemporaryDirectory(dir=parent_of(self._directory)) as work:
-                copy, packed = Path(work) / "copy", Path(work) / self._name
+            with self._working() as work:
+                copy, packed = work / "copy", work / self._name
                 copy_state(self._directory, copy)
                 with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
                     for path in sorted(copy.iterdir()):
@@ -70,10 +72,11 @@ class StateCopies:
         The directory knows its log last: if the process is killed before, the next start does all of it again. A copy
         that is of another log, or that cannot be read, is left alone: the state is then built from the log.
         """
+        shutil.rmtree(self._work, ignore_errors=True)  # a kill may have left it
         if noted_log_identity(self._directory) or self.saved_ms() is None:
             return False
-        with tempfile.TemporaryDirectory(dir=parent_of(self._directory)) as work:
-            packed, unpacked = Path(work) / self._name, Path(work) / "state"
+        with self._working() as work:
+            packed, unpacked = work / self._name, work / "state"
             try:
                 self._archive.get_file(self._name, packed)
                 with tarfile.open(packed) as tar:
@@ -86,6 +89,16 @@ class StateCopies:
                 return False
             self._move(unpacked)
         return True
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[Path]:
+        """Make an empty directory beside the state, and remove it at the end."""
+        shutil.rmtree(self._work, ignore_errors=True)
+        self._work.mkdir(parents=True)
+        try:
+            yield self._work
+        finally:
+            shutil.rmtree(self._work, ignore_errors=True)
 
     def _move(self, unpacked: Path) -> None:
         for path in unpacked.rglob("*"):
