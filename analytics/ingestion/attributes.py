@@ -59,7 +59,10 @@ class DeviceAttributes:
         codes = [
             encoder.code(getattr(attributes, name)) for name, encoder in zip(ATTRIBUTES, self.encoders, strict=True)
         ]
-        self._reserve(appkey, partition, number)[:, number] = codes
+        block = self._codes.get((appkey, partition))
+        if block is None or number >= block.shape[1] or max(codes) >> 8 * block.itemsize:
+            block = self._reserve(appkey, partition, number)
+        block[:, number] = codes
 
     def note_all(self, appkey: str, partition: int, numbers: npt.NDArray[Any], values: Sequence[Any]) -> None:
         """Store many devices of one partition; `values` are dictionary arrays, one for each attribute."""

@@ -6,6 +6,7 @@ that its answer is made of, and for the outcomes of its app alone.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -228,8 +229,8 @@ class Ingestion:
 
     async def _write(self, records: Sequence[Record]) -> None:
         self._advance(await self._writer.write(records))
-        for record in records:
-            APPLIED.labels(ROLE_NAME, record.topic).inc()
+        for topic, count in Counter(record.topic for record in records).items():
+            APPLIED.labels(ROLE_NAME, topic).inc(count)
 
     async def _watch(self, ready: asyncio.Event) -> None:
         """Set `ready` when the log is ingested or `ready_s` went by, then measure the lag at intervals."""

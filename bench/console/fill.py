@@ -8,8 +8,9 @@ from pyroaring import BitMap
 
 from bench.analytics.history import A_RECORD, DAY_MS, DAYS, outcomes
 from bench.growth.fill import register
-from bench.growth.records import Place
+from bench.growth.records import Places
 from bench.programs import note
+from carillon.progress_bar import ProgressBar, progress_bar
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import AndroidStyle, Audience, Everyone, Filter, Kind, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
@@ -35,6 +36,7 @@ _OUTCOMES_OF_A_DEVICE = sum(_STEPS.values())
 _BROADCAST_SHARE = 0.7
 _MULTICAST_PART = 100
 """A multicast goes to one device of so many."""
+_BYTES_AT_ONCE = 8 * 1024 * 1024
 
 
 async def fill(env: Mapping[str, str], appkeys: Sequence[str], devices: int, outcome_count: int) -> int:
@@ -45,33 +47,34 @@ async def fill(env: Mapping[str, str], appkeys: Sequence[str], devices: int, out
     async with role_context(settings, Peers({}, TOPICS)) as context:
         app = context.apps.get(appkeys[0])
         assert app is not None
-        note(f"{devices:,} devices are registered")
-        places = await register(context, app, settings.partitions, {}, devices)
-        pushes = _Pushes(context, settings.partitions, places)
+        places = await register(context.log, context.clock, app, settings.partitions, {}, devices)
         broadcasts = max(1, round(outcome_count * _BROADCAST_SHARE / _OUTCOMES_OF_A_DEVICE / devices))
         rest = outcome_count * (1 - _BROADCAST_SHARE) / _OUTCOMES_OF_A_DEVICE
         multicasts = max(1, round(rest / max(1, devices // _MULTICAST_PART)))
         note(f"{broadcasts} broadcasts and {multicasts} multicasts are sent")
-        for number in range(multicasts):
-            await pushes.send(appkeys[0], Kind.KIND_MULTICAST, number / multicasts, every=_MULTICAST_PART)
-        for appkey in appkeys[1:]:
-            for number in range(10):
-                await pushes.send(appkey, Kind.KIND_MULTICAST, number / 10, every=0)
-        msgids = [
-            await pushes.send(appkeys[0], Kind.KIND_BROADCAST, number / broadcasts) for number in range(broadcasts)
-        ]
-        return msgids[-1]
+        with progress_bar(shown=True) as bar:
+            bar.begin("pushes and outcomes", None)
+            pushes = _Pushes(context, settings.partitions, places, bar)
+            for number in range(multicasts):
+                await pushes.send(appkeys[0], Kind.KIND_MULTICAST, number / multicasts, every=_MULTICAST_PART)
+            for appkey in appkeys[1:]:
+                for number in range(10):
+                    await pushes.send(appkey, Kind.KIND_MULTICAST, number / 10, every=0)
+            for number in range(broadcasts):
+                msgid = await pushes.send(appkeys[0], Kind.KIND_BROADCAST, number / broadcasts)
+        return msgid
 
 
 class _Pushes:
     """Writes pushes as the edge and delivery would have, each with its outcomes."""
 
-    def __init__(self, context: RoleContext, partitions: int, places: Sequence[Place]) -> None:
+    def __init__(self, context: RoleContext, partitions: int, places: Places, bar: ProgressBar) -> None:
         self._context = context
+        self._bar = bar
         self._partitions = partitions
         self._ids = SoleWriterIds(context.clock)
         self._random = np.random.default_rng(0)
-        counts = np.bincount([partition for partition, _ in places], minlength=partitions)
+        counts = np.bincount(places.partitions, minlength=partitions)
         self._numbers = [np.arange(count) for count in counts]
 
     async def send(self, appkey: str, kind: Any, part: float, every: int = 1) -> int:
@@ -92,21 +95,27 @@ class _Pushes:
         command = PushCommand(send=push)
         _EDGE.complete(command.meta, at_ms)
         record = NewRecord(PUSH_COMMANDS.name, 0, str(push.msgid).encode(), command.SerializeToString())
-        (offset,) = await self._context.log.append([record])
+        (offset,) = await self._append([record])
         targets = [
             numbers[self._random.integers(every) :: every] if every else numbers[:0] for numbers in self._numbers
         ]
         requested = requested_push(push, offset, at_ms, frozenset(range(self._partitions)))
         audiences = {partition: BitMap(numbers.tolist()) for partition, numbers in enumerate(targets)}
-        started = []
+        facts = []
         for fact in start(requested, audiences):
             _DELIVERY.complete(fact.meta, at_ms)
-            started.append(NewRecord(PUSHES.name, fact.partition, record.key, fact.SerializeToString()))
-        await self._context.log.append(started)
+            facts.append(NewRecord(PUSHES.name, fact.partition, record.key, fact.SerializeToString()))
         for partition, numbers in enumerate(targets):
-            if found := list(self._outcomes(appkey, push.msgid, partition, numbers, at_ms)):
-                await self._context.log.append(found)
+            facts += self._outcomes(appkey, push.msgid, partition, numbers, at_ms)
+            if sum(len(fact.value) for fact in facts) > _BYTES_AT_ONCE:
+                await self._append(facts)
+                facts = []
+        await self._append(facts)
         return push.msgid
+
+    async def _append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        self._bar.advance(len(new_records))
+        return await self._context.log.append(new_records)
 
     def _outcomes(self, appkey: str, msgid: int, partition: int, numbers: Any, at_ms: int) -> Iterator[NewRecord]:
         chance = self._random.random(len(numbers))

@@ -7,15 +7,19 @@ Fills the event log of one installation to each number of devices in turn, with 
 and of a message for each of them that it does not receive. Then `carillon up` starts twice. The first time the roles
 and analytics read what is new; it is measured the second time:
 
-  filled           devices written to the log a second, with their messages
-  read             CPU time of reading a new device and its message into the states of the roles and the analytics store
+  filled           how long writing the new devices and their messages to the log takes, and the CPU time of each
+  read             how long the roles and analytics take until they have read these, and the CPU time of each
   start            until it is ready, and the CPU time of that
   memory           resident memory of all its processes when it is ready
   disk, log        bytes of the data directory, and of the event log in it
-  broadcast        one message to all devices, of which --connected are: from the request to the last frame
-  unicast          one message to one connected device: from the request to the frame; median
-  statistics       the list of broadcasts, from the request to the answer; median
+  broadcast        one message to all devices, of which --connected are: from the request to the last frame, median; and
+                   the CPU time of the installation until all is acknowledged
+  unicast          one message to one connected device: from the request to the frame, median; and the CPU time
+  statistics       the list of broadcasts, from the request to the answer, median; and the CPU time
   stop             from SIGTERM to the end, with the snapshots that are written then
+
+The last column is the growth: the figure of the last size by that of the first. CPU times are comparable on a busy
+machine too.
 """
 
 import argparse
@@ -41,12 +45,15 @@ from testkit.installation.processes import Installation
 
 _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 2000
-_ROUNDS = 11
+_ROUNDS = 25
+_BROADCASTS = 5
 _LOOK_S = 0.5
 _START_S = 3600.0
 _PARTITIONS = 32
 _UNITS = {
-    "filled_per_s": "filled, devices/s",
+    "filled_s": "filled, s",
+    "filled_us": "filled, us of CPU a device",
+    "read_s": "read, s",
     "read_us": "read, us of CPU a device",
     "start_s": "start, s",
     "start_cpu_s": "CPU of the start, s",
@@ -54,8 +61,11 @@ _UNITS = {
     "disk_mb": "disk, MB",
     "log_mb": "log, MB",
     "broadcast_ms": "broadcast to the connected, ms",
+    "broadcast_cpu_ms": "broadcast, ms of CPU",
     "unicast_ms": "unicast, ms",
+    "unicast_cpu_ms": "unicast, ms of CPU",
     "statistics_ms": "statistics page, ms",
+    "statistics_cpu_ms": "statistics page, ms of CPU",
     "stop_s": "stop with snapshots, s",
 }
 
@@ -81,21 +91,27 @@ class Growth:
             installation.stop()
         new = devices - self._devices
         self._devices = devices
-        began = time.perf_counter()
+        began, cpu_s = time.perf_counter(), time.process_time()
         filling = fill(
             installation.env_of("up"), self._app.appkey, devices, self._options.connected, self._options.targets
         )
         asyncio.run(filling)
-        filled_s = time.perf_counter() - began
+        filled_s, filled_cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
         note(f"filled in {filled_s:,.0f} s; the roles and analytics read it")
         began = time.perf_counter()
         installation.start(seconds=_START_S)
         note(f"ready after {time.perf_counter() - began:,.0f} s")
         asyncio.run(self._until_ingested(self._app))
-        note(f"read after {time.perf_counter() - began:,.0f} s")
-        read = {"filled_per_s": new / filled_s, "read_us": installation.cpu_s() / new * 1e6}
+        read_s = time.perf_counter() - began
+        note(f"read after {read_s:,.0f} s")
+        result = {
+            "filled_s": filled_s,
+            "filled_us": filled_cpu_s / new * 1e6,
+            "read_s": read_s,
+            "read_us": installation.cpu_s() / new * 1e6,
+        }
         installation.stop()
-        return read | self._measured(self._app)
+        return result | self._measured(self._app)
 
     def _measured(self, app: AppCredentials) -> Result:
         installation = self._installation
@@ -112,7 +128,7 @@ class Growth:
         with self._built.clients(port, hellos, _MARKER, 256) as (clients, _):
             clients.request(f"quiet {_SETTLE_MS}")
             result |= asyncio.run(self._sent(app, clients))
-        result["statistics_ms"] = asyncio.run(self._asked(app))
+        result |= asyncio.run(self._asked(app))
         result["stop_s"] = _seconds(installation.stop)
         return result
 
@@ -120,10 +136,18 @@ class Growth:
         (token, _) = Rows(self._installation.data, app.appkey).credentials(1, _PARTITIONS)[0]
         everyone = {"appkey": {"android": app.appkey}, "userScope": 1}
         one = {"appkey": {"android": app.appkey}, "userScope": 5, "token": {"android": token}}
+        result = {}
         async with _app_server(self._installation) as server:
-            unicasts = [await _frame_ms(server, app, clients, one, 1) for _ in range(_ROUNDS)]
-            broadcast = await _frame_ms(server, app, clients, everyone, self._options.connected)
-        return {"broadcast_ms": broadcast, "unicast_ms": statistics.median(unicasts)}
+            for name, target, frames, rounds in (
+                ("unicast", one, 1, _ROUNDS),
+                ("broadcast", everyone, self._options.connected, _BROADCASTS),
+            ):
+                cpu_s = self._installation.cpu_s()
+                took_ms = [await _frame_ms(server, app, clients, target, frames) for _ in range(rounds)]
+                await asyncio.sleep(_SETTLE_MS / 1000)
+                result[f"{name}_ms"] = statistics.median(took_ms)
+                result[f"{name}_cpu_ms"] = (self._installation.cpu_s() - cpu_s) / rounds * 1000
+        return result
 
     async def _until_ingested(self, app: AppCredentials) -> None:
         """Wait until analytics has ingested the log: it answers with 503 before."""
@@ -131,17 +155,19 @@ class Growth:
             while (await _statistics(server, app))["result"] != 0:
                 await asyncio.sleep(_LOOK_S)
 
-    async def _asked(self, app: AppCredentials) -> float:
-        """Return the median of the times of a statistics page, in ms."""
+    async def _asked(self, app: AppCredentials) -> Result:
+        """Return the median of the times of a statistics page, and its CPU time."""
         await self._until_ingested(app)
         took_ms = []
         async with _app_server(self._installation) as server:
+            cpu_s = self._installation.cpu_s()
             for _ in range(_ROUNDS):
                 began = time.perf_counter()
                 answer = await _statistics(server, app)
                 took_ms.append((time.perf_counter() - began) * 1000)
                 assert answer["result"] == 0, answer
-        return statistics.median(took_ms)
+            cpu_ms = (self._installation.cpu_s() - cpu_s) / _ROUNDS * 1000
+        return {"statistics_ms": statistics.median(took_ms), "statistics_cpu_ms": cpu_ms}
 
     def _hellos(self, appkey: str) -> list[bytes]:
         data = self._installation.data
@@ -203,8 +229,12 @@ def show(results: Mapping[int, Result], options: argparse.Namespace) -> None:
     table.add_column("")
     for devices in results:
         table.add_column(f"{devices:,}", justify="right")
+    sizes = list(results)
+    table.add_column(f"{sizes[-1] / sizes[0]:.3g} times the devices", justify="right")
     for name, unit in _UNITS.items():
-        table.add_row(unit, *(f"{result[name]:,.1f}" for result in results.values()))
+        of_name = [result[name] for result in results.values()]
+        growth = f"{of_name[-1] / of_name[0]:.2f}" if of_name[0] else ""
+        table.add_row(unit, *(f"{value:,.1f}" for value in of_name), growth)
     Console(width=110).print(table)
 
 

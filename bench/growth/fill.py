@@ -5,25 +5,28 @@ their tokens, so that the trees of the files grow at their ends; where tokens co
 device changes a page of its own.
 """
 
+import secrets
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.growth.records import Place, Registrations, push, push_record, starts
+from bench.growth.records import Places, Registrations, push, push_record, starts
 from bench.programs import note
+from carillon.progress_bar import progress_bar
 from protos.registry.v1.apps_pb2 import App
-from services.domain.ids import new_token
 from services.domain.role import RoleContext
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.registry.store import DEVICES_FILE
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.process.clock import Clock
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.peers import Peers
 from testkit.delivery.message_ids import SoleWriterIds
 
 _DEVICES_AT_ONCE = 20_000
-_PUSHES_AT_ONCE = 20
+_PUSHES_AT_ONCE = 100
 
 
 class Rows:
@@ -68,40 +71,54 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
         app = context.apps.get(appkey)
         assert app is not None
         count = devices - sum(next_numbers.values())
-        note(f"{count:,} devices are registered")
-        places = await register(context, app, settings.partitions, next_numbers, count)
-        first = without_message(connected, settings.partitions)
-        places = [place for place in places if place[1] >= first]
-        note(f"{len(places):,} messages are sent, {targets:,} a push")
+        places = await register(context.log, context.clock, app, settings.partitions, next_numbers, count)
+        places = places.from_number(without_message(connected, settings.partitions))
         await _push(context, appkey, settings.partitions, places, targets)
 
 
 async def register(
-    context: RoleContext, app: App, partitions: int, next_numbers: dict[int, int], count: int
-) -> list[Place]:
+    log: Log, clock: Clock, app: App, partitions: int, next_numbers: dict[int, int], count: int
+) -> Places:
     """Append the records of so many devices that register; return their places."""
     registrations = Registrations(app, partitions, next_numbers)
-    tokens = sorted(new_token() for _ in range(count))
-    places: list[Place] = []
+    parts: list[Places] = []
+    facts: list[NewRecord] = []
+    with progress_bar(shown=True) as bar:
+        note(f"{count:,} devices are registered")
+        bar.begin("devices", 2 * count)
+        for tokens in _tokens(count):
+            now_ms = clock.now_ms()
+            commands = registrations.commands(tokens, now_ms)
+            offsets = await log.append([*facts, *commands])
+            bar.advance(len(offsets))
+            part, facts = registrations.facts(tokens, now_ms, commands, offsets[len(facts) :])
+            parts.append(part)
+        await log.append(facts)
+        bar.advance(len(facts))
+    return Places.joined(parts)
+
+
+def _tokens(count: int) -> Iterator[list[str]]:
+    """Yield ascending tokens, some thousands at a time."""
     for at in range(0, count, _DEVICES_AT_ONCE):
-        commands, records = registrations.commands(tokens[at : at + _DEVICES_AT_ONCE], context.clock.now_ms())
-        new_places, facts = registrations.facts(commands, records, await context.log.append(records))
-        await context.log.append(facts)
-        places += new_places
-    return places
+        ends = range(at, min(at + _DEVICES_AT_ONCE, count))
+        yield [f"{(number << 32) // count:08x}{secrets.token_hex(12)}" for number in ends]
 
 
-async def _push(context: RoleContext, appkey: str, partitions: int, places: list[Place], targets: int) -> None:
+async def _push(context: RoleContext, appkey: str, partitions: int, places: Places, targets: int) -> None:
     ids = SoleWriterIds(context.clock)
-    each = [places[at : at + targets] for at in range(0, len(places), targets)]
-    for at in range(0, len(each), _PUSHES_AT_ONCE):
-        now_ms = context.clock.now_ms()
-        commands = [push(ids, appkey, some, now_ms) for some in each[at : at + _PUSHES_AT_ONCE]]
-        offsets = await context.log.append([push_record(command) for command in commands])
-        await context.log.append(
-            [
+    each = list(places.parts(targets))
+    with progress_bar(shown=True) as bar:
+        note(f"{len(places):,} messages are sent, {targets:,} a push")
+        bar.begin("pushes", len(each) * (1 + partitions))
+        for at in range(0, len(each), _PUSHES_AT_ONCE):
+            now_ms = context.clock.now_ms()
+            commands = [push(ids, appkey, of_push, now_ms) for of_push in each[at : at + _PUSHES_AT_ONCE]]
+            offsets = await context.log.append([push_record(command) for command in commands])
+            started = [
                 record
                 for command, offset in zip(commands, offsets, strict=True)
                 for record in starts(command, offset, partitions)
             ]
-        )
+            await context.log.append(started)
+            bar.advance(len(commands) + len(started))

@@ -1,27 +1,27 @@
 """The records that the roles would have written: devices that registered, and pushes that started for some of them."""
 
 import hashlib
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import AndroidStyle, Audience, Devices, Kind, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
-from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand, RegisterDevice
+from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand, DeviceFact, RegisterDevice
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.decide import start
 from services.delivery.state.pushes import requested_push
+from services.domain.ids import EventIds
 from services.domain.meta import RecordStamp
-from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, PUSHES, device_key
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, device_key
 from services.registry.decide import FreeNumber, decide
-from services.registry.rules import device_fact
 from services.runtime.log.port import NewRecord
 from services.runtime.log.topics import partition_of
 from testkit.delivery.message_ids import SoleWriterIds
-
-Place = tuple[int, int]
-"""Partition and number of a device."""
 
 _PERIOD_S = 604_800
 _MESSAGE = Message(is_notif=True, content="x" * 60, android=AndroidStyle(title="A title", sound=True))
@@ -38,65 +38,107 @@ _REGISTRATIONS = [
 ]
 
 
-_GATEWAY, _EDGE, _DELIVERY = RecordStamp("gateway"), RecordStamp("edge"), RecordStamp("delivery")
+_EDGE, _DELIVERY = RecordStamp("edge"), RecordStamp("delivery")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Partitions and device numbers of devices, as columns of equal length."""
+
+    partitions: npt.NDArray[np.uint16]
+    numbers: npt.NDArray[np.uint32]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Places"]) -> "Places":
+        partitions = np.concatenate([np.zeros(0, np.uint16), *(part.partitions for part in parts)])
+        return cls(partitions, np.concatenate([np.zeros(0, np.uint32), *(part.numbers for part in parts)]))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def from_number(self, first: int) -> "Places":
+        """Return the devices whose number is at least `first`."""
+        chosen = self.numbers >= first
+        return Places(self.partitions[chosen], self.numbers[chosen])
+
+    def parts(self, length: int) -> Iterable["Places"]:
+        """Yield parts of this length; the last may be shorter."""
+        for at in range(0, len(self), length):
+            yield Places(self.partitions[at : at + length], self.numbers[at : at + length])
 
 
 class Registrations:
-    """Makes the commands of devices that register, and the facts that the registry decides on them."""
+    """Makes the commands of devices that register, and the facts that the registry decides on them.
+
+    A command and its fact are made, and decided, once for all devices with the same attributes. Then token, partition,
+    number, cause, event ids and time are set for each device.
+    """
 
     def __init__(self, app: App, partitions: int, next_numbers: dict[int, int]) -> None:
         """`next_numbers`: the next free device number by partition."""
-        self._app = app
         self._partitions = partitions
         self._next_numbers = next_numbers
-        self._count = 0
+        self._samples = [_Sample(app, register) for register in _REGISTRATIONS]
+        self._event_ids = EventIds()
 
-    def commands(self, tokens: Sequence[str], now_ms: int) -> tuple[list[DeviceCommand], list[NewRecord]]:
-        """Return the commands by which these devices register, and their records."""
-        commands, new_records = [], []
-        for token in tokens:
-            register = _REGISTRATIONS[self._count % len(_REGISTRATIONS)]
-            self._count += 1
-            command = DeviceCommand(appkey=self._app.appkey, token=token, register=register)
-            _GATEWAY.complete(command.meta, now_ms)
-            key = device_key(command.appkey, token)
-            partition = partition_of(key, self._partitions)
-            commands.append(command)
-            new_records.append(NewRecord(DEVICE_COMMANDS.name, partition, key, command.SerializeToString()))
-        return commands, new_records
+    def commands(self, tokens: Sequence[str], now_ms: int) -> list[NewRecord]:
+        """Return the commands by which these devices register."""
+        new_records = []
+        for sample, token in zip(cycle(self._samples), tokens, strict=False):
+            key = device_key(sample.appkey, token)
+            value = sample.command(token, self._event_ids.take(), now_ms)
+            new_records.append(NewRecord(DEVICE_COMMANDS.name, partition_of(key, self._partitions), key, value))
+        return new_records
 
     def facts(
-        self, commands: Sequence[DeviceCommand], records: Sequence[NewRecord], offsets: Sequence[int]
-    ) -> tuple[list[Place], list[NewRecord]]:
-        """Return the places of the devices, and the registry's records on the commands at these offsets."""
-        places, new_records = [], []
-        for command, record, offset in zip(commands, records, offsets, strict=True):
-            number = self._next_numbers.get(record.partition, 0)
-            self._next_numbers[record.partition] = number + 1
-            device = decide(command, None, self._app, FreeNumber(record.partition, number))
-            assert device is not None
-            fact = device_fact(device)
-            fact.message.meta.CopyFrom(
-                Meta(
-                    event_id=hashlib.blake2b(command.meta.event_id, digest_size=16).digest(),
-                    time_ms=command.meta.time_ms,
-                    writer="registry",
-                    cause=Position(topic=record.topic, partition=record.partition, offset=offset),
-                )
-            )
-            places.append((record.partition, number))
-            new_records.append(NewRecord(fact.topic.name, fact.partition, fact.key, fact.message.SerializeToString()))
-        return places, new_records
+        self, tokens: Sequence[str], now_ms: int, commands: Sequence[NewRecord], offsets: Sequence[int]
+    ) -> tuple[Places, list[NewRecord]]:
+        """Return the devices' places, and the registry's records on their commands, which are at these offsets."""
+        new_records, numbers = [], []
+        for sample, token, command, offset in zip(cycle(self._samples), tokens, commands, offsets, strict=False):
+            number = self._next_numbers.get(command.partition, 0)
+            self._next_numbers[command.partition] = number + 1
+            numbers.append(number)
+            value = sample.fact(token, command.partition, number, offset, now_ms)
+            new_records.append(NewRecord(DEVICES.name, command.partition, command.key, value))
+        partitions = np.array([command.partition for command in commands], np.uint16)
+        return Places(partitions, np.array(numbers, np.uint32)), new_records
 
 
-def push(ids: SoleWriterIds, appkey: str, places: Sequence[Place], now_ms: int) -> PushCommand:
+class _Sample:
+    """The command of a device with certain attributes that registers, and the fact that the registry decides on it."""
+
+    def __init__(self, app: App, register: RegisterDevice) -> None:
+        self.appkey = app.appkey
+        self._command = DeviceCommand(meta=Meta(writer="gateway"), appkey=app.appkey, register=register)
+        device = decide(self._command, None, app, FreeNumber(0, 0))
+        assert device is not None
+        meta = Meta(writer="registry", cause=Position(topic=DEVICE_COMMANDS.name))
+        self._fact = DeviceFact(meta=meta, device=device)
+
+    def command(self, token: str, event_id: bytes, now_ms: int) -> bytes:
+        """Return the command of the device with this token."""
+        command = self._command
+        command.token, command.meta.event_id, command.meta.time_ms = token, event_id, now_ms
+        return command.SerializeToString()
+
+    def fact(self, token: str, partition: int, number: int, offset: int, now_ms: int) -> bytes:
+        """Return the fact that follows from the command at this offset."""
+        meta, device = self._fact.meta, self._fact.device
+        identity = f"{DEVICE_COMMANDS.name}/{partition}/{offset}/0".encode()
+        meta.event_id, meta.time_ms = hashlib.blake2b(identity, digest_size=16).digest(), now_ms
+        meta.cause.partition, meta.cause.offset = partition, offset
+        device.token, device.partition, device.number, device.registered_ms = token, partition, number, now_ms
+        return self._fact.SerializeToString()
+
+
+def push(ids: SoleWriterIds, appkey: str, places: Places, now_ms: int) -> PushCommand:
     """Return the command of a push to these devices."""
     count = len(places)
-    partitions, numbers = zip(*places, strict=True)
     listed = Devices(
-        partitions=struct.pack(f"<{count}H", *partitions),
-        numbers=struct.pack(f"<{count}I", *numbers),
-        id_offsets=struct.pack(f"<{count}I", *range(count)),
+        partitions=places.partitions.astype("<u2").tobytes(),
+        numbers=places.numbers.astype("<u4").tobytes(),
+        id_offsets=np.arange(count, dtype="<u4").tobytes(),
     )
     send = SendPush(
         msgid=ids.take(count),
