@@ -8,7 +8,7 @@ TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_i
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint buf release-schema bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint ruff mypy imports buf release-schema bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -67,7 +67,8 @@ $(TOOLS)/installed: requirements/tools.lock
 	touch $@
 
 ## Every check, and every test that decides a change; at most 8 minutes on two cores.
-test: install-dev lint buf
+test: install-dev
+	@$(MAKE) --no-print-directory --jobs=4 ruff mypy imports buf
 	$(PYTEST) -m "not long"
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
@@ -79,10 +80,17 @@ test-python: install-dev
 	$(BIN)/python -VV
 	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not long and not kafka" $(TESTS_OF_PYTHON)
 
-lint: install-dev
+## The checks of Python's code alone.
+lint: ruff mypy imports
+
+ruff: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: install-dev
 	$(BIN)/mypy
+
+imports: install-dev
 	$(BIN)/lint-imports
 
 buf:

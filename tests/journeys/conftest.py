@@ -12,7 +12,9 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
 from testkit.installation.processes import STANDBYS, Installation
 from testkit.kafka.broker import kafka
-from tests.journeys.kinds import KINDS
+
+KINDS = ["embedded", pytest.param("shards", marks=[pytest.mark.kafka, pytest.mark.long])]
+"""`carillon up` in one process, and two processes a role on a real Kafka, which `make test-long` starts alone."""
 
 WELCOME = re.compile(r"(Carillon is ready\.|No administrator can log in .*|\d\. .*| {2,3}\S.*)?")
 

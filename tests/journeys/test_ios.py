@@ -14,7 +14,6 @@ from services.apns_simulator.certificate import public_key
 from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
-from tests.journeys.kinds import SHARDS_IN_LONG
 
 BOUND_S = 60
 TOKEN = "ab" * 32
@@ -41,7 +40,6 @@ async def event(program: Process) -> dict[str, Any]:
     return found
 
 
-@SHARDS_IN_LONG
 async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: AppServer) -> None:
     app = carillon.create_app("ios")
     url = f"{carillon.v2_url}/device/v1"

@@ -9,7 +9,6 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.waiting import until
-from tests.journeys.kinds import SHARDS_IN_LONG
 from tests.journeys.test_push import ANALYTICS_S, audited, shown
 
 
@@ -27,7 +26,6 @@ async def ios(carillon: Installation) -> AsyncIterator[AppServer]:
     await server.close()
 
 
-@SHARDS_IN_LONG
 async def test_an_alias_receives_a_notification(
     carillon: Installation, app: AppCredentials, android: AppServer
 ) -> None:
@@ -121,7 +119,6 @@ async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCr
     assert sorted((ack["msgid"], ack["token"]) for ack in again["ack_info_list"]) == sorted(read)
 
 
-@SHARDS_IN_LONG
 async def test_an_ios_token_is_registered_pushed_to_and_deleted(carillon: Installation, ios: AppServer) -> None:
     app = carillon.create_app("ios")
     device = {"appkey": app.appkey, "token": "cd" * 32}

@@ -15,7 +15,6 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.otlp_receiver import OtlpReceiver, ReceivedSpan
 from testkit.installation.processes import CARILLON, Installation
 from testkit.waiting import until
-from tests.journeys.kinds import SHARDS_IN_LONG
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
 ANALYTICS_S = 240
@@ -187,7 +186,6 @@ async def test_an_offline_device_receives_its_messages_in_order_when_it_reconnec
         await back.close()
 
 
-@SHARDS_IN_LONG
 async def test_a_device_registered_after_a_broadcast_does_not_receive_it(
     app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
@@ -198,7 +196,6 @@ async def test_a_device_registered_after_a_broadcast_does_not_receive_it(
     await shows_nothing_but(after, server, app)
 
 
-@SHARDS_IN_LONG
 async def test_unknown_aliases_and_tokens_are_reported(
     app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
@@ -211,14 +208,12 @@ async def test_unknown_aliases_and_tokens_are_reported(
     assert [(await shown(device))["content"] for _ in range(2)] == ["a", "t"]
 
 
-@SHARDS_IN_LONG
 async def test_a_wrong_sign_and_an_unknown_app_get_the_same_answer(app: AppCredentials, server: AppServer) -> None:
     wrong = await server.push(message(app, 1, "x"), "not the secret")
     unknown = await server.push(message(AppCredentials("1999999999", ""), 1, "x"), app.secret_key)
     assert wrong == unknown == {"result": 401, "desc": "sign not correct"}
 
 
-@SHARDS_IN_LONG
 async def test_timed_messages_are_sent_when_due(app: AppCredentials, server: AppServer, connect: Connect) -> None:
     device = await connect(alias="timed")
     option = {"timed": 2, "send_time_interval": 1}
@@ -243,7 +238,6 @@ async def test_an_ios_message_goes_to_the_push_service(carillon: Installation, s
     assert {entry["event"]: int(entry["count"]) for entry in report["timeline"]}["sent"] == 1
 
 
-@SHARDS_IN_LONG
 async def test_the_commands_of_the_getting_started_guide(carillon: Installation, app: AppCredentials) -> None:
     """`carillon device run`, `carillon send` and `carillon audit` work together as the documentation shows."""
     run = [CARILLON, "device", "run", "--appkey", app.appkey, "--alias", "a", "--stag", "s", "--json"]

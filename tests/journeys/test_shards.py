@@ -24,6 +24,7 @@ from tests.journeys.test_push import audited, message, shown
 
 pytestmark = [
     pytest.mark.kafka,
+    pytest.mark.long,
     pytest.mark.parametrize("carillon", ["shards"], indirect=True),
 ]
 DEVICES = 8
@@ -119,7 +120,6 @@ async def test_a_killed_process_of_each_role_resumes(
         await device.close()
 
 
-@pytest.mark.long
 async def test_a_new_machine_starts_from_the_copy_of_a_state(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:
@@ -153,7 +153,6 @@ async def test_a_new_machine_starts_from_the_copy_of_a_state(
         await device.close()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("role", ["scheduling", "targeting"])
 async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     carillon: Installation, app: AppCredentials, server: AppServer, role: str
@@ -213,7 +212,6 @@ async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     await asyncio.to_thread(carillon.stop, standby)
 
 
-@pytest.mark.long
 async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_restart(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:
@@ -252,7 +250,6 @@ async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_resta
         await device.close()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shard", range(2))
 def test_the_state_of_each_process_equals_its_replay(carillon: Installation, shard: int) -> None:
     for role in (role for role in REPLAYABLE if role in BACKENDS):  # no accounts run here: they have one instance
