@@ -78,7 +78,7 @@ test-long: install-dev
 ## The part of the tests that a new version of Python may break, in a few minutes: make test-python PYTHON=python3.14
 test-python: install-dev
 	$(BIN)/python -VV
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not long and not kafka" $(TESTS_OF_PYTHON)
+	$(PYTEST) -m "not long and not kafka" $(TESTS_OF_PYTHON)
 
 ## The checks of Python's code alone.
 lint: ruff mypy imports
