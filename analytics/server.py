@@ -12,7 +12,7 @@ from analytics.audit.app import TimeRange, audit_app
 from analytics.audit.device import audit_device
 from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import find_planned, find_push, no_such_push
-from analytics.audit.push import audit_push
+from analytics.audit.push import audit_push, audit_push_on_device
 from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.translation import ACTIONS, SOURCES
 from analytics.query_turns import OPERATORS, QueryTurns
@@ -93,10 +93,13 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         check_texts(request)
         _check_msgid(request.msgid)
+        if request.device_only and not request.token:
+            raise InputError("device_only needs a token")
         behind = _allowed(request, await self._catch_up_with_push(request.msgid))
         try:
             async with self._turns.turn(OPERATORS):
-                audit = await audit_push(self._clickhouse, request.msgid, self._zone, request.token)
+                audit_of = audit_push_on_device if request.device_only else audit_push
+                audit = await audit_of(self._clickhouse, request.msgid, self._zone, request.token)
         except NotFoundError as error:
             raise _not_found(error, behind) from None
         audit.records_behind = behind

@@ -80,6 +80,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
     analytics = ChildProcess(ANALYTICS, up_analytics.command(os.getpid()), of_analytics, clock)
     health = Health(clock)
     async with role_context(settings, peers, health=health, clock=clock, creates_master=True) as context:
+        analytics.begin()
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
         socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
         context = replace(context, board=Board(clock))

@@ -89,6 +89,21 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
     )
 
 
+async def audit_push_on_device(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: str) -> AuditPushResponse:
+    """Explain a push on one device, without the timeline, the states and the sizes. NotFoundError: no such push."""
+    push = await find_push(clickhouse, "pushes", msgid) or await find_push(clickhouse, "task_pushes", msgid)
+    if push is None:
+        raise no_such_push(msgid)
+    return AuditPushResponse(
+        msgid=push.msgid,
+        appkey=push.appkey,
+        kind=push.kind,
+        audience=push.audience,
+        request_json=await _request(clickhouse, push),
+        device=await push_on_device(clickhouse, push, token, zone),
+    )
+
+
 async def _state_counts(clickhouse: ClickHouse, push: PushRecord, first: int, last: int) -> list[StateCount]:
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
     return await state_counts(*of_push, is_listed=push.kind == "unicast", first=first, last=last)

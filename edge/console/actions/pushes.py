@@ -42,12 +42,21 @@ async def latest_pushes(backend: Backend, apps: list[App]) -> list[PushRow]:
 
 
 async def push_of(
-    backend: Backend, appkey: str, msgid: str, token: str = "", *, allow_behind: bool = True
+    backend: Backend,
+    appkey: str,
+    msgid: str,
+    token: str = "",
+    *,
+    allow_behind: bool = True,
+    device_only: bool = False,
 ) -> AuditPushResponse:
-    """Return the audit of a push of this app. HTTP 404: the app has none with this id."""
+    """Return the audit of a push of this app. HTTP 404: the app has none with this id.
+
+    `device_only`: of the push itself the answer holds the request alone, and costs a fraction.
+    """
     if not (number := whole_number(msgid, MAX_MSGID)):
         raise falcon.HTTPNotFound
-    asked = AuditPushRequest(msgid=number, token=token, allow_behind=allow_behind)
+    asked = AuditPushRequest(msgid=number, token=token, allow_behind=allow_behind, device_only=device_only)
     answer = await backend.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound

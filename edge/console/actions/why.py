@@ -36,7 +36,9 @@ async def why(
     moment: Callable[[int], str],
 ) -> Answers:
     """Return why each of the devices, one at least, got the push or not. Errors as for `push_of`."""
-    audits = await asyncio.gather(*(push_of(backend, appkey, msgid, device.token) for device in devices))
+    audits = await asyncio.gather(
+        *(push_of(backend, appkey, msgid, device.token, device_only=True) for device in devices)
+    )
     answers = [
         Answer(device, explain(audit.device, gettext, moment), audit.device)
         for device, audit in zip(devices, audits, strict=True)

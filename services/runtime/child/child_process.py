@@ -1,6 +1,7 @@
 """A child process beside the services of its parent: started, checked, and started again when it ends or hangs."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,12 +53,18 @@ class ChildProcess:
         """How the child is by its latest answer; None while it does not answer."""
 
         self.pid: int | None = None
+        self._begun: Popen[bytes] | None = None
         self._allowed_checks = STARTING_CHECKS
         self._command = command
         self._process_service = ProcessServiceStub(channel)
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._up: Gauge = CHILD_UP.labels(name)
+
+    def begin(self) -> None:
+        """Start the child ahead of `run`, which takes it over: so it imports its modules while the parent does."""
+        with contextlib.suppress(OSError):  # `run` tries again and says so
+            self._begun = self._start()
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
@@ -83,7 +90,7 @@ class ChildProcess:
     async def _run_once(self) -> str:
         """Run the child until it ends; return why, in words."""
         try:
-            process = self._start()
+            process, self._begun = self._begun or self._start(), None
         except OSError as error:
             return f"it cannot be started: {error}"
         self.pid = process.pid

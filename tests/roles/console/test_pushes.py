@@ -123,7 +123,8 @@ async def test_the_reason_is_one_sentence_with_the_clauses_behind_it(console: Co
     assert f"/apps/{appkey}/why?name=alice&amp;push={MSGID}" in choice.text
     answer = text_of(await viewer.get(f"/apps/{appkey}/why?name=alice&push={MSGID}"))
     assert "Not in the audience: the push was for region 北京市, and the device had region 上海市." in answer
-    assert console.analytics.asked[-1] == AuditPushRequest(msgid=MSGID, token="token-1", allow_behind=True)
+    asked_of = AuditPushRequest(msgid=MSGID, token="token-1", allow_behind=True, device_only=True)
+    assert console.analytics.asked[-1] == asked_of
     nobody = await viewer.get(f"/apps/{appkey}/why?name=mallory&push={MSGID}")
     assert (nobody.status_code, "No device is found" in text_of(nobody)) == (404, True)
 

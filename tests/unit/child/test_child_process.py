@@ -75,8 +75,10 @@ class Parent:
 
 
 @contextlib.asynccontextmanager
-async def running(script: str = OBEDIENT) -> AsyncIterator[Parent]:
+async def running(script: str = OBEDIENT, *, is_begun: bool = False) -> AsyncIterator[Parent]:
     parent = Parent(script)
+    if is_begun:
+        parent.child.begin()
     task = asyncio.create_task(parent.child.run(asyncio.Event()))
     try:
         yield parent
@@ -101,6 +103,16 @@ async def test_a_killed_child_is_started_again_and_the_service_stops_it_by_its_s
     ]
     with pytest.raises(ProcessLookupError):
         os.kill(second, 0)
+
+
+async def test_a_child_that_was_begun_ahead_is_taken_over_once(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    async with running(f"echo $$ >> {starts}; {OBEDIENT}", is_begun=True) as parent:
+        await parent.child.settled.wait()
+        assert starts.read_text().split() == [str(parent.pid)]
+        os.kill(parent.pid, signal.SIGKILL)
+        await parent.started_again(parent.pid)
+        await until_holds(lambda: len(starts.read_text().split()) == 2)
 
 
 async def test_a_child_has_a_process_group_of_its_own_in_the_session_of_the_parent() -> None:

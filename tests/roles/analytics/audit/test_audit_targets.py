@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest
@@ -23,6 +24,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import AddTags
+from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import (
     APP,
@@ -59,8 +61,15 @@ async def test_outcomes_of_a_device_in_the_audience(log: SqliteLog, clickhouse: 
                 cancelled(1000, 2, T0 + 30),
             ]
         )
-        explained = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-3"))).device
+        whole = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-3"))
+        alone = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-3", device_only=True))
+        with pytest.raises(InputError, match="device_only"):
+            await analytics.AuditPush(AuditPushRequest(msgid=1000, device_only=True))
+        with pytest.raises(NotFoundError):
+            await analytics.AuditPush(AuditPushRequest(msgid=999, token="token-1-3", device_only=True))
 
+    explained = whole.device
+    assert (alone.device, alone.request_json, alone.audience) == (explained, whole.request_json, whole.audience)
     assert explained.in_audience
     assert explained.verdict == "in the audience when the push started"
     assert [(clause.text, clause.holds, clause.found) for clause in explained.clauses] == [("tag 5", True, "tag 5")]
