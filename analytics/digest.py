@@ -13,6 +13,9 @@ _LATEST_ONLY = "devices"
 _DEPENDS_ON_ORDER = frozenset(ATTRIBUTES)
 """Attributes of other tables than `devices` depend on how the records of several topics interleaved."""
 
+_WORDS = frozenset({"title", "text"})
+"""Pushes that were stored before these columns were there do not have them."""
+
 _FIRST_REGISTRATION = frozenset({"registered"})
 """A compacted topic has a device's first registration no more once the device has left and registered again."""
 
@@ -37,6 +40,7 @@ async def digest(clickhouse: ClickHouse, since_ms: int = 0) -> str:
 def _hash_query(table: str) -> str:
     ignored = frozenset() if table == _LATEST_ONLY else _DEPENDS_ON_ORDER
     ignored |= _FIRST_REGISTRATION if table == "registrations" else frozenset()
+    ignored |= _WORDS if table in ("pushes", "task_pushes") else frozenset()
     columns = ", ".join(
         name
         for name in TABLES[table].schema.names

@@ -17,6 +17,7 @@ from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.translation import ACTIONS, SOURCES
 from analytics.query_turns import OPERATORS, QueryTurns
 from analytics.statistics.answers import TOPICS, answer
+from analytics.statistics.latest_pushes import latest_pushes
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.query_limits import NO_LIMITS, QueryLimits
@@ -33,8 +34,11 @@ from protos.analytics.v1.analytics_pb2 import (
     CatchUpResponse,
     ExportPushRequest,
     ExportPushResponse,
+    LatestPushesRequest,
+    LatestPushesResponse,
     ListAcksRequest,
     ListAcksResponse,
+    StatisticsKind,
     StatisticsRequest,
     StatisticsResponse,
 )
@@ -55,9 +59,17 @@ _MAX_TIME_MS = 7_258_118_400_000
 
 _MAX_ACKS = 1000
 _MAX_LINES = 1000
+_MAX_APPS = 1000
 _EXPORT_S = 3600
 _BUT_OUTCOMES = tuple(topic for topic in SOURCES if topic is not DELIVERIES)
-_Audit = AuditPushRequest | AuditDeviceRequest | AuditAppRequest | AuditActionsRequest | ExportPushRequest
+_Audit = (
+    AuditPushRequest
+    | AuditDeviceRequest
+    | AuditAppRequest
+    | AuditActionsRequest
+    | ExportPushRequest
+    | LatestPushesRequest
+)
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
@@ -185,6 +197,18 @@ class AnalyticsServicer(AnalyticsServiceServicer):
                 raise _behind(behind)
             return await answer(self._clickhouse, query)
 
+    async def LatestPushes(self, request: LatestPushesRequest, context: Context) -> LatestPushesResponse:
+        check_texts(request)
+        _check_limit(request.limit)
+        if len(request.appkeys) > _MAX_APPS:
+            raise InputError(f"give at most {_MAX_APPS} apps")
+        topics = TOPICS[StatisticsKind.STATISTICS_KIND_BROADCASTS]
+        only_app = request.appkeys[0] if len(request.appkeys) == 1 else ""
+        behind = _allowed(request, await self._catch_up(topics, only_app))
+        async with self._turns.turn(OPERATORS):
+            found = await latest_pushes(self._clickhouse, request)
+        return LatestPushesResponse(pushes=found, records_behind=behind)
+
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         topics = [topic for topic in SOURCES if topic.name in request.topics or not request.topics]
         return CatchUpResponse(records_behind=await self._ingestion.catch_up(topics, request.appkey))
@@ -217,9 +241,13 @@ def _time_range(request: AuditAppRequest | AuditActionsRequest) -> TimeRange:
     """Return the time range of a request for a page. InputError: it, or the limit of the page, is out of bounds."""
     if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
         raise InputError("from must be earlier than to, and both after 1970")
-    if not 0 < request.limit <= _MAX_LINES:
-        raise InputError(f"limit must be from 1 to {_MAX_LINES}")
+    _check_limit(request.limit)
     return TimeRange(request.from_ms, request.to_ms)
+
+
+def _check_limit(limit: int) -> None:
+    if not 0 < limit <= _MAX_LINES:
+        raise InputError(f"limit must be from 1 to {_MAX_LINES}")
 
 
 def _check_msgid(msgid: int) -> None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "backup": "carillon.commands.backup",
     "certs": "carillon.commands.certs.command",
     "device": "carillon.commands.device",
+    "draft": "carillon.commands.draft",
     "keys": "carillon.commands.keys",
     "push": "carillon.commands.push",
     "replay": "carillon.replay",
@@ -24,7 +25,9 @@ COMMANDS = {
     "send": "carillon.commands.send",
     "serve": "carillon.serve",
     "sign": "carillon.commands.sign",
+    "statistics": "carillon.commands.statistics",
     "status": "carillon.commands.status",
+    "task": "carillon.commands.task",
     "team": "carillon.commands.accounts.teams",
     "token": "carillon.commands.accounts.tokens",
     "up": "carillon.up",
@@ -34,8 +37,8 @@ COMMANDS = {
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
 
-FROM_ELSEWHERE = ("audit", "push")
-"""Subcommands that can ask a console elsewhere."""
+FROM_ELSEWHERE = ("app", "audit", "device", "draft", "push", "statistics", "status", "task", "team")
+"""Subcommands that can ask a console elsewhere, or say themselves why they do not."""
 
 _AS_JSON = "--json"
 
@@ -88,7 +91,8 @@ class LazyGroup(click.Group):
 def main(context: click.Context, url: str | None, token_file: Path | None) -> None:
     """Carillon: self-hosted push messaging. Start with `carillon up`.
 
-    The commands audit and push ask a console elsewhere with --url and --token-file; the others work on the machine.
+    With --url and --token-file these ask a console elsewhere: app list, show, pause, resume and rotate-secret; audit
+    without export; device find; draft; push; statistics; task; team list. The others work on the machine.
     """
     configure("WARNING")
     if url is None and token_file is None:

@@ -8,7 +8,7 @@ filled from the log again forgets its stored counts, as devices may have other a
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,22 +19,23 @@ _VERSIONS = """
 SELECT msgid, [sum(outcomes), sum(sets), sum(events), sum(audiences), sum(divided)]
 FROM (
   SELECT msgid, sum(rows) AS outcomes, uniqExact(kind, partition) AS sets, 0 AS events, 0 AS audiences, 0 AS divided
-  FROM push_outcomes WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  FROM push_outcomes WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
   SELECT msgid, 0, 0, uniqExact(event, partition), 0, 0
-  FROM push_partitions WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  FROM push_partitions WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
   SELECT msgid, 0, 0, 0, uniqExact(partition), 0
-  FROM push_audiences WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  FROM push_audiences WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
   SELECT msgid, 0, 0, 0, 0, uniqExact(partition)
   FROM push_values
-  WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND {category:String} != '' GROUP BY msgid)
+  WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND {category:String} != ''
+  GROUP BY msgid)
 GROUP BY msgid
 """
 _STORED = """
 SELECT msgid, info, version, counts FROM broadcast_counts FINAL
-WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND category = {category:String}
+WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND category = {category:String}
 """
 _TABLE = pa.schema(
     [
@@ -46,17 +47,34 @@ _TABLE = pa.schema(
         ("counts", pa.list_(pa.uint64())),
     ]
 )
+
+
+class SentPush(NamedTuple):
+    """A push whose devices are counted; message ids are unique in an installation."""
+
+    appkey: str
+    msgid: int
+    sent_ms: int
+    platform: str
+
+
 Counts = dict[int, dict[str, Sequence[int]]]
 """By message id and value of the category; a push without an audience and without outcomes is left out."""
 
 
-async def broadcast_counts(clickhouse: ClickHouse, pushes: Mapping[str, Any], category: str = "") -> Counts:
+async def broadcast_counts(clickhouse: ClickHouse, pushes: Sequence[SentPush], category: str = "") -> Counts:
     """Return the counts of pushes by the values of a category; without one, all devices have the value "".
 
-    `pushes`: the parameters appkey, msgids, and ios with those of them to iOS devices. Counts that are not stored or
-    have changed are made and stored.
+    Counts that are not stored or have changed are made and stored.
     """
-    parameters = {**pushes, "category": category}
+    if not pushes:
+        return {}
+    parameters = {
+        "appkeys": sorted({push.appkey for push in pushes}),
+        "msgids": [push.msgid for push in pushes],
+        "ios": [push.msgid for push in pushes if push.platform == "ios"],
+        "category": category,
+    }
     versions = {msgid: list(version) for msgid, version in await clickhouse.rows(_VERSIONS, parameters)}
     counts: Counts = {}
     for msgid, info, version, of_value in await clickhouse.rows(_STORED, parameters):
@@ -65,7 +83,7 @@ async def broadcast_counts(clickhouse: ClickHouse, pushes: Mapping[str, Any], ca
     changed = [msgid for msgid in versions if msgid not in counts]
     if changed:
         new = await _counted(clickhouse, {**parameters, "msgids": changed})
-        await _store(clickhouse, parameters, versions, new)
+        await _store(clickhouse, pushes, category, versions, new)
         counts |= new
     return counts
 
@@ -81,11 +99,22 @@ async def _counted(clickhouse: ClickHouse, parameters: Mapping[str, Any]) -> Cou
 
 
 async def _store(
-    clickhouse: ClickHouse, parameters: Mapping[str, Any], versions: Mapping[int, Sequence[int]], counts: Counts
+    clickhouse: ClickHouse,
+    pushes: Sequence[SentPush],
+    category: str,
+    versions: Mapping[int, Sequence[int]],
+    counts: Counts,
 ) -> None:
-    of_all = {"appkey": parameters["appkey"], "category": parameters["category"]}
+    appkeys = {push.msgid: push.appkey for push in pushes}
     rows = [
-        {**of_all, "msgid": msgid, "info": info, "version": versions[msgid], "counts": of_value}
+        {
+            "appkey": appkeys[msgid],
+            "msgid": msgid,
+            "category": category,
+            "info": info,
+            "version": versions[msgid],
+            "counts": of_value,
+        }
         for msgid, of_push in counts.items()
         for info, of_value in of_push.items()
     ]

@@ -11,7 +11,7 @@ the audience. If the outcomes of a push have outlived their retention, only its 
 from collections.abc import Sequence
 from typing import Any
 
-from analytics.statistics.broadcast_counts import broadcast_counts
+from analytics.statistics.broadcast_counts import SentPush, broadcast_counts
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
@@ -35,47 +35,37 @@ async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[Bro
     """
     if query.msgid is None:
         since_ms = query.now_ms - LISTED_DAYS_MS
-        sent = await clickhouse.rows(sql(__package__, "broadcast_list"), {"appkey": query.appkey, "since_ms": since_ms})
-        return await _whole(clickhouse, query.appkey, sent)
-    sent = await clickhouse.rows(_ONE, {"appkey": query.appkey, "msgid": query.msgid})
-    if not sent:
+        found = await clickhouse.rows(
+            sql(__package__, "broadcast_list"), {"appkey": query.appkey, "since_ms": since_ms}
+        )
+        return await counted(clickhouse, [SentPush(query.appkey, *row) for row in found])
+    found = await clickhouse.rows(_ONE, {"appkey": query.appkey, "msgid": query.msgid})
+    if not found:
         raise NotFoundError(f"no broadcast of this app has the message id {query.msgid}")
-    if query.category:
-        rows = await _by_value(clickhouse, query, sent[0])
-    else:
-        rows = await _whole(clickhouse, query.appkey, sent)
+    push = SentPush(query.appkey, *found[0])
+    rows = await _by_value(clickhouse, query, push) if query.category else await counted(clickhouse, [push])
     if await expired_outcome_days(clickhouse, query.appkey, query.msgid):
         return [BroadcastRow(msgid=row.msgid, sent_ms=row.sent_ms, info=_info(row), target=row.target) for row in rows]
     return rows
 
 
-async def _whole(clickhouse: ClickHouse, appkey: str, sent: Sequence[Sequence[Any]]) -> list[BroadcastRow]:
-    if not sent:
-        return []
-    counts = await broadcast_counts(clickhouse, _pushes(appkey, sent))
-    return [_row(push, counts.get(push[0], {}).get("", ())) for push in sent]
+async def counted(clickhouse: ClickHouse, pushes: Sequence[SentPush]) -> list[BroadcastRow]:
+    """Return the counts of each push, in the same order."""
+    counts = await broadcast_counts(clickhouse, pushes)
+    return [_row(push, counts.get(push.msgid, {}).get("", ())) for push in pushes]
 
 
-async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: Sequence[Any]) -> list[BroadcastRow]:
-    counts = await broadcast_counts(clickhouse, _pushes(query.appkey, [push]), query.category)
-    of_values = counts.get(push[0], {})
+async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: SentPush) -> list[BroadcastRow]:
+    counts = await broadcast_counts(clickhouse, [push], query.category)
+    of_values = counts.get(push.msgid, {})
     infos = sorted(of_values) if query.info is None else [query.info]
     return [_row(push, of_values.get(info, ()), info) for info in infos]
-
-
-def _pushes(appkey: str, sent: Sequence[Sequence[object]]) -> dict[str, object]:
-    return {
-        "appkey": appkey,
-        "msgids": [msgid for msgid, _, _ in sent],
-        "ios": [msgid for msgid, _, platform in sent if platform == "ios"],
-    }
 
 
 def _info(row: BroadcastRow) -> str | None:
     return row.info if row.HasField("info") else None
 
 
-def _row(push: Sequence[object], counts: Sequence[int], info: str | None = None) -> BroadcastRow:
-    msgid, sent_ms, _ = push
-    of_columns = dict(zip(_COLUMNS, counts, strict=False))
-    return BroadcastRow(msgid=msgid, sent_ms=sent_ms, info=info, **of_columns)  # type: ignore[arg-type]
+def _row(push: SentPush, counts: Sequence[int], info: str | None = None) -> BroadcastRow:
+    of_columns: Any = dict(zip(_COLUMNS, counts, strict=False))
+    return BroadcastRow(msgid=push.msgid, sent_ms=push.sent_ms, info=info, **of_columns)

@@ -2,13 +2,13 @@
 
 import sys
 import time
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import click
 import msgspec
 
+from carillon.commands.audit_actions import actions
 from carillon.commands.audit_export import allow_behind, export
 from carillon.commands.audit_text import (
     app_line,
@@ -22,20 +22,10 @@ from carillon.commands.audit_text import (
     warn_if_behind,
 )
 from carillon.commands.installation.chosen import chosen_installation
-from carillon.commands.role_calls import call_role
 from carillon.environment import environment
-from edge.console.api.answers.audits import timeline_answer
-from protos.analytics.v1.analytics_pb2 import (
-    AuditAppRequest,
-    AuditAppResponse,
-)
-from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.channel import Channel
 
-_TIMEOUT_S = 30.0
-_PAGE = 500
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -49,6 +39,7 @@ def audit() -> None:
 
 
 audit.add_command(export)
+audit.add_command(actions)
 
 
 @audit.command()
@@ -107,28 +98,14 @@ def app(appkey: str, first: str | None, last: str | None, allow_behind: bool, as
     from_ms = _moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
     if from_ms >= to_ms:
         raise click.BadParameter("must be earlier than --to", param_hint="--from")
-    request = AuditAppRequest(appkey=appkey, from_ms=from_ms, to_ms=to_ms, limit=_PAGE, allow_behind=allow_behind)
-
-    async def call(channel: Channel) -> None:
-        async for page in _pages(channel, request):
-            warn_if_behind(page.records_behind, as_json=as_json)
-            for entry in timeline_answer(page.timeline):
-                if as_json:
-                    print_json(msgspec.to_builtins(entry))
-                else:
-                    click.echo(app_line(entry, zone))
-            sys.stdout.flush()
-
-    call_role("analytics", call)
-
-
-async def _pages(channel: Channel, request: AuditAppRequest) -> AsyncIterator[AuditAppResponse]:
-    while True:
-        page: AuditAppResponse = await AnalyticsServiceStub(channel).AuditApp(request, timeout=_TIMEOUT_S)
-        yield page
-        if not page.pos:
-            return
-        request.pos = page.pos
+    for page in chosen_installation().audit_app(appkey, from_ms, to_ms, allow_behind=allow_behind):
+        warn_if_behind(page.records_behind, as_json=as_json)
+        for entry in page.timeline:
+            if as_json:
+                print_json(msgspec.to_builtins(entry))
+            else:
+                click.echo(app_line(entry, zone))
+        sys.stdout.flush()
 
 
 def _zone() -> ZoneInfo:

@@ -17,6 +17,8 @@ import msgspec
 import uvloop
 
 from carillon.commands.app.revoke import revoke
+from carillon.commands.device_find import find
+from carillon.commands.installation.options import refuse_console_options
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
 from carillon.environment import environment
 from carillon_device import (
@@ -54,9 +56,10 @@ class DeviceSettings(Settings, frozen=True, kw_only=True):
 
 @click.group()
 def device() -> None:
-    """Run virtual devices; revoke devices."""
+    """Run virtual devices; look up and revoke devices."""
 
 
+device.add_command(find)
 device.add_command(revoke)
 
 
@@ -110,6 +113,7 @@ def run(
     Virtual iOS devices have no connection: they register over HTTP and receive the pushes that the APNs simulator
     accepts for them. The simulator does not run if CARILLON_APNS_URL is set.
     """
+    refuse_console_options("carillon device run", "connects to the gateway by itself, at its own --url")
     requests = _initial_requests(alias, tags, stags)
     show = _show_json if as_json else _show_text
     if platform == "ios":

@@ -1,20 +1,18 @@
 """`carillon push`: pushes of a team, sent and looked at through the console's interface for programs."""
 
-import json
 import secrets
-from typing import IO, Any
+from typing import IO
 
 import click
-import msgspec
 
 from carillon.commands.installation.console import console_client
-from carillon.commands.tables import show, table
+from carillon.commands.installation.output import as_json as _as_json
+from carillon.commands.installation.output import print_json, print_table, time_text
 from edge.console.api.answers.devices import WhyAnswer
-from edge.console.api.answers.pushes import Estimate, PushCancelled, PushList, PushSent
+from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _file = click.argument("file", type=click.File("rb"))
-_LISTED = ("appkey", "msgid", "target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
+_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 
 
 @click.group()
@@ -29,19 +27,44 @@ def push() -> None:
 @push.command(name="list")
 @click.option("--app", "appkey", metavar="APPKEY", help="Only pushes of this app.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Pushes at most.")
+@click.option("--words", help="Only pushes with this in their title or at the beginning of their text.")
+@click.option("--cursor", default="", help="The `next` of the page before.")
 @_as_json
-def list_pushes(appkey: str | None, limit: int, as_json: bool) -> None:
-    """List the latest broadcasts and multicasts of the team with their counts, the newest first."""
-    answer = console_client().get(PushList, "pushes", appkey=appkey, limit=limit)
+def list_pushes(appkey: str | None, limit: int, words: str | None, cursor: str, as_json: bool) -> None:
+    """List the broadcasts and multicasts of the team of the last 30 days with their counts, the newest first."""
+    answer = console_client().get(PushList, "pushes", appkey=appkey, limit=limit, words=words, cursor=cursor)
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
-    listed = table()
-    for name in _LISTED:
-        listed.add_column(name, no_wrap=True, justify="left" if name == "appkey" else "right")
-    for row in answer.pushes:
-        listed.add_row(*(str(getattr(row, name)) for name in _LISTED))
-    show(listed)
+    rows = [
+        {
+            "appkey": row.appkey,
+            "msgid": row.msgid,
+            "push": row.title or row.text,
+            "time": time_text(row.sent_ms),
+            **{name: getattr(row, name) for name in _COUNTS},
+        }
+        for row in answer.pushes
+    ]
+    print_table(rows, "There is no push.", ["msgid", *_COUNTS])
+
+
+@push.command()
+@click.argument("msgid", type=click.IntRange(min=1))
+@_as_json
+def show(msgid: int, as_json: bool) -> None:
+    """Show a push: its words, its funnel, and how many devices are in which state; `audit push` shows its records."""
+    answer = console_client().get(Push, "pushes", str(msgid))
+    if as_json:
+        print_json(answer)
+        return
+    for line in (answer.title, answer.text):
+        if line:
+            click.echo(line)
+    click.echo(f"{answer.kind} of app {answer.appkey}: {answer.audience}")
+    print_table([{step.name: step.devices for step in answer.funnel}], "")
+    states = [{"state": each.state, "devices": each.devices, "reason": each.reason} for each in answer.states]
+    print_table(states, "No device is in the audience.", ["devices"])
 
 
 @push.command()
@@ -52,7 +75,7 @@ def estimate(appkey: str, file: IO[bytes], as_json: bool) -> None:
     """Check the push in FILE and count the devices that it would go to now. Nothing is sent."""
     answer = console_client().post(Estimate, "apps", appkey, "estimate", body=file.read())
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     click.echo(f"{answer.devices} devices would get it now.")
     if answer.needs_approval:
@@ -74,7 +97,7 @@ def send(appkey: str, file: IO[bytes], at_most: int | None, key: str, as_json: b
     path = ("apps", appkey, "pushes")
     answer = console_client().post(PushSent, *path, body=file.read(), key=key, at_most=at_most)
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     match answer.outcome:
         case "draft":
@@ -94,7 +117,7 @@ def cancel(appkey: str, msgid: int, as_json: bool) -> None:
     """Cancel a broadcast or multicast for the devices that have not received it."""
     answer = console_client().post(PushCancelled, "apps", appkey, "pushes", str(msgid), "cancel")
     if as_json:
-        _print_json(answer)
+        print_json(answer)
     else:
         click.echo("The push is cancelled: devices that have not received it do not get it.")
 
@@ -108,12 +131,7 @@ def why(appkey: str, name: str, msgid: int | None, as_json: bool) -> None:
     """Say why a user got a push or not; without MSGID the latest broadcast or multicast. The audit notes it."""
     answer = console_client().get(WhyAnswer, "apps", appkey, "why", name=name, msgid=msgid)
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     for device in answer.devices:
         click.echo(f"{device.token}: {device.sentence}")
-
-
-def _print_json(answer: msgspec.Struct) -> None:
-    record: Any = msgspec.to_builtins(answer)
-    click.echo(json.dumps(record, ensure_ascii=False))

@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 
 import click
 
-from carillon.commands.installation.options import is_console_named
+from carillon.commands.installation.options import refuse_console
 from carillon.environment import environment
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.process.settings import Settings, addresses, load
@@ -26,8 +26,7 @@ def call_role(role: str, call: Callable[[Channel], Awaitable[Answer]]) -> Answer
 def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[Answer]]) -> Answer:
     """Call every instance of a role, with a channel to each. click.ClickException as for `call_role`."""
     try:
-        if is_console_named():
-            raise click.UsageError("this command works on the machine alone; leave out --url, --token-file and tokens")
+        refuse_console("this command", "works on the machine alone")
         env = environment()
         settings = load(Settings, env)
         socket = settings.data / SOCKET_NAME

@@ -10,6 +10,7 @@ import click
 import uvloop
 from google.protobuf.message import DecodeError
 
+from carillon.commands.installation.options import refuse_console
 from carillon.commands.tables import show, table
 from carillon.environment import environment
 from carillon.startup import plain_errors
@@ -49,8 +50,10 @@ class InstanceStatus(NamedTuple):
 def status(as_json: bool) -> None:
     """Show which processes own the shards of scheduling and targeting, and which ones stand by.
 
-    It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive.
+    It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive. From
+    elsewhere the console's overview shows the same to administrators of the installation; an API token is of one team.
     """
+    refuse_console("carillon status", "reads the event log, and no team's token may; the console's overview shows it")
     with plain_errors():
         settings = load(Settings, environment())
         if settings.kafka_bootstrap is None:

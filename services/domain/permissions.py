@@ -84,6 +84,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ExportPush": (OPERATOR,),
         "ListAcks": ("edge",),
         "Statistics": ("edge", "console"),
+        "LatestPushes": (OPERATOR, "console"),
         "CatchUp": ("analytics",),
     },
 }

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from analytics.audit.audience_text import audience_text
+from analytics.ingestion.tables.push_words import push_text, push_title
 from analytics.ingestion.tables.row_source import EVENT_ID, ORIGIN, POSITION, RowSource, platform_name
 from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
 from analytics.store.enum_names import enum_name
@@ -73,6 +74,8 @@ _PUSH: tuple[Column[RowSource[AcceptedPush]], ...] = (
     Column("appkey", TEXT, lambda row: row.part.send.appkey),
     Column("platform", TEXT, lambda row: platform_name(row.part.send.platform)),
     Column("kind", TEXT, lambda row: enum_name(Kind.DESCRIPTOR, row.part.send.kind, "KIND_")),
+    Column("title", TEXT, lambda row: push_title(row.part.send.message)),
+    Column("text", TEXT, lambda row: push_text(row.part.send.message)),
     Column("audience", TEXT, lambda row: audience_text(row.part.send.audience)),
     Column("filter", BYTES, lambda row: _filter(row.part.send.audience)),
     Column("request_json", TEXT, lambda row: row.part.send.request_json),

@@ -15,11 +15,11 @@ WITH sets AS (
     groupBitmapMergeStateIf(devices, event = 'cancelled_device') AS cancelled
   FROM (
     SELECT msgid, partition, 'audience' AS event, devices FROM push_audiences
-    WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
+    WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)}
     UNION ALL
     SELECT msgid, partition, if(kind = 'cancelled', 'cancelled_device', toString(kind)) AS event, devices
-    FROM push_outcomes WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
+    FROM push_outcomes WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)}
     UNION ALL
     SELECT msgid, partition, toString(event) AS event, bitmapBuild(emptyArrayUInt32()) AS devices FROM push_partitions
-    WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND event IN ('cancelled', 'finished'))
+    WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND event IN ('cancelled', 'finished'))
   GROUP BY msgid, partition)

@@ -16,7 +16,9 @@ from carillon.commands.accounts.calls import (
     print_rows,
     role_option,
 )
+from carillon.commands.installation.chosen import named_console
 from carillon.commands.origin import command_origin
+from edge.console.api.answers.people import TeamList, TeamWithMembers
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import (
     CreateTeamRequest,
@@ -29,6 +31,7 @@ from protos.accounts.v1.service_pb2 import (
 )
 
 if TYPE_CHECKING:
+    from carillon.commands.installation.console import ConsoleClient
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
 
 Logins = dict[str, str]
@@ -54,7 +57,11 @@ def add(name: str, json_output: bool) -> None:
 @team.command(name="list")
 @as_json
 def list_teams(json_output: bool) -> None:
-    """List all teams with their members, apps and approval rules."""
+    """List all teams with their members, apps and approval rules; from elsewhere the team of the API token."""
+    console = named_console()
+    if console is not None:
+        _list_from_elsewhere(console, json_output)
+        return
 
     async def both(accounts: "AccountsServiceAsyncStub") -> tuple[list[TeamSummary], Logins]:
         teams = list((await accounts.ListTeams(ListTeamsRequest())).teams)
@@ -65,8 +72,28 @@ def list_teams(json_output: bool) -> None:
         for known in teams:
             print_json(_record(known, logins))
     else:
-        rows = [_row(known, logins) for known in teams]
+        rows = [_row(_record(known, logins)) for known in teams]
         print_rows(rows, "There is no team yet; see `carillon team add --help`.")
+
+
+def _list_from_elsewhere(console: "ConsoleClient", json_output: bool) -> None:
+    teams = [console.get(TeamWithMembers, "teams", known.team_id) for known in console.get(TeamList, "teams").teams]
+    records = [
+        {
+            "team_id": known.team_id,
+            "name": known.name,
+            "members": {member.login: member.role for member in known.members},
+            "apps": known.appkeys,
+            "approve_broadcasts": known.rules.broadcasts,
+            "approve_above": known.rules.above_devices,
+        }
+        for known in teams
+    ]
+    if json_output:
+        for record in records:
+            print_json(record)
+    else:
+        print_rows([_row(record) for record in records], "The API token belongs to no team.")
 
 
 @team.command()
@@ -183,14 +210,13 @@ def _record(known: TeamSummary, logins: Logins) -> dict[str, Any]:
     }
 
 
-def _row(known: TeamSummary, logins: Logins) -> dict[str, str]:
-    record = _record(known, logins)
+def _row(record: dict[str, Any]) -> dict[str, str]:
     rules = ["broadcasts"] if record["approve_broadcasts"] else []
     if record["approve_above"] is not None:
         rules.append(f"above {record['approve_above']} devices")
     return {
-        "team": known.team.name,
+        "team": record["name"],
         "members": ", ".join(f"{login} ({role})" for login, role in record["members"].items()) or "-",
-        "apps": ", ".join(known.appkeys) or "-",
+        "apps": ", ".join(record["apps"]) or "-",
         "approval": ", ".join(rules) or "-",
     }

@@ -10,7 +10,6 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_BOTH,
     APNS_ENVIRONMENT_PRODUCTION,
     APNS_ENVIRONMENT_SANDBOX,
-    App,
 )
 from protos.registry.v1.registry_pb2 import ApnsKeyChange
 
@@ -19,7 +18,6 @@ ENVIRONMENTS = {
     "sandbox": APNS_ENVIRONMENT_SANDBOX,
     "both": APNS_ENVIRONMENT_BOTH,
 }
-_NAMES = {number: name for name, number in ENVIRONMENTS.items()}
 _REMOVE = "none"
 _MAX_FILE_BYTES = 16 * 1024
 
@@ -63,27 +61,6 @@ def apns_change(
         topic=apns_topic,
         environment=None if apns_environment is None else ENVIRONMENTS[apns_environment],
     )
-
-
-def apns_record(app: App) -> dict[str, Any] | None:
-    """The app's APNs configuration without the key itself, as JSON; None if it has no key."""
-    if not app.HasField("apns"):
-        return None
-    apns = app.apns
-    return {
-        "key_id": apns.key_id,
-        "team_id": apns.team_id,
-        "topic": apns.topic,
-        "environment": _NAMES.get(apns.environment, "unknown"),
-    }
-
-
-def apns_text(app: App) -> str:
-    """The app's APNs configuration as text."""
-    apns = apns_record(app)
-    if apns is None:
-        return "no key"
-    return "key {key_id} of team {team_id} for {topic}, {environment}".format(**apns)
 
 
 def _read(path: Path) -> str:

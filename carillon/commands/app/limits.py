@@ -1,15 +1,12 @@
 """`carillon app set`: quotas and allowed networks; `carillon app rotate-secret --keep-old`: durations."""
 
 import re
-import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
 import click
 
-from protos.registry.v1.apps_pb2 import App, Quotas
+from protos.registry.v1.apps_pb2 import Quotas
 from protos.registry.v1.registry_pb2 import AllowFromChange, QuotasChange
 
 OFF = "off"
@@ -81,27 +78,3 @@ def allow_from_change(allow_from: str | None) -> AllowFromChange | None:
         return None
     networks = allow_from.strip()
     return AllowFromChange(networks=[] if networks in ("", OFF) else networks.split(","))
-
-
-def limits_record(app: App) -> dict[str, Any]:
-    """The app's limits as JSON; null where there is none."""
-    return {
-        "allow_from": list(app.allow_from) or None,
-        "quotas": {name: getattr(app.quotas, name) or None for name in QUOTAS},
-        "old_secret_until_ms": app.old_secret_until_ms if _has_old_secret(app) else None,
-    }
-
-
-def limits_text(app: App, zone: ZoneInfo) -> dict[str, str]:
-    """The app's limits as text."""
-    quotas = [f"{name} {value}" for name in QUOTAS if (value := getattr(app.quotas, name))]
-    until = datetime.fromtimestamp(app.old_secret_until_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
-    return {
-        "allow from": ", ".join(app.allow_from) or "everywhere",
-        "quotas": ", ".join(quotas) or "-",
-        "old secret": f"also signs until {until}" if _has_old_secret(app) else "-",
-    }
-
-
-def _has_old_secret(app: App) -> bool:
-    return bool(app.old_sealed_secret) and app.old_secret_until_ms > time.time() * 1000

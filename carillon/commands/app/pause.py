@@ -1,25 +1,15 @@
-"""`carillon app pause` and `carillon app resume`, and how other commands show a pause."""
+"""`carillon app pause` and `carillon app resume`."""
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import click
+import msgspec
 
-from carillon.commands.origin import command_origin
-from carillon.commands.role_calls import call_role
-from protos.registry.v1.apps_pb2 import App, Pause
-from protos.registry.v1.registry_pb2 import (
-    ListAppsRequest,
-    ListAppsResponse,
-    PauseAppsRequest,
-    PauseAppsResponse,
-    ResumeAppsRequest,
-    ResumeAppsResponse,
-)
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime.rpc.channel import Channel
+from carillon.commands.app.text import pause_text
+from carillon.commands.installation.chosen import chosen_installation
+from edge.console.api.answers.apps import Pause
 
 _appkey = click.argument("appkey", required=False)
 _all_apps = click.option("--all", "all_apps", is_flag=True, help="All apps at once.")
@@ -40,23 +30,16 @@ def pause(appkey: str | None, all_apps: bool, reason: str, json_output: bool) ->
 
     The pause of all apps is independent of the pauses of single apps. It is safe to repeat the command.
     """
-    request = PauseAppsRequest(
-        appkey=_checked_target(appkey, all_apps), all_apps=all_apps, reason=reason, origin=command_origin()
-    )
-
-    async def call(channel: Channel) -> PauseAppsResponse:
-        response: PauseAppsResponse = await RegistryServiceStub(channel).PauseApps(request)
-        return response
-
-    response = call_role("registry", call)
+    target = _checked_target(appkey, all_apps)
+    paused = chosen_installation().pause(target, reason)
+    assert paused.pause is not None
     if json_output:
-        changed = not response.already_paused
-        _print_json(request, changed, response.unconfirmed, paused=pause_record(response.pause))
-    elif response.already_paused:
-        click.echo(f"{_target(request)} already: {pause_text(response.pause)}. Nothing changed.")
+        _print_json(target, paused.changed, paused.unconfirmed, paused=msgspec.to_builtins(paused.pause))
+    elif paused.changed:
+        click.echo(f"{_paused(target)}. `carillon app resume {target or '--all'}` goes on.")
     else:
-        click.echo(f"{_target(request)}. `carillon app resume {appkey or '--all'}` goes on.")
-    _exit_if_unconfirmed(response.unconfirmed, "pause")
+        click.echo(f"{_paused(target)} already: {pause_text(paused.pause)}. Nothing changed.")
+    _exit_if_unconfirmed(paused.unconfirmed, "pause")
 
 
 @click.command()
@@ -70,92 +53,50 @@ def resume(appkey: str | None, all_apps: bool, reason: str, json_output: bool) -
     --all ends only what `pause --all` began: apps that were paused one by one stay paused. It is safe to repeat the
     command.
     """
-    request = ResumeAppsRequest(
-        appkey=_checked_target(appkey, all_apps), all_apps=all_apps, reason=reason, origin=command_origin()
-    )
-
-    async def call(channel: Channel) -> tuple[ResumeAppsResponse, ListAppsResponse]:
-        registry = RegistryServiceStub(channel)
-        return await registry.ResumeApps(request), await registry.ListApps(ListAppsRequest())
-
-    response, listed = call_role("registry", call)
-    was_paused = response.HasField("ended")
-    still_paused = _still_paused(request, listed)
-    if json_output:
-        _print_json(request, was_paused, response.unconfirmed, still_paused=still_paused)
+    target = _checked_target(appkey, all_apps)
+    installation = chosen_installation()
+    resumed = installation.resume(target, reason)
+    if all_apps:
+        still_paused = [app.appkey for app in installation.apps() if app.paused]
     else:
-        click.echo(_resumed_text(request, response.ended if was_paused else None))
-        _warn_of_pauses(request, still_paused)
-    _exit_if_unconfirmed(response.unconfirmed, "resume")
-
-
-def pause_record(pause: Pause) -> dict[str, Any]:
-    """Return a pause as a JSON object; the time is in milliseconds since 1970 UTC."""
-    return {"since_ms": pause.since_ms, "by": pause.origin.address, "reason": pause.reason}
-
-
-def pauses_record(app: App, installation_pause: Pause | None) -> dict[str, Any]:
-    """Return both pauses that hold for an app as members of its JSON object, null for none."""
-    return {
-        "paused": pause_record(app.pause) if app.HasField("pause") else None,
-        "all_apps_paused": pause_record(installation_pause) if installation_pause else None,
-    }
-
-
-def pauses_text(app: App, installation_pause: Pause | None) -> str:
-    """Return both pauses that hold for an app as text, `-` for none."""
-    own = [pause_text(app.pause)] if app.HasField("pause") else []
-    of_all = [f"all apps {pause_text(installation_pause)}"] if installation_pause else []
-    return "; ".join(own + of_all) or "-"
-
-
-def pause_text(pause: Pause) -> str:
-    """Return a pause as text, such as `since 2026-11-22 21:00:00 by ops@host: too many complaints`."""
-    since = datetime.fromtimestamp(pause.since_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    says = f" (says {pause.origin.says})" if pause.origin.says else ""
-    by = f" by {pause.origin.address}{says}" if pause.origin.address else ""
-    return f"since {since}{by}" + (f": {pause.reason}" if pause.reason else "")
+        still_paused = [target] if resumed.all_apps_paused else []
+    if json_output:
+        _print_json(target, resumed.changed, resumed.unconfirmed, still_paused=still_paused)
+    else:
+        click.echo(_resumed_text(target, resumed.pause))
+        _warn_of_pauses(target, still_paused)
+    _exit_if_unconfirmed(resumed.unconfirmed, "resume")
 
 
 def _checked_target(appkey: str | None, all_apps: bool) -> str:
+    """Return the appkey, "" for all apps."""
     if bool(appkey) == all_apps:
         raise click.UsageError("name one APPKEY, or --all for all apps at once")
     return appkey or ""
 
 
-def _target(request: PauseAppsRequest) -> str:
-    return "All apps are paused" if request.all_apps else f"App {request.appkey} is paused"
+def _paused(target: str) -> str:
+    return f"App {target} is paused" if target else "All apps are paused"
 
 
-def _resumed_text(request: ResumeAppsRequest, ended: Pause | None) -> str:
+def _resumed_text(target: str, ended: Pause | None) -> str:
     if ended is None:
-        target = "All apps were not paused at once" if request.all_apps else f"App {request.appkey} was not paused"
-        return f"{target}. Nothing changed."
-    who, they = ("All apps go on", "they were") if request.all_apps else (f"App {request.appkey} goes on", "it was")
+        said = f"App {target} was not paused" if target else "All apps were not paused at once"
+        return f"{said}. Nothing changed."
+    who, they = (f"App {target} goes on", "it was") if target else ("All apps go on", "they were")
     return f"{who}; {they} paused {pause_text(ended)}."
 
 
-def _still_paused(request: ResumeAppsRequest, listed: ListAppsResponse) -> list[str]:
-    """Return the appkeys that are still paused: by their own pauses after --all, else by the pause of all apps."""
-    if request.all_apps:
-        return [app.appkey for app in listed.apps if app.HasField("pause")]
-    return [request.appkey] if listed.HasField("installation_pause") else []
-
-
-def _warn_of_pauses(request: ResumeAppsRequest, still_paused: Sequence[str]) -> None:
-    if still_paused and request.all_apps:
+def _warn_of_pauses(target: str, still_paused: Sequence[str]) -> None:
+    if still_paused and not target:
         click.echo(f"Still paused one by one: {', '.join(still_paused)}. Each needs its own `carillon app resume`.")
     elif still_paused:
         click.echo("All apps are paused, this one too, until `carillon app resume --all`.")
 
 
-def _print_json(
-    request: PauseAppsRequest | ResumeAppsRequest, changed: bool, unconfirmed: Sequence[str], **state: Any
-) -> None:
-    target = {"appkey": request.appkey or None, "all": request.all_apps}
-    click.echo(
-        json.dumps({**target, "changed": changed, **state, "unconfirmed": list(unconfirmed)}, ensure_ascii=False)
-    )
+def _print_json(target: str, changed: bool, unconfirmed: Sequence[str], **state: Any) -> None:
+    record = {"appkey": target or None, "all": not target, "changed": changed, **state}
+    click.echo(json.dumps({**record, "unconfirmed": list(unconfirmed)}, ensure_ascii=False))
 
 
 def _exit_if_unconfirmed(unconfirmed: Sequence[str], command: str) -> None:

@@ -1,12 +1,26 @@
 """The choice between the installation on this machine and one behind a console."""
 
-from carillon.commands.installation.console import console_client
+import importlib
+from typing import TYPE_CHECKING
+
 from carillon.commands.installation.local import LocalInstallation
 from carillon.commands.installation.options import is_console_named
 from carillon.commands.installation.port import Installation
 from carillon.commands.installation.remote import RemoteInstallation
 
+if TYPE_CHECKING:
+    from carillon.commands.installation.console import ConsoleClient
+
 
 def chosen_installation() -> Installation:
     """Return the installation behind the console that options or environment name, else that of this machine."""
-    return RemoteInstallation(console_client()) if is_console_named() else LocalInstallation()
+    console = named_console()
+    return LocalInstallation() if console is None else RemoteInstallation(console)
+
+
+def named_console() -> "ConsoleClient | None":
+    """Return the console that options or environment name. Only for one of those the HTTP client is imported."""
+    if not is_console_named():
+        return None
+    found: ConsoleClient = importlib.import_module("carillon.commands.installation.console").console_client()
+    return found

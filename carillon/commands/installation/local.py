@@ -1,32 +1,129 @@
 """The installation on this machine, or at the roles' addresses: its roles are called."""
 
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from carillon.commands.origin import command_origin
 from carillon.commands.role_calls import call_role
-from edge.console.api.answers.audits import DeviceAudit, PushAudit, device_answer, push_answer
-from protos.analytics.v1.analytics_pb2 import (
-    AuditDeviceRequest,
-    AuditDeviceResponse,
-    AuditPushRequest,
-    AuditPushResponse,
+from edge.console.api.answers.apps import (
+    App,
+    NewSecret,
+    PauseChanged,
+    app_answer,
+    pause_answer,
+    secret_answer,
 )
+from edge.console.api.answers.audits import (
+    AppTimeline,
+    DeviceAudit,
+    PushAudit,
+    device_answer,
+    push_answer,
+    timeline_answer,
+)
+from protos.analytics.v1.analytics_pb2 import AuditAppRequest, AuditDeviceRequest, AuditPushRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from protos.registry.v1.registry_pb2 import (
+    GetAppRequest,
+    GetAppResponse,
+    ListAppsRequest,
+    PauseAppsRequest,
+    PauseAppsResponse,
+    ResumeAppsRequest,
+    ResumeAppsResponse,
+    RotateSecretRequest,
+    UpdateAppResponse,
+)
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc.channel import Channel
 
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
 _TIMEOUT_S = 30.0
+_PAGE = 500
+
+Answer = TypeVar("Answer")
 
 
 class LocalInstallation:
     """Asks the roles themselves, as an operator."""
 
-    def audit_push(self, msgid: int, token: str, *, allow_behind: bool) -> PushAudit:
-        async def call(channel: Channel) -> AuditPushResponse:
-            request = AuditPushRequest(msgid=msgid, token=token, allow_behind=allow_behind)
-            return await AnalyticsServiceStub(channel).AuditPush(request, timeout=_TIMEOUT_S)
+    def apps(self) -> Sequence[App]:
+        answer = _registry(lambda registry: registry.ListApps(ListAppsRequest()))
+        pause = answer.installation_pause if answer.HasField("installation_pause") else None
+        return [app_answer(app, pause, _now_ms()) for app in answer.apps]
 
-        return push_answer(call_role("analytics", call))
+    def app(self, appkey: str) -> App:
+        return local_app(_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))))
+
+    def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:
+        request = RotateSecretRequest(appkey=appkey, keep_old_s=keep_old_s, origin=command_origin())
+        answer = _registry(lambda registry: registry.RotateSecret(request))
+        return secret_answer(answer.app, answer.secret_key)
+
+    def pause(self, appkey: str, reason: str) -> PauseChanged:
+        request = PauseAppsRequest(appkey=appkey, all_apps=not appkey, reason=reason, origin=command_origin())
+
+        async def both(registry: "RegistryServiceAsyncStub") -> tuple[PauseAppsResponse, bool]:
+            return await registry.PauseApps(request), await _are_all_paused(registry)
+
+        answer, all_paused = _registry(both)
+        return PauseChanged(not answer.already_paused, pause_answer(answer.pause), list(answer.unconfirmed), all_paused)
+
+    def resume(self, appkey: str, reason: str) -> PauseChanged:
+        request = ResumeAppsRequest(appkey=appkey, all_apps=not appkey, reason=reason, origin=command_origin())
+
+        async def both(registry: "RegistryServiceAsyncStub") -> tuple[ResumeAppsResponse, bool]:
+            return await registry.ResumeApps(request), await _are_all_paused(registry)
+
+        answer, all_paused = _registry(both)
+        ended = pause_answer(answer.ended) if answer.HasField("ended") else None
+        return PauseChanged(ended is not None, ended, list(answer.unconfirmed), all_paused)
+
+    def audit_push(self, msgid: int, token: str, *, allow_behind: bool) -> PushAudit:
+        request = AuditPushRequest(msgid=msgid, token=token, allow_behind=allow_behind)
+        return push_answer(_analytics(lambda analytics: analytics.AuditPush(request, timeout=_TIMEOUT_S)))
 
     def audit_device(self, appkey: str, token: str, *, allow_behind: bool) -> DeviceAudit:
-        async def call(channel: Channel) -> AuditDeviceResponse:
-            request = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=allow_behind)
-            return await AnalyticsServiceStub(channel).AuditDevice(request, timeout=_TIMEOUT_S)
+        request = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=allow_behind)
+        return device_answer(_analytics(lambda analytics: analytics.AuditDevice(request, timeout=_TIMEOUT_S)))
 
-        return device_answer(call_role("analytics", call))
+    def audit_app(self, appkey: str, from_ms: int, to_ms: int, *, allow_behind: bool) -> Iterator[AppTimeline]:
+        request = AuditAppRequest(appkey=appkey, from_ms=from_ms, to_ms=to_ms, limit=_PAGE, allow_behind=allow_behind)
+        while True:
+            page = _analytics(lambda analytics: analytics.AuditApp(request, timeout=_TIMEOUT_S))
+            yield AppTimeline(timeline_answer(page.timeline), page.pos, page.records_behind)
+            if not page.pos:
+                return
+            request.pos = page.pos
+
+
+def local_app(answer: GetAppResponse | UpdateAppResponse) -> App:
+    """Return the app of a registry's answer."""
+    pause = answer.installation_pause if answer.HasField("installation_pause") else None
+    return app_answer(answer.app, pause, _now_ms())
+
+
+async def _are_all_paused(registry: "RegistryServiceAsyncStub") -> bool:
+    return (await registry.ListApps(ListAppsRequest())).HasField("installation_pause")
+
+
+def _registry(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
+    async def with_stub(channel: Channel) -> Answer:
+        return await call(RegistryServiceStub(channel))
+
+    return call_role("registry", with_stub)
+
+
+def _analytics(call: "Callable[[AnalyticsServiceAsyncStub], Awaitable[Answer]]") -> Answer:
+    async def with_stub(channel: Channel) -> Answer:
+        return await call(AnalyticsServiceStub(channel))
+
+    return call_role("analytics", with_stub)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -35,6 +35,18 @@ def is_console_named() -> bool:
     return any((options.url, options.token_file, env.get(TOKEN), env.get(TOKEN_FILE)))
 
 
+def refuse_console(command: str, why: str) -> None:
+    """UsageError: options or the environment name a console or an API token for a command that can ask none."""
+    if is_console_named():
+        raise click.UsageError(f"{command} {why}; leave out --url, --token-file, {TOKEN} and {TOKEN_FILE}")
+
+
+def refuse_console_options(command: str, why: str) -> None:
+    """UsageError: options name a console for a command that needs none; a token in the environment may be there."""
+    if _options() != ConsoleOptions(None, None):
+        raise click.UsageError(f"{command} {why}; leave out carillon's own --url and --token-file")
+
+
 def console_and_token() -> tuple[str, str]:
     """Return the console's address and the token that the options or the environment name.
 

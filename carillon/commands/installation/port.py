@@ -1,12 +1,37 @@
 """The installation that a command asks: the one on this machine, or one behind a console."""
 
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from edge.console.api.answers.audits import DeviceAudit, PushAudit
+from edge.console.api.answers.apps import App, NewSecret, PauseChanged
+from edge.console.api.answers.audits import AppTimeline, DeviceAudit, PushAudit
 
 
 class Installation(Protocol):
-    """Questions that commands ask. click.ClickException explains what to do if one fails."""
+    """Questions that commands ask, and changes that they make.
+
+    click.ClickException explains what to do if one fails.
+    """
+
+    def apps(self) -> Sequence[App]:
+        """Return the apps."""
+        ...
+
+    def app(self, appkey: str) -> App:
+        """Return an app."""
+        ...
+
+    def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:
+        """Give an app another secret key; the present one goes on signing for some time."""
+        ...
+
+    def pause(self, appkey: str, reason: str) -> PauseChanged:
+        """Pause an app, "" for all apps at once."""
+        ...
+
+    def resume(self, appkey: str, reason: str) -> PauseChanged:
+        """End the pause of an app, "" for that of all apps."""
+        ...
 
     def audit_push(self, msgid: int, token: str, *, allow_behind: bool) -> PushAudit:
         """Return what happened to a push, and on the device with this token where it is not empty."""
@@ -14,4 +39,8 @@ class Installation(Protocol):
 
     def audit_device(self, appkey: str, token: str, *, allow_behind: bool) -> DeviceAudit:
         """Return what happened to a device."""
+        ...
+
+    def audit_app(self, appkey: str, from_ms: int, to_ms: int, *, allow_behind: bool) -> Iterator[AppTimeline]:
+        """Yield what happened to an app in pages, the oldest first."""
         ...

@@ -8,12 +8,20 @@ from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, GetDraftsRequest, 
 
 
 async def drafts_of(
-    backend: Backend, team_ids: list[str], *, waiting_only: bool = False, offset: int = 0, limit: int
+    backend: Backend,
+    team_ids: list[str],
+    *,
+    waiting_only: bool = False,
+    waiting_first: bool = False,
+    offset: int = 0,
+    limit: int,
 ) -> list[StoredDraft]:
-    """Return drafts of the teams without their content, the newest first."""
+    """Return drafts of the teams without their content, the newest first; `waiting_first`: after those that wait."""
     if not team_ids:
         return []
-    asked = ListDraftsRequest(team_ids=team_ids, waiting_only=waiting_only, offset=offset, limit=limit)
+    asked = ListDraftsRequest(
+        team_ids=team_ids, waiting_only=waiting_only, waiting_first=waiting_first, offset=offset, limit=limit
+    )
     return list((await backend.roles.drafts.ListDrafts(asked)).drafts)
 
 

@@ -1,44 +1,94 @@
 """Pushes: the latest broadcasts and multicasts, and one push with its audit and its counts."""
 
-import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import falcon
 
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
-from edge.console.numbers import MAX_MSGID, whole_number
+from edge.console.numbers import MAX_MSGID, MAX_TIME_MS, whole_number
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.push_view import UNICAST
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
     BroadcastRow,
+    LatestPushesRequest,
     StatisticsKind,
     StatisticsRequest,
 )
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import NotFoundError
+from services.runtime.errors import InputError, NotFoundError
+
+LISTED_MS = int(timedelta(days=30).total_seconds() * 1000)
+"""Lists of pushes go back so far."""
 
 
 class PushRow(NamedTuple):
-    """A push with the app that sent it."""
+    """A push with the app that sent it, its title, and the beginning of its text."""
 
     app: App
     counts: BroadcastRow
+    title: str
+    text: str
 
 
-async def latest_pushes(backend: Backend, apps: list[App]) -> list[PushRow]:
-    """Return the broadcasts and multicasts of these apps, the newest first."""
+class LatestPushes(NamedTuple):
+    """A page of pushes, the newest first. `records_behind`: newest records of the log that the counts do not include.
 
-    async def of_app(app: App) -> list[PushRow]:
-        asked = StatisticsRequest(appkey=app.appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)
-        answer = await backend.roles.analytics.Statistics(asked, timeout=ANALYTICS_S)
-        return [PushRow(app, row) for row in answer.broadcasts]
+    `older` is where the next page starts, "" after the last one.
+    """
 
-    found = await asyncio.gather(*(of_app(app) for app in apps))
-    return sorted((row for rows in found for row in rows), key=lambda row: -row.counts.msgid)
+    rows: Sequence[PushRow]
+    older: str = ""
+    records_behind: int = 0
+
+
+class Before(NamedTuple):
+    """Where a page starts: at pushes before this time, or of this time with a lower message id. 0, 0: at the newest."""
+
+    time_ms: int = 0
+    msgid: int = 0
+
+    @classmethod
+    def of(cls, older: str) -> "Before":
+        """Return the place that the page before named. InputError: no page has named it."""
+        texts = older.partition("-")
+        time_ms, msgid = whole_number(texts[0], MAX_TIME_MS), whole_number(texts[2], MAX_MSGID)
+        if time_ms is None or msgid is None:
+            raise InputError("cursor: give the `next` of the page before, or nothing")
+        return cls(time_ms, msgid)
+
+
+_NEWEST = Before()
+
+
+async def latest_pushes(
+    backend: Backend, apps: Sequence[App], limit: int, before: Before = _NEWEST, *, from_ms: int = 0, words: str = ""
+) -> LatestPushes:
+    """Return broadcasts and multicasts of these apps of the last 30 days, the newest first.
+
+    `words`: only those that have this in their title, or in the beginning of their text.
+    """
+    of_appkey = {app.appkey: app for app in apps}
+    if not of_appkey:
+        return LatestPushes([])
+    asked = LatestPushesRequest(
+        appkeys=list(of_appkey),
+        limit=limit + 1,
+        from_ms=max(from_ms, backend.clock.now_ms() - LISTED_MS),
+        to_ms=before.time_ms,
+        below_msgid=before.msgid,
+        words=words,
+        allow_behind=True,
+    )
+    answer = await backend.roles.analytics.LatestPushes(asked, timeout=ANALYTICS_S)
+    rows = [PushRow(of_appkey[push.appkey], push.counts, push.title, push.text) for push in answer.pushes]
+    last = rows[limit - 1].counts if len(rows) > limit else None
+    return LatestPushes(rows[:limit], f"{last.sent_ms}-{last.msgid}" if last else "", answer.records_behind)
 
 
 async def push_of(

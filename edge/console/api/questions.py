@@ -61,6 +61,11 @@ class PushPage(Page, frozen=True, kw_only=True):
     appkey: Annotated[str, described("Only pushes of this app.")] = ""
     from_ms: TimeMs = 0
     to_ms: TimeMs = 2**53
+    words: Annotated[
+        str,
+        msgspec.Meta(max_length=200),
+        described("Only pushes with this in their title or listed text."),
+    ] = ""
 
 
 class SendTo(OfApp, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from edge.console.live.installation import Installation
 from edge.console.live.stream import LivePage, Part
 from edge.console.pages.overview import overview_values
 from edge.console.pages.page import visit_of
-from edge.console.pages.pushes import MAX_APPS, MAX_ROWS
+from edge.console.pages.pushes import MAX_APPS, MAX_ROWS, sought_words
 from edge.console.view.push_view import funnel, is_moving
 from services.domain.accounts.permissions import Action
 
@@ -45,13 +45,14 @@ class LiveOverview(LivePage):
 
 
 class LivePushes(LivePage):
-    """GET streams the rows of the list of pushes; `appkey` chooses an app, as on the page."""
+    """GET streams the rows of the list of pushes; `appkey` and `q` choose as on the page."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         apps = self.visible_apps(visit)
         chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps[:MAX_APPS]
-        self.open_stream(request, response, [self.latest(visit, chosen, MAX_ROWS)], self.same_apps(visit))
+        words = sought_words(request)
+        self.open_stream(request, response, [self.latest(visit, chosen, MAX_ROWS, words)], self.same_apps(visit))
 
 
 class LivePush(LivePage):

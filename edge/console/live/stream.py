@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 from falcon.asgi import Request, Response, SSEvent
 
-from edge.console.actions.pushes import PushRow, latest_pushes
+from edge.console.actions.pushes import LatestPushes, latest_pushes
 from edge.console.gate.visit import Visit
 from edge.console.live.feeds import Feed, Stream, Topic
 from edge.console.pages.page import Page, visit_of
-from edge.console.pages.pushes import MAX_ROWS
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.process.clock import wait_for_first
 
@@ -59,16 +58,16 @@ class LivePage(Page):
         """Return a template without a layout, in the reader's language."""
         return "".join(self.site.renderer.parts(template, visit, values))
 
-    def latest(self, visit: Visit, apps: list[App], most: int) -> Part:
-        """Return the part with the latest pushes of these apps, `most` of them."""
+    def latest(self, visit: Visit, apps: list[App], most: int, words: str = "") -> Part:
+        """Return the part with the latest pushes of these apps, `most` of them, with `words` in their content."""
 
-        async def ask() -> list[PushRow]:
-            return (await latest_pushes(self.site, apps))[:MAX_ROWS]
+        async def ask() -> LatestPushes:
+            return await latest_pushes(self.site, apps, most, words=words)
 
-        def rows(found: list[PushRow]) -> str:
-            return self.fragment(visit, "pushes/rows.html", rows=found[:most])
+        def rows(found: LatestPushes) -> str:
+            return self.fragment(visit, "pushes/rows.html", rows=found.rows, records_behind=found.records_behind)
 
-        return Part("pushes", Topic(("pushes", *(app.appkey for app in apps)), ask, PUSHES_S), rows)
+        return Part("pushes", Topic(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S), rows)
 
     def same_apps(self, visit: Visit) -> Callable[[], bool]:
         """Return what tells whether the user sees the same apps as now."""

@@ -2,33 +2,42 @@
 
 from falcon.asgi import Request, Response
 
-from edge.console.actions.pushes import cancel_push, find_push, latest_pushes, push_of, statistics_of
+from edge.console.actions.pushes import Before, cancel_push, find_push, latest_pushes, push_of, statistics_of
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
 
-MAX_APPS = 30
-"""The list asks for this many apps at once; further ones are chosen by name."""
+MAX_APPS = 1000
+"""The list is of this many apps at once; further ones are chosen by name."""
 
 MAX_ROWS = 100
+MAX_WORDS = 200
+
+
+def sought_words(request: Request) -> str:
+    """Return the words that listed pushes contain."""
+    return (request.get_param("q") or "").strip()[:MAX_WORDS]
 
 
 class PushesPage(Page):
-    """GET lists pushes, the newest first; with a message id in `q` it goes to that push. `latest` bounds the list."""
+    """GET lists pushes, the newest first: those with `q` in their title or text. With a message id in `q` it goes to
+    that push. `latest` bounds the list, and `before` is where a further page starts."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
-        sought = (request.get_param("q") or "").strip()
-        problem = ""
-        if sought:
-            found = await find_push(self.site, visit, sought)
-            if found is not None:
-                raise go_to(f"/apps/{found.appkey}/pushes/{sought}")
-            problem = visit.gettext("No push of your apps has this message id.")
+        sought = sought_words(request)
+        found = await find_push(self.site, visit, sought) if sought else None
+        if found is not None:
+            raise go_to(f"/apps/{found.appkey}/pushes/{sought}")
         apps = self.visible_apps(visit)
         chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps[:MAX_APPS]
-        rows = await latest_pushes(self.site, chosen)
+        most = request.get_param_as_int("latest", min_value=1, max_value=MAX_ROWS) or MAX_ROWS
+        before = Before.of(request.get_param("before") or "0-0")
+        latest = await latest_pushes(self.site, chosen, most, before, words=sought)
+        problem = ""
+        if sought and not latest.rows:
+            problem = visit.gettext("No push of your apps has this message id, or this in its title or text.")
         template = "pushes/rows.html" if visit.is_fragment else "pushes/list.html"
         self.show(
             request,
@@ -37,7 +46,10 @@ class PushesPage(Page):
             404 if problem else 200,
             apps=apps,
             chosen=chosen,
-            rows=rows[: request.get_param_as_int("latest", min_value=1, max_value=MAX_ROWS) or MAX_ROWS],
+            rows=latest.rows,
+            is_newest=before == Before(),
+            older=latest.older,
+            records_behind=latest.records_behind,
             problem=problem,
             sought=sought,
         )

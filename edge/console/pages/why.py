@@ -38,7 +38,7 @@ class WhyPage(Page):
             self.show(request, response, "devices/several.html", 404, app=app, name=name, devices=[])
             return
         if not msgid:
-            rows = (await latest_pushes(self.site, [app]))[:MAX_PUSHES]
+            rows = (await latest_pushes(self.site, [app], MAX_PUSHES)).rows
             self.show(request, response, "devices/why_pushes.html", app=app, name=name, rows=rows)
             return
         visit = visit_of(request)

@@ -24,7 +24,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 
-MAX_PAGE = 200
+MAX_PAGE = 1000
 
 
 class DraftsServicer(DraftsServiceServicer):
@@ -74,7 +74,9 @@ class DraftsServicer(DraftsServiceServicer):
         def find(accounts: AccountTable) -> ListDraftsResponse:
             kept_drafts = accounts.drafts(
                 list(request.team_ids),
-                waiting_at=now_ms if request.waiting_only else None,
+                now_ms,
+                waiting_only=request.waiting_only,
+                waiting_first=request.waiting_first,
                 offset=request.offset,
                 limit=request.limit,
             )

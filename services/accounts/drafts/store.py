@@ -65,12 +65,16 @@ class DraftTable:
         row = self._rows.execute(f"SELECT {_COLUMNS} FROM drafts WHERE draft_id = ?", (draft_id,)).fetchone()  # noqa: S608
         return _kept(row) if row else None
 
-    def drafts(self, team_ids: Sequence[str], *, waiting_at: int | None, offset: int, limit: int) -> list[KeptDraft]:
-        """Return the teams' drafts, the newest first; with `waiting_at` those that wait at this time."""
-        waiting = "" if waiting_at is None else f" AND status = 1 AND expires_ms > {waiting_at:d}"
+    def drafts(
+        self, team_ids: Sequence[str], now_ms: int, *, waiting_only: bool, waiting_first: bool, offset: int, limit: int
+    ) -> list[KeptDraft]:
+        """Return the teams' drafts, the newest first; only those that wait at this time, or those before all others."""
+        waits = f"(status = 1 AND expires_ms > {now_ms:d})"
+        only = f" AND {waits}" if waiting_only else ""
+        first = f"{waits} DESC, " if waiting_first else ""
         rows = self._rows.execute(
-            f"SELECT {_COLUMNS} FROM drafts WHERE team_id IN ({', '.join('?' * len(team_ids))}){waiting}"  # noqa: S608
-            " ORDER BY created_ms DESC, draft_id LIMIT ? OFFSET ?",
+            f"SELECT {_COLUMNS} FROM drafts WHERE team_id IN ({', '.join('?' * len(team_ids))}){only}"  # noqa: S608
+            f" ORDER BY {first}created_ms DESC, draft_id LIMIT ? OFFSET ?",
             (*team_ids, limit, offset),
         )
         return [_kept(row) for row in rows]

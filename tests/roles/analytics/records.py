@@ -54,6 +54,7 @@ def send(
     kind: Kind.ValueType = Kind.KIND_BROADCAST,
     platform: Platform.ValueType = Platform.PLATFORM_ANDROID,
     appkey: str = APP,
+    message: Message | None = None,
 ) -> NewRecord:
     push = SendPush(
         msgid=msgid,
@@ -62,7 +63,7 @@ def send(
         platform=platform,
         kind=kind,
         audience=audience or Audience(everyone=Everyone()),
-        message=Message(content="hello"),
+        message=message or Message(content="hello"),
         period_s=3600,
         qps=100,
         task_key=task_key,

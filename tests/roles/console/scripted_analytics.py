@@ -12,6 +12,9 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
+    LatestPush,
+    LatestPushesRequest,
+    LatestPushesResponse,
     StatisticsRequest,
     StatisticsResponse,
 )
@@ -21,8 +24,8 @@ from services.runtime.rpc.server import Context
 
 
 class ScriptedAnalytics(AnalyticsServiceServicer):
-    """Answers `pushes` by message id, `timelines` and `statistics` by appkey, and `devices` by token. Without
-    `may_answer` statistics wait."""
+    """Answers `pushes` by message id, `timelines` and `statistics` by appkey, and `devices` by token. The latest pushes
+    are those in `statistics`, with the title and text in `words`. Without `may_answer` statistics and they wait."""
 
     def __init__(self) -> None:
         self.is_away = False
@@ -31,6 +34,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self.devices: dict[str, AuditDeviceResponse] = {}
         self.actions: list[ActionEntry] = []
         self.statistics: dict[str, StatisticsResponse] = {}
+        self.words: dict[int, tuple[str, str]] = {}
         self.asked: list[object] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -60,6 +64,21 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self._note(request)
         await self.may_answer.wait()
         return self.statistics.get(request.appkey, StatisticsResponse())
+
+    async def LatestPushes(self, request: LatestPushesRequest, context: Context) -> LatestPushesResponse:
+        self._note(request)
+        await self.may_answer.wait()
+        found = [
+            LatestPush(appkey=appkey, counts=row, title=title, text=text)
+            for appkey in request.appkeys
+            for row in self.statistics.get(appkey, StatisticsResponse()).broadcasts
+            for title, text in [self.words.get(row.msgid, ("", ""))]
+            if request.words.casefold() in f"{title} {text}".casefold()
+            and row.sent_ms >= request.from_ms
+            and (row.sent_ms, row.msgid) < (request.to_ms or row.sent_ms + 1, request.below_msgid)
+        ]
+        found.sort(key=lambda push: (push.counts.sent_ms, push.counts.msgid), reverse=True)
+        return LatestPushesResponse(pushes=found[: request.limit])
 
     def _note(self, request: object) -> None:
         if self.is_away:

@@ -8,6 +8,7 @@ from protos.analytics.v1.analytics_pb2 import (
     Clause,
     PushOnDevice,
     StateCount,
+    StatisticsRequest,
     StatisticsResponse,
     TimelineEntry,
 )
@@ -65,11 +66,34 @@ async def viewer_of(console: ConsoleInstallation, name: str = "News") -> Browser
     return await console.logged_in(f"viewer-{name}")
 
 
+async def test_the_list_goes_on_beyond_its_first_page(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    viewer = await viewer_of(console)
+    (first,) = console.analytics.statistics[appkey].broadcasts
+    for number in range(1, 101):
+        row = console.analytics.statistics[appkey].broadcasts.add()
+        row.CopyFrom(first)
+        row.msgid = MSGID - number
+    newest = await viewer.get("/pushes")
+    assert str(MSGID - 99) in newest.text
+    assert str(MSGID - 100) not in newest.text
+    older = await viewer.get(f"/pushes?before={START_MS}-{MSGID - 99}")
+    assert str(MSGID - 100) in older.text
+    assert [page.text.count(">Older<") for page in (newest, older)] == [1, 0]
+    assert [page.text.count("sse-connect") for page in (newest, older)] == [1, 0]
+
+
 async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: ConsoleInstallation) -> None:
     appkey = await push_of_app(console)
     viewer = await viewer_of(console)
+    console.analytics.words[MSGID] = ("Storm", "Stay inside")
     listed = text_of(await viewer.get("/pushes"))
-    assert f"{MSGID} 2026-09-21 22:13:20 News 1,200 1,000 83.3% 7 0 0% 0" in listed
+    assert f"Storm Stay inside {MSGID} 2026-09-21 22:13:20 News 1,200 1,000 83.3% 7 0 0% 0" in listed
+    assert [request for request in console.analytics.asked if isinstance(request, StatisticsRequest)] == []
+    assert "Stay inside" in text_of(await viewer.get("/pushes?q=storm"))
+    for sought in ("nothing like it", MSGID + 1):
+        missing = await viewer.get(f"/pushes?q={sought}")
+        assert (missing.status_code, "No push of your apps" in text_of(missing)) == (404, True)
     found = await viewer.get(f"/pushes?q={MSGID}")
     assert found.headers["location"] == f"/apps/{appkey}/pushes/{MSGID}"
     page = await viewer.get(found.headers["location"])

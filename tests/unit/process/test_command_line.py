@@ -11,14 +11,16 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from carillon.commands import tables
-from carillon.commands.app.group import app_table
+from carillon.commands.app.text import app_table
 from carillon.main import main
+from edge.console.api.answers.apps import app_answer
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 
-APPS = [
+STORED = [
     App(appkey="1234567890", platform=PLATFORM_ANDROID, name="The name of an app " * 3, package="org.example." * 4),
     App(appkey="2098765432", platform=PLATFORM_IOS, name="天气", package="com.example", account="an account"),
 ]
+APPS = [app_answer(app, None, 0) for app in STORED]
 
 
 def commands(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
@@ -70,7 +72,7 @@ def test_errors_of_json_commands_are_json(
 
 
 def test_outside_a_terminal_tables_have_no_boxes_and_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(app_table(APPS, None))
+    tables.show(app_table(APPS))
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["appkey", "platform", "name"]
     assert [line.split()[0] for line in lines] == [app.appkey for app in APPS]
@@ -83,6 +85,6 @@ def test_outside_a_terminal_tables_have_no_boxes_and_are_whole(capsys: pytest.Ca
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_terminal_folds_other_columns_than_the_appkeys(width: int) -> None:
     terminal = io.StringIO()
-    Console(file=terminal, width=width).print(app_table(APPS, None))
+    Console(file=terminal, width=width).print(app_table(APPS))
     assert all(app.appkey in terminal.getvalue() for app in APPS)
     assert "…" not in terminal.getvalue()

@@ -9,6 +9,7 @@ from edge.console.api.answers.audits import PushAudit
 from edge.core.parsing.fields import Count, described
 
 _Next = Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
+_Behind = Annotated[Count, described("Newest records of the log that the counts do not include yet.")]
 _Title = Annotated[str, described("The title, if it has one.")]
 _Text = Annotated[str, described("The content.")]
 
@@ -18,6 +19,8 @@ class PushSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     appkey: Annotated[str, described("The app.")]
     msgid: Annotated[int, described("The message id.")]
+    title: _Title
+    text: Annotated[str, described("The beginning of the content.")]
     sent_ms: TimeMs
     target: Annotated[Count, described("Devices of the audience.")]
     sent: Annotated[Count, described("Devices to which it was sent.")]
@@ -34,6 +37,7 @@ class PushList(msgspec.Struct, frozen=True):
 
     pushes: Annotated[list[PushSummary], described("The pushes.")]
     next: _Next
+    records_behind: _Behind
 
 
 class Step(msgspec.Struct, frozen=True):

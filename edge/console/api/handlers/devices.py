@@ -50,7 +50,7 @@ async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -
         raise falcon.HTTPNotFound(description="the app has no device with this alias or token")
     msgid = params.msgid
     if msgid is None:
-        rows = await latest_pushes(backend, [app])
+        rows = (await latest_pushes(backend, [app], 1)).rows
         if not rows:
             raise falcon.HTTPNotFound(description="the app has sent no broadcast or multicast; give a msgid")
         msgid = rows[0].counts.msgid

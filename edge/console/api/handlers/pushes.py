@@ -8,11 +8,9 @@ from edge.console.actions.devices import note_data_read
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.audits import push_answer
 from edge.console.api.answers.pushes import Push, PushCancelled, PushList, PushSummary, Step
-from edge.console.api.cursors import after
 from edge.console.api.questions import OfPush, PushById, PushOfApp, PushPage
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
-from edge.console.numbers import MAX_MSGID
 from edge.console.view.push_view import content, funnel, may_be_cancelled
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
 from services.domain.accounts.permissions import Action
@@ -21,28 +19,24 @@ _COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired"
 
 
 async def list_pushes(backend: Backend, requester: Requester, params: PushPage) -> PushList:
-    """List the latest broadcasts and multicasts of the team's apps, the newest first.
-
-    These are at most a thousand of the last 30 days for each app, as in the statistics of broadcasts.
-    """
+    """List the broadcasts and multicasts of the team's apps of the last 30 days, the newest first."""
     apps = [app for app in visible_apps(backend, requester) if params.appkey in ("", app.appkey)]
-    below = after(params.cursor, MAX_MSGID) or MAX_MSGID
-    rows = [
-        row
-        for row in await pushes.latest_pushes(backend, apps)
-        if row.counts.msgid < below and params.from_ms <= row.counts.sent_ms < params.to_ms
-    ]
-    shown = rows[: params.limit]
+    before = pushes.Before.of(params.cursor) if params.cursor else pushes.Before(params.to_ms)
+    latest = await pushes.latest_pushes(
+        backend, apps, params.limit, before, from_ms=params.from_ms, words=params.words.strip()
+    )
     found = [
         PushSummary(
-            appkey=app.appkey,
-            msgid=counts.msgid,
-            sent_ms=counts.sent_ms,
-            **{name: getattr(counts, name) for name in _COUNTS},
+            appkey=row.app.appkey,
+            msgid=row.counts.msgid,
+            title=row.title,
+            text=row.text,
+            sent_ms=row.counts.sent_ms,
+            **{name: getattr(row.counts, name) for name in _COUNTS},
         )
-        for app, counts in shown
+        for row in latest.rows
     ]
-    return PushList(found, str(found[-1].msgid) if len(rows) > len(shown) else "")
+    return PushList(found, latest.older, latest.records_behind)
 
 
 async def push(backend: Backend, requester: Requester, params: PushOfApp) -> Push:

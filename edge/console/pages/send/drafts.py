@@ -18,19 +18,29 @@ from protos.accounts.v1.drafts_pb2 import (
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError, InputError
 
-MAX_LISTED = 100
+PAGE_DRAFTS = 100
 STATUS_NAMES = {value: name.removeprefix("DRAFT_STATUS_").lower() for name, value in DraftStatus.items()}
 
 
 class DraftsPage(Page):
-    """GET lists the drafts of the user's teams, those that wait first."""
+    """GET lists the drafts of the user's teams, those that wait first; `page` is the number of the page."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         teams = {team.team_id: team.name for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)}
-        drafts = await drafts_of(self.site, list(teams), limit=MAX_LISTED)
-        drafts.sort(key=lambda stored: stored.status != DraftStatus.DRAFT_STATUS_WAITING)
-        self.show(request, response, "send/drafts.html", drafts=drafts, teams=teams, names=STATUS_NAMES)
+        number = request.get_param_as_int("page", min_value=1, max_value=10_000) or 1
+        before = (number - 1) * PAGE_DRAFTS
+        drafts = await drafts_of(self.site, list(teams), waiting_first=True, offset=before, limit=PAGE_DRAFTS + 1)
+        self.show(
+            request,
+            response,
+            "send/drafts.html",
+            drafts=drafts[:PAGE_DRAFTS],
+            teams=teams,
+            names=STATUS_NAMES,
+            page=number,
+            has_more=len(drafts) > PAGE_DRAFTS,
+        )
 
 
 class PageOfDraft(SendingPage):

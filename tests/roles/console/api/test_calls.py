@@ -174,7 +174,12 @@ async def test_pushes_are_listed_shown_and_cancelled(console: ConsoleInstallatio
     second = (await sender.get("/pushes", limit=2, cursor=first["next"])).json()
     listed = [row["msgid"] for row in first["pushes"] + second["pushes"]]
     assert listed == [MSGID + 2, MSGID + 1, MSGID]
-    assert (await sender.get("/pushes", from_ms=START_MS + 1)).json() == {"pushes": [], "next": ""}
+    none = {"pushes": [], "next": "", "records_behind": 0}
+    assert (await sender.get("/pushes", from_ms=START_MS + 1)).json() == none
+    console.analytics.words[MSGID + 1] = ("Storm", "Stay inside")
+    (row,) = (await sender.get("/pushes", words="storm")).json()["pushes"]
+    assert (row["msgid"], row["title"], row["text"]) == (MSGID + 1, "Storm", "Stay inside")
+    assert (await sender.get("/pushes", cursor="1")).status_code == 400
     shown = (await sender.get(f"/apps/{appkey}/pushes/{MSGID}")).json()
     assert shown == (await sender.get(f"/pushes/{MSGID}")).json()
     assert [step["devices"] for step in shown["funnel"]] == [1200, 1100, 1000, 7, 0]

@@ -1,0 +1,41 @@
+"""The title and the beginning of the text of a push, which lists of pushes show."""
+
+from typing import Any
+
+import msgspec
+
+from protos.push.v1.push_pb2 import Message
+
+MAX_TEXT = 200
+"""Characters of a text that are stored."""
+
+
+def push_title(message: Message) -> str:
+    """Return the title; "" if the push has none."""
+    match message.WhichOneof("style"):
+        case "android":
+            return message.android.title
+        case "ios":
+            return message.ios.title or _word(_alert(message), "title")
+        case _:
+            return ""
+
+
+def push_text(message: Message) -> str:
+    """Return the beginning of the text; of an alert of legacy iOS that is a dictionary, of its body."""
+    text = message.content
+    if message.ios.content_is_json:
+        text = _word(_alert(message), "body") or text
+    return text[:MAX_TEXT]
+
+
+def _alert(message: Message) -> object:
+    try:
+        return msgspec.json.decode(message.content) if message.ios.content_is_json else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _word(alert: object, name: str) -> str:
+    word: Any = alert.get(name) if isinstance(alert, dict) else None
+    return word if isinstance(word, str) else ""

@@ -1,0 +1,30 @@
+"""The latest broadcasts and multicasts of several apps with their counts, titles and the beginning of their texts."""
+
+from analytics.statistics.broadcast_counts import SentPush
+from analytics.statistics.broadcasts import counted
+from analytics.store.clickhouse import ClickHouse
+from analytics.store.sql import sql
+from protos.analytics.v1.analytics_pb2 import LatestPush, LatestPushesRequest
+
+_MAX_TIME_MS = 7_258_118_400_000
+"""The year 2200."""
+
+
+async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) -> list[LatestPush]:
+    """Return the pushes, descending by time and message id."""
+    found = await clickhouse.rows(
+        sql(__package__, "latest_pushes"),
+        {
+            "appkeys": list(request.appkeys),
+            "from_ms": max(0, request.from_ms),
+            "to_ms": min(request.to_ms or _MAX_TIME_MS, _MAX_TIME_MS),
+            "below_msgid": request.below_msgid,
+            "words": request.words,
+            "limit": request.limit,
+        },
+    )
+    rows = await counted(clickhouse, [SentPush(*push) for *push, _, _ in found])
+    return [
+        LatestPush(appkey=appkey, counts=row, title=title, text=text)
+        for row, (appkey, *_, title, text) in zip(rows, found, strict=True)
+    ]

@@ -1,0 +1,107 @@
+"""Apps and their pauses in the output of commands: text for people, JSON objects for programs."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from carillon.commands.tables import show, table
+from edge.console.api.answers.apps import App, NewSecret, Pause
+
+_SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."
+
+
+def print_json(answer: msgspec.Struct) -> None:
+    record: Any = msgspec.to_builtins(answer)
+    click.echo(json.dumps(record, ensure_ascii=False))
+
+
+def print_app(app: App, zone: ZoneInfo) -> None:
+    _print_rows({**_fields(app), **_limits(app, zone), "paused": pauses_text(app)})
+
+
+def print_secret(made: NewSecret) -> None:
+    _print_rows(
+        {
+            "appkey": made.appkey,
+            "platform": made.platform,
+            "name": made.name,
+            "package": made.package,
+            "secret key": made.secret_key,
+        }
+    )
+    click.echo(_SHOWN_ONCE)
+
+
+def app_table(apps: Sequence[App]) -> Table:
+    """Return a row for each app. A narrow terminal folds its other columns, never the appkeys."""
+    rows = [{**_fields(app), "paused": pauses_text(app)} for app in apps]
+    listed = table()
+    for name in rows[0]:
+        listed.add_column(name, no_wrap=name in ("appkey", "platform"), overflow="fold")
+    for row in rows:
+        listed.add_row(*(Text(value) for value in row.values()))
+    return listed
+
+
+def pauses_text(app: App) -> str:
+    """Return both pauses that hold for an app as text, `-` for none."""
+    own = [pause_text(app.paused)] if app.paused else []
+    of_all = [f"all apps {pause_text(app.all_apps_paused)}"] if app.all_apps_paused else []
+    return "; ".join(own + of_all) or "-"
+
+
+def pause_text(pause: Pause) -> str:
+    """Return a pause as text, such as `since 2026-11-22 21:00:00 by ops@host: too many complaints`."""
+    since = datetime.fromtimestamp(pause.since_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    says = f" (says {pause.says})" if pause.says else ""
+    by = f" by {pause.by}{says}" if pause.by else ""
+    return f"since {since}{by}" + (f": {pause.reason}" if pause.reason else "")
+
+
+def _fields(app: App) -> dict[str, str]:
+    return {
+        "appkey": app.appkey,
+        "platform": app.platform,
+        "name": app.name,
+        "package": app.package,
+        "account": app.account or "-",
+        "ack info": "on" if app.ack_info else "off",
+        "default period": f"{app.default_period_s} s",
+        "APNs": _apns(app),
+    }
+
+
+def _apns(app: App) -> str:
+    match app.apns:
+        case msgspec.UNSET:
+            return "-"
+        case None:
+            return "no key"
+        case key:
+            return f"key {key.key_id} of team {key.team_id} for {key.topic}, {key.environment}"
+
+
+def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:
+    quotas = [f"{name} {value}" for name, value in msgspec.structs.asdict(app.quotas).items() if value]
+    old_secret_ms = app.old_secret_until_ms
+    until = datetime.fromtimestamp((old_secret_ms or 0) / 1000, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+    return {
+        "allow from": ", ".join(app.allow_from or []) or "everywhere",
+        "quotas": ", ".join(quotas) or "-",
+        "old secret": f"also signs until {until}" if old_secret_ms is not None else "-",
+    }
+
+
+def _print_rows(rows: dict[str, str]) -> None:
+    names = table()
+    names.show_header = False
+    for name, value in rows.items():
+        names.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+    show(names)

@@ -1,0 +1,76 @@
+"""Answers of analytics that several pages share: the same question is asked once within two seconds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from google.protobuf.message import Message
+
+from services.runtime.process.clock import Clock
+
+if TYPE_CHECKING:
+    from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
+
+MAX_AGE_MS = 2_000
+"""How long ago an answer may have been asked for."""
+
+_METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes")
+_Call = Callable[..., Awaitable[Any]]
+
+
+class _Asked(NamedTuple):
+    """A question: when it was asked, and its answer, which may not be there yet."""
+
+    at_ms: int
+    answer: "asyncio.Task[Any]"
+
+
+class SharedAnswers:
+    """Asks analytics for pages, so that fifty readers of a page cost it what one does.
+
+    A reader sees what the reader's own console has changed: `forget` is called with each change. Errors are not shared
+    with later readers.
+    """
+
+    def __init__(self, analytics: "AnalyticsServiceAsyncStub", clock: Clock) -> None:
+        self._clock = clock
+        self._asked: dict[tuple[str, bytes], _Asked] = {}
+        for method in _METHODS:
+            setattr(self, method, self._shared(method, getattr(analytics, method)))
+
+    @property
+    def stub(self) -> "AnalyticsServiceAsyncStub":
+        """The calls, as those of the stub."""
+        return cast("AnalyticsServiceAsyncStub", self)
+
+    def forget(self) -> None:
+        """Ask everything anew: something has changed."""
+        self._asked.clear()
+
+    def _shared(self, method: str, call: _Call) -> _Call:
+        async def answer(request: Message, timeout: float) -> Any:
+            key = method, request.SerializeToString(deterministic=True)
+            asked = self._recent(key)
+            if asked is None:
+                asked = _Asked(self._clock.now_ms(), asyncio.create_task(_once(call, request, timeout)))
+                self._asked[key] = asked
+                asked.answer.add_done_callback(lambda task: self._drop_if_failed(key, task))
+            # A reader who leaves ends only its own waiting.
+            return await asyncio.shield(asked.answer)
+
+        return answer
+
+    def _recent(self, key: tuple[str, bytes]) -> _Asked | None:
+        oldest_ms = self._clock.now_ms() - MAX_AGE_MS
+        for old in [each for each, asked in self._asked.items() if asked.at_ms <= oldest_ms]:
+            del self._asked[old]
+        return self._asked.get(key)
+
+    def _drop_if_failed(self, key: tuple[str, bytes], task: "asyncio.Task[Any]") -> None:
+        has_failed = task.cancelled() or task.exception() is not None
+        if has_failed and (asked := self._asked.get(key)) is not None and asked.answer is task:
+            del self._asked[key]
+
+
+async def _once(call: _Call, request: Message, timeout: float) -> Any:
+    return await call(request, timeout=timeout)
