@@ -1,7 +1,7 @@
 """The audit of one device: the commands to it with their origins, its states, sessions, pushes and messages."""
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -38,6 +38,12 @@ _AUDIENCES = """
 SELECT toUnixTimestamp64Milli(time), msgid, base64Encode(audience) FROM push_partitions FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND event = 'started' AND count > 0
 ORDER BY time DESC LIMIT {limit:UInt32}
+"""
+_LISTED = """
+SELECT msgid, arraySort(arrayDistinct(arrayFilter(
+  (id_offset, number, partition) -> partition = {partition:UInt16} AND has({numbers:Array(UInt32)}, number),
+  target_offsets, target_numbers, target_partitions)))
+FROM pushes FINAL WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND kind = 'unicast'
 """
 _SESSION_EVENTS = {
     "opened": "connected",
@@ -125,7 +131,7 @@ async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceSt
             entry(_SESSION_EVENTS.get(kind, kind), time_ms, detail=reason)
             for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, parameters)
         ),
-        *_audience_entries(await clickhouse.rows(_AUDIENCES, parameters), numbers),
+        *await _audience_entries(clickhouse, parameters, numbers),
         *(
             entry(kind, time_ms, detail=comma_joined(f"message {msgid}", reason))
             for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, parameters)
@@ -133,10 +139,22 @@ async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceSt
     ]
 
 
-def _audience_entries(rows: Sequence[Sequence[Any]], numbers: AbstractSet[int]) -> list[TimelineEntry]:
-    """Return an entry for each push with the device in its audience, whether it was delivered or not."""
-    return [
-        entry("audience", time_ms, detail=f"push {msgid}")
-        for time_ms, msgid, audience in rows
+async def _audience_entries(
+    clickhouse: ClickHouse, parameters: Mapping[str, Any], numbers: AbstractSet[int]
+) -> list[TimelineEntry]:
+    """Return an entry for each push with the device in its audience, whether it was delivered or not.
+
+    Of a list, whose entries are messages of their own, one for each time that it names the device.
+    """
+    found = [
+        (time_ms, msgid)
+        for time_ms, msgid, audience in await clickhouse.rows(_AUDIENCES, parameters)
         if BitMap(numbers).intersect(BitMap.deserialize(b64decode(audience)))
+    ]
+    of_lists = await clickhouse.rows(_LISTED, {**parameters, "msgids": [msgid for _, msgid in found]})
+    messages = {msgid: [f"message {msgid + offset}" for offset in offsets] for msgid, offsets in of_lists}
+    return [
+        entry("audience", time_ms, detail=detail)
+        for time_ms, msgid in found
+        for detail in messages.get(msgid, [f"push {msgid}"])
     ]

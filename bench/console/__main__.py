@@ -10,7 +10,9 @@ The weight is what a browser with an empty cache downloads for a page, its files
 for which no other role is asked.
 
 Then an app with connected devices sends signed single-token pushes at --rate, in rounds without and with --operators
-who open pages. The times are those of bench.fairness. The rounds alternate, so that ratios hold on a busy machine.
+who open pages. The times are those of bench.fairness. The rounds alternate, so that ratios hold on a busy machine. The
+CPU time that a page takes is what the two processes of `carillon up` use in the rounds with operators more than in
+those without, which holds on a busy machine too.
 """
 
 import argparse
@@ -55,6 +57,7 @@ class Measurement:
         self.installation.env |= {"CARILLON_PARTITIONS": str(_PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
         self._names: dict[str, str] = {}
         self._cookie = ""
+        self.cpu_s: dict[str, float] = {}
 
     def prepare(self) -> None:
         """Fill the installation and start it."""
@@ -118,6 +121,12 @@ class Measurement:
             "weight_kb": weight_kb,
         }
 
+    def _cpu_s(self) -> dict[str, float]:
+        """Return the CPU time that each process of `carillon up` has used, seconds."""
+        analytics = self.installation.analytics_process().cpu_times()
+        of_analytics = analytics.user + analytics.system
+        return {"up": self.installation.cpu_s() - of_analytics, "analytics": of_analytics}
+
     def beside_pushes(self) -> tuple[list[Round], dict[str, int]]:
         """Return rounds of pushes without and with the operators, and how many pages these opened."""
         options, installation = self._options, self.installation
@@ -141,12 +150,18 @@ class Measurement:
         await quiet.round()
         rounds: list[Round] = []
         opened = {"pages": 0, "refused": 0, "all": 0}
+        self.cpu_s = dict.fromkeys(("up", "analytics"), 0.0)
         for number in range(self._options.push_rounds):
             note(f"pushes, round {number + 1} of {self._options.push_rounds}")
             await asyncio.sleep(_SETTLE_S)
+            times = [self._cpu_s()]
             without = await quiet.round()
+            times.append(self._cpu_s())
             await asyncio.to_thread(operators.request, "start")
             with_operators = await quiet.round()
+            times.append(self._cpu_s())
+            for name in self.cpu_s:
+                self.cpu_s[name] += times[2][name] - 2 * times[1][name] + times[0][name]
             counts = await asyncio.to_thread(operators.request, "stop")
             opened = {name: opened[name] + count for name, count in zip(opened, counts, strict=True)}
             rounds.append({"without": without, "with": with_operators})
@@ -205,11 +220,13 @@ def main() -> None:
         rounds, opened = measurement.beside_pushes() if options.push_rounds else ([], {})
     pushes = summary(rounds) if rounds else {}
     if options.json:
-        print(json.dumps({"pages": rows, "pushes": pushes, "opened": opened}))
+        print(json.dumps({"pages": rows, "pushes": pushes, "opened": opened, "cpu_s": measurement.cpu_s}))
         return
     show_pages(rows, options)
     if rounds:
         show_pushes(pushes, opened, options)
+        for name, seconds in measurement.cpu_s.items():
+            print(f"CPU of {name}: {seconds / max(1, opened['all']) * 1000:.1f} ms a page")
 
 
 if __name__ == "__main__":

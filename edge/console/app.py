@@ -1,6 +1,7 @@
 """The ASGI application of the console."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import falcon.asgi
@@ -26,9 +27,10 @@ from edge.console.routes import ROUTES, STATIC_PATH, accesses
 from edge.console.send.audience import Audiences
 from edge.console.send.push_desk import PushDesk
 from edge.console.settings import ROLE_NAME, ConsoleSettings
+from edge.console.shared_answers import SharedAnswers
 from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
-from edge.console.view.rendering import Rendering
+from edge.console.view.rendering import Rendering, SlicedRenderer
 from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.origins import Origins
@@ -47,14 +49,15 @@ def console_app(
     files = StaticFiles()
     languages = Languages()
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
-    renderer = Renderer(files, context.clock)
+    renderer = SlicedRenderer(Renderer(files, context.clock))
     targets = AudienceResolver(context.peers, settings.partitions)
     roles = Roles.of(context.peers, settings.partitions)
     provider = _provider(settings, context)
     provider_sessions = ProviderSessions(settings, provider, roles, accounts, context.clock) if provider else None
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
+    shared = SharedAnswers(roles.analytics, context.clock)
     site = Site(
-        roles=roles,
+        roles=replace(roles, analytics=shared.stub),
         apps=context.apps,
         accounts=accounts,
         clock=context.clock,
@@ -89,14 +92,16 @@ def console_app(
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
     errors = ErrorPages(ErrorAnswers())
-    app: Any = falcon.asgi.App(middleware=[gate, PageTurns(), Rendering(renderer, errors.of_fault)])
+    app: Any = falcon.asgi.App(middleware=[gate, PageTurns(), Rendering(renderer, errors.of_fault), shared])
     errors.add_to(app)
     app.add_route(STATIC_PATH, StaticFileEndpoint(files))
     for path, route in ROUTES.items():
         app.add_route(path, route.page(site))
     app.add_route(DOCUMENT_PATH, DocumentEndpoint())
+    # Programs are answered with what is in the log when they ask.
+    unshared = replace(site, roles=roles)
     for path, calls in by_path().items():
-        app.add_route(path, CallEndpoint(site, calls))
+        app.add_route(path, CallEndpoint(unshared, calls))
     return BodyTimeout(ending_turns(app))
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from falcon.asgi import Request, Response
 from google.protobuf.message import Message
 
 from services.runtime.process.clock import Clock
@@ -28,8 +29,8 @@ class _Asked(NamedTuple):
 class SharedAnswers:
     """Asks analytics for pages, so that fifty readers of a page cost it what one does.
 
-    A reader sees what the reader's own console has changed: `forget` is called with each change. Errors are not shared
-    with later readers.
+    It is a Falcon middleware too, which forgets all answers after each form and change, so that pages show what it did.
+    Errors are not shared with later readers.
     """
 
     def __init__(self, analytics: "AnalyticsServiceAsyncStub", clock: Clock) -> None:
@@ -43,9 +44,9 @@ class SharedAnswers:
         """The calls, as those of the stub."""
         return cast("AnalyticsServiceAsyncStub", self)
 
-    def forget(self) -> None:
-        """Ask everything anew: something has changed."""
-        self._asked.clear()
+    async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
+        if request.method == "POST":
+            self._asked.clear()
 
     def _shared(self, method: str, call: _Call) -> _Call:
         async def answer(request: Message, timeout: float) -> Any:

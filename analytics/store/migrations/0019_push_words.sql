@@ -14,7 +14,9 @@ INSERT INTO broadcasts (appkey, time, msgid, platform, title, text)
 SELECT appkey, time, msgid, platform,
   if(JSONHas(request_json, 'msgStyle'), JSONExtractString(request_json, 'msgStyle', 'android', 'title'),
     JSONExtractString(request_json, 'title')) AS title,
-  substringUTF8(concat(JSONExtractString(request_json, 'message'),
-    JSONExtractString(request_json, 'msgStyle', 'basic', 'content'),
+  substringUTF8(multiIf(
+    JSONType(request_json, 'message') = 'String', JSONExtractString(request_json, 'message'),
+    JSONType(request_json, 'msgStyle', 'basic', 'content') = 'String',
+      JSONExtractString(request_json, 'msgStyle', 'basic', 'content'),
     JSONExtractString(request_json, 'msgStyle', 'basic', 'content', toString(platform))), 1, 200) AS text
 FROM pushes FINAL WHERE kind != 'unicast' AND request_json != '';

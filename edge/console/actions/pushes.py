@@ -27,6 +27,9 @@ LISTED_MS = int(timedelta(days=30).total_seconds() * 1000)
 """Lists of pushes go back so far."""
 
 
+_MINUTE_MS = 60_000
+
+
 class PushRow(NamedTuple):
     """A push with the app that sent it, its title, and the beginning of its text."""
 
@@ -79,7 +82,7 @@ async def latest_pushes(
     asked = LatestPushesRequest(
         appkeys=list(of_appkey),
         limit=limit + 1,
-        from_ms=max(from_ms, backend.clock.now_ms() - LISTED_MS),
+        from_ms=max(from_ms, _since_ms(backend.clock.now_ms())),
         to_ms=before.time_ms,
         below_msgid=before.msgid,
         words=words,
@@ -89,6 +92,11 @@ async def latest_pushes(
     rows = [PushRow(of_appkey[push.appkey], push.counts, push.title, push.text) for push in answer.pushes]
     last = rows[limit - 1].counts if len(rows) > limit else None
     return LatestPushes(rows[:limit], f"{last.sent_ms}-{last.msgid}" if last else "", answer.records_behind)
+
+
+def _since_ms(now_ms: int) -> int:
+    """Return when the list begins, on a full minute, so that readers of one minute ask the same."""
+    return (now_ms - LISTED_MS) // _MINUTE_MS * _MINUTE_MS
 
 
 async def push_of(

@@ -1,6 +1,6 @@
 """The streams of the overview, of the list of pushes, and of one push."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from falcon.asgi import Request, Response
@@ -30,11 +30,11 @@ class LiveOverview(LivePage):
         topic = Topic("installation", self.site.observer.read, _INSTALLATION_S)
         state = _WhenDifferent(lambda found: self.fragment(visit, "overview/state.html", installation=found))
 
-        def numbers(found: Installation) -> str:
-            return self.fragment(visit, "overview/numbers.html", **overview_values(apps, found))
+        async def numbers(found: Installation) -> str:
+            return await self.fragment(visit, "overview/numbers.html", **overview_values(apps, found))
 
-        def processes(found: Installation) -> str:
-            return self.fragment(visit, "overview/processes.html", installation=found)
+        async def processes(found: Installation) -> str:
+            return await self.fragment(visit, "overview/processes.html", installation=found)
 
         parts = [Part("state", topic, state), Part("numbers", topic, numbers)]
         if visit.may(Action.MANAGE_INSTALLATION):
@@ -66,9 +66,9 @@ class LivePush(LivePage):
             answer = await push_of(site, appkey, msgid)
             return answer, await statistics_of(site, answer)
 
-        def numbers(found: Any) -> str:
+        async def numbers(found: Any) -> str:
             answer, row = found
-            return self.fragment(visit, "pushes/numbers.html", app=app, push=answer, funnel=funnel(answer, row))
+            return await self.fragment(visit, "pushes/numbers.html", app=app, push=answer, funnel=funnel(answer, row))
 
         def is_final(feeds: Sequence[Feed]) -> bool:
             return not is_moving(feeds[0].answer[0], site.clock.now_ms())
@@ -80,12 +80,12 @@ class LivePush(LivePage):
 class _WhenDifferent:
     """Renders, and answers None where the text is the one before: what is read aloud is not said twice."""
 
-    def __init__(self, render: Callable[[Any], str]) -> None:
+    def __init__(self, render: Callable[[Any], Awaitable[str]]) -> None:
         self._render = render
         self._before = ""
 
-    def __call__(self, found: Any) -> str | None:
-        text = self._render(found)
+    async def __call__(self, found: Any) -> str | None:
+        text = await self._render(found)
         if text == self._before:
             return None
         self._before = text

@@ -1,6 +1,6 @@
 """Server-sent events: the stream of one open page, whose parts are sent again when what they show has changed."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from falcon.asgi import Request, Response, SSEvent
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
     event: str
     topic: Topic
-    html: Callable[[Any], str | None]
+    html: Callable[[Any], Awaitable[str | None]]
 
 
 class LivePage(Page):
@@ -54,9 +54,9 @@ class LivePage(Page):
         self.site.feeds.check_free()
         response.sse = self._events(visit, parts, is_same, is_final)
 
-    def fragment(self, visit: Visit, template: str, **values: Any) -> str:
+    async def fragment(self, visit: Visit, template: str, **values: Any) -> str:
         """Return a template without a layout, in the reader's language."""
-        return "".join(self.site.renderer.parts(template, visit, values))
+        return await self.site.renderer.render(template, visit, values)
 
     def latest(self, visit: Visit, apps: list[App], most: int, words: str = "") -> Part:
         """Return the part with the latest pushes of these apps, `most` of them, with `words` in their content."""
@@ -64,8 +64,8 @@ class LivePage(Page):
         async def ask() -> LatestPushes:
             return await latest_pushes(self.site, apps, most, words=words)
 
-        def rows(found: LatestPushes) -> str:
-            return self.fragment(visit, "pushes/rows.html", rows=found.rows, records_behind=found.records_behind)
+        async def rows(found: LatestPushes) -> str:
+            return await self.fragment(visit, "pushes/rows.html", rows=found.rows, records_behind=found.records_behind)
 
         return Part("pushes", Topic(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S), rows)
 
@@ -112,7 +112,7 @@ class LivePage(Page):
                     if feed.number == sent[index]:
                         continue
                     sent[index] = feed.number
-                    html = None if feed.answer is None else part.html(feed.answer)
+                    html = None if feed.answer is None else await part.html(feed.answer)
                     if html is not None:
                         yield SSEvent(event=part.event, text=" ".join(html.splitlines()))
                 if (is_late := any(feed.is_late for feed in feeds)) != was_late:

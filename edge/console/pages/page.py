@@ -16,8 +16,7 @@ from edge.console.live.installation import Observer
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
-from edge.console.view.renderer import Renderer
-from edge.console.view.rendering import Template
+from edge.console.view.rendering import SlicedRenderer, Template
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError
@@ -39,7 +38,7 @@ class Site(Backend):
     provider_sessions: ProviderSessions | None
     provider_name: str
     only_administrators_have_passwords: bool
-    renderer: Renderer
+    renderer: SlicedRenderer
     observer: Observer
     feeds: Feeds
 

@@ -11,8 +11,11 @@ from falcon.asgi import Request, Response
 from edge.console.gate.visit import Visit
 from edge.console.view.renderer import Renderer
 
-SLICE_S = 0.001
-"""Time for which a page is rendered before it pauses as long, so that other work gets half of the time."""
+SLICE_S = 0.00025
+"""Time for which a page is rendered before it pauses: what else is to be done waits that long at most."""
+
+PAUSE_S = 0.0005
+"""The pause, so that other work gets two thirds of the time."""
 
 MIN_GZIP_BYTES = 1000
 GZIP_LEVEL = 4
@@ -31,24 +34,44 @@ class Template(NamedTuple):
         return cls(name, {**values, "notice": notice, "shown_once": shown_once})
 
 
-class Rendering:
-    """Falcon middleware that renders the page of an answer, one page at a time."""
+class SlicedRenderer:
+    """Renders in slices with pauses, one page at a time."""
 
-    def __init__(self, renderer: Renderer, of_fault: Callable[[Request, Response, Exception], Awaitable[None]]) -> None:
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._turn = asyncio.Lock()
+
+    async def render(self, template: str, visit: Visit, values: Mapping[str, Any]) -> str:
+        """Return the text of the template."""
+        async with self._turn:
+            parts = []
+            ends = time.perf_counter() + SLICE_S
+            for part in self._renderer.parts(template, visit, values):
+                parts.append(part)
+                if time.perf_counter() >= ends:
+                    await asyncio.sleep(PAUSE_S)
+                    ends = time.perf_counter() + SLICE_S
+            return "".join(parts)
+
+
+class Rendering:
+    """Falcon middleware that renders the page of an answer."""
+
+    def __init__(
+        self, renderer: SlicedRenderer, of_fault: Callable[[Request, Response, Exception], Awaitable[None]]
+    ) -> None:
         """`of_fault` puts the page for an error in the place of one that cannot be rendered."""
         self._renderer = renderer
         self._of_fault = of_fault
-        self._turn = asyncio.Lock()
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         if getattr(response.context, "page", None) is None:
             return
-        async with self._turn:
-            try:
-                text = await self._rendered(response.context.page, request.context.visit)
-            except Exception as error:
-                await self._of_fault(request, response, error)
-                text = await self._rendered(response.context.page, request.context.visit)
+        try:
+            text = await self._rendered(response.context.page, request.context.visit)
+        except Exception as error:
+            await self._of_fault(request, response, error)
+            text = await self._rendered(response.context.page, request.context.visit)
         if "gzip" in (request.get_header("Accept-Encoding") or "") and len(text) >= MIN_GZIP_BYTES:
             response.set_header("Content-Encoding", "gzip")
             response.data = await asyncio.to_thread(gzip.compress, text, GZIP_LEVEL, mtime=0)
@@ -57,11 +80,4 @@ class Rendering:
         response.append_header("Vary", "Accept-Encoding")
 
     async def _rendered(self, page: Template, visit: Visit) -> bytes:
-        parts = []
-        ends = time.perf_counter() + SLICE_S
-        for part in self._renderer.parts(page.name, visit, page.values):
-            parts.append(part)
-            if time.perf_counter() >= ends:
-                await asyncio.sleep(SLICE_S)
-                ends = time.perf_counter() + SLICE_S
-        return "".join(parts).encode()
+        return (await self._renderer.render(page.name, visit, page.values)).encode()

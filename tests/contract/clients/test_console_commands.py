@@ -73,7 +73,31 @@ def test_what_a_token_may_not_do_is_said(service: Service, run: Run) -> None:
     done = run("push", "cancel", service.ios[0].appkey, "1")
     assert done.exit_code == 1
     assert "role in the team does not allow this" in done.output
-    assert json.loads(run("push", "list", "--limit", "1", "--json").stdout).keys() == {"pushes", "next"}
+    assert "role in the team does not allow this" in run("app", "pause", service.android.appkey).output
+    listed = json.loads(run("push", "list", "--limit", "1", "--json").stdout)
+    assert listed.keys() == {"pushes", "next", "records_behind"}
+
+
+@pytest.mark.long
+def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service: Service, run: Run) -> None:
+    appkey, on_machine = service.android.appkey, service.installation.carillon
+    assert json.loads(run("app", "show", appkey, "--json").stdout) == json.loads(
+        on_machine("app", "show", appkey, "--json")
+    )
+    assert [json.loads(line)["appkey"] for line in run("app", "list", "--json").stdout.splitlines()] == [appkey]
+    (team,) = [json.loads(line) for line in run("team", "list", "--json").stdout.splitlines()]
+    assert (team["name"], team["apps"]) == ("Commands", [appkey])
+    found = json.loads(run("device", "find", appkey, "alice", "--json").stdout)
+    assert [device["token"] for device in found["devices"]] == [service.device["token"]]
+    assert service.device["token"] in run("device", "find", appkey, "alice").output
+    assert json.loads(run("statistics", appkey, "--kind", "users", "--json").stdout)["kind"] == "users"
+    assert run("statistics", appkey, "--kind", "users").output.startswith("day")
+    entries = [json.loads(line) for line in run("audit", "app", appkey, "--allow-behind", "--json").stdout.splitlines()]
+    assert all(entry.keys() == {"first_ms", "last_ms", "event", "count", "detail"} for entry in entries)
+    assert json.loads(run("audit", "actions", "--subject", "data", "--json").stdout).keys() >= {"actions", "next"}
+    for names in (("task", "list"), ("draft", "list"), ("audit", "actions"), ("app", "list"), ("team", "list")):
+        assert run(*names).exit_code == 0
+    assert run("task", "cancel", appkey, "no-such-task").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -84,9 +108,15 @@ def test_what_a_token_may_not_do_is_said(service: Service, run: Run) -> None:
         (["--url", "https://push.example.org", "push", "list"], "name a file with an API token"),
         (["--token-file", "FILE", "push", "list"], "name the console"),
         (["--url", "https://push.example.org", "--token-file", "/none", "push", "list"], "cannot be read"),
-        (["--url", "https://push.example.org", "--token-file", "FILE", "app", "list"], "on the machine alone"),
-        (["--url", "https://push.example.org", "--token-file", "FILE", "audit", "app", "1"], "on the machine alone"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "user", "list"], "on the machine alone"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "app", "revoke-keys", "1"], "machine alone"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "app", "pause", "--all"], "machine alone"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "status"], "the console's overview shows it"),
+        (["--url", "https://push.example.org", "device", "run", "--appkey", "1"], "at its own --url"),
+        (["--url", "https://push.example.org", "app", "list"], "name a file with an API token"),
         (["push", "list"], "name the console"),
+        (["task", "list"], "name the console"),
+        (["statistics", "1"], "name the console"),
     ],
 )
 def test_what_is_missing_or_unsafe_is_refused_before_anything_is_sent(
@@ -101,6 +131,11 @@ def test_what_is_missing_or_unsafe_is_refused_before_anything_is_sent(
 
 def test_a_token_in_the_environment_is_never_used_with_the_machine_itself(tmp_path: Path) -> None:
     env = {"CARILLON_API_TOKEN": "secret-text", "CARILLON_DATA_DIR": str(tmp_path)}
-    done = CliRunner().invoke(main, ["app", "list"], env=env)
-    assert (done.exit_code, "on the machine alone" in done.output) == (2, True)
-    assert "secret-text" not in done.output
+    for arguments, words in (
+        (["app", "revoke-keys", "1"], "on the machine alone"),
+        (["status"], "the console's overview shows it"),
+        (["app", "list"], "name the console"),
+    ):
+        done = CliRunner().invoke(main, arguments, env=env)
+        assert (done.exit_code, words in done.output) == (2, True), done.output
+        assert "secret-text" not in done.output

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 import services.accounts.main
+from edge.console import shared_answers
 from edge.console.main import build
 from edge.console.settings import ConsoleSettings
 from protos.accounts.v1.accounts_pb2 import MemberRole
@@ -150,6 +151,12 @@ class ConsoleInstallation:
                 SetMemberRequest(team_id=team_id, user_id=user_id, role=number, origin=OPERATOR)
             )
         return team_id
+
+
+@pytest.fixture(autouse=True)
+def unshared_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each page ask analytics: the clock of these tests stands still, so shared answers would never be too old."""
+    monkeypatch.setattr(shared_answers, "MAX_AGE_MS", 0)
 
 
 @pytest.fixture

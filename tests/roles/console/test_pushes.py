@@ -1,11 +1,16 @@
 """Pages of pushes and devices, and the explanation, with a scripted analytics behind them."""
 
+import pytest
+
+from edge.console import shared_answers
+from edge.console.shared_answers import MAX_AGE_MS
 from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
     BroadcastRow,
     Clause,
+    LatestPushesRequest,
     PushOnDevice,
     StateCount,
     StatisticsRequest,
@@ -187,3 +192,19 @@ async def test_while_analytics_is_away_pages_say_so(console: ConsoleInstallation
     assert (fragment.status_code, fragment.text.startswith('<div class="alert bad"')) == (503, True)
     assert (await viewer.get("/")).status_code == 200
     assert (await viewer.get("/apps")).status_code == 200
+
+
+async def test_readers_share_answers_until_somebody_changes_something(
+    console: ConsoleInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_answers, "MAX_AGE_MS", MAX_AGE_MS)
+    appkey = await push_of_app(console)
+    viewer = await viewer_of(console)
+    for _ in range(3):
+        assert (await viewer.get("/pushes")).status_code == 200
+    asked = [request for request in console.analytics.asked if isinstance(request, LatestPushesRequest)]
+    assert len(asked) == 1
+    console.analytics.words[MSGID] = ("Storm", "")
+    assert "Storm" not in (await viewer.get(f"/pushes?appkey={appkey}")).text
+    await viewer.post("/account", display_name="Vera", locale="", zone="")
+    assert "Storm" in (await viewer.get("/pushes")).text

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 from pyroaring import BitMap
 
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
+from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import DeviceFact
 from services.domain.topics import DEVICES
@@ -20,6 +22,7 @@ from tests.roles.analytics.records import (
     app_outcomes,
     device,
     outcomes,
+    send,
     session,
     started,
 )
@@ -65,6 +68,32 @@ async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) 
         ("dropped", 11, 11, 1, "message 1000, mailbox full"),
         ("disconnected", 20, 20, 1, "idle"),
         ("removed", 30, 30, 1, "unregistered"),
+    ]
+
+
+async def test_a_list_that_names_a_device_twice_means_two_messages(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """Each entry of a list has a message id of its own, also while nothing has been sent."""
+    listed = Devices(
+        partitions=np.array([1, 1, 2, 1], "<u2").tobytes(),
+        numbers=np.array([4, 3, 3, 3], "<u4").tobytes(),
+        id_offsets=np.array([0, 1, 2, 3], "<u4").tobytes(),
+    )
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                device(3),
+                send(1000, audience=Audience(devices=listed), id_count=4, kind=Kind.KIND_UNICAST),
+                started(1000, 1, [3, 4], T0 + 9),
+                outcomes(1, app_outcomes(1003, [3], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
+            ]
+        )
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+    assert lines(list(answer.timeline))[1:] == [
+        ("audience", 9, 9, 1, "message 1001"),
+        ("audience", 9, 9, 1, "message 1003"),
+        ("sent", 10, 10, 1, "message 1003"),
     ]
 
 

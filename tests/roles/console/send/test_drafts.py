@@ -189,3 +189,19 @@ async def test_a_draft_is_found_under_its_team_alone(console: ConsoleInstallatio
     assert (await stranger.get(f"/drafts/{other}/{draft_id}")).status_code == 404
     assert "No drafts" in text_of(await stranger.get("/drafts"))
     assert (await team.sender.get(f"/drafts/{team_id}/{'0' * 32}")).status_code == 404
+
+
+async def test_the_list_has_pages_and_those_that_wait_stand_first(
+    console: ConsoleInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.console.pages.send.drafts.PAGE_DRAFTS", 2)
+    team = await team_with(console, BROADCASTS)
+    paths = []
+    for _ in range(3):
+        paths.append(await draft_of(team.sender, team.appkey))
+        console.clock.move(1)
+    await team.sender.post(f"{paths[2]}/withdrawal")
+    first, second = [await team.viewer.get(f"/drafts?page={number}") for number in (1, 2)]
+    listed = [re.findall(r'<th scope="row"><a href="([^"]*)"', page.text) for page in (first, second)]
+    assert listed == [[paths[1], paths[0]], [paths[2]]]
+    assert ("page=2" in first.text, "page=1" in second.text, "page=3" in second.text) == (True, True, False)
