@@ -3,9 +3,21 @@
 from analytics.statistics.broadcast_counts import SentPush
 from analytics.statistics.broadcasts import counted
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import LatestPush, LatestPushesRequest
 
+_LATEST = """
+-- A push that is stored twice may have its words in one of the rows alone.
+SELECT any(appkey) AS app, msgid, toUnixTimestamp64Milli(min(time)) AS sent_ms, any(platform), max(title) AS heading,
+  max(text) AS beginning
+FROM broadcasts
+WHERE appkey IN {appkeys:Array(String)} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
+  AND time <= fromUnixTimestamp64Milli({to_ms:Int64})
+GROUP BY msgid
+HAVING (sent_ms, msgid) < ({to_ms:Int64}, {below_msgid:UInt64}) AND ({words:String} = ''
+  OR positionCaseInsensitiveUTF8(heading, {words:String}) > 0
+  OR positionCaseInsensitiveUTF8(beginning, {words:String}) > 0)
+ORDER BY sent_ms DESC, msgid DESC LIMIT {limit:UInt32}
+"""
 _MAX_TIME_MS = 7_258_118_400_000
 """The year 2200."""
 
@@ -13,7 +25,7 @@ _MAX_TIME_MS = 7_258_118_400_000
 async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) -> list[LatestPush]:
     """Return the pushes, descending by time and message id."""
     found = await clickhouse.rows(
-        sql(__package__, "latest_pushes"),
+        _LATEST,
         {
             "appkeys": list(request.appkeys),
             "from_ms": max(0, request.from_ms),

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
-from carillon.commands.audit_actions import actions
 from carillon.commands.audit_export import allow_behind, export
 from carillon.commands.audit_text import (
     app_line,
@@ -21,6 +20,7 @@ from carillon.commands.audit_text import (
     timeline_table,
     warn_if_behind,
 )
+from carillon.commands.console.audit_actions import actions
 from carillon.commands.installation.chosen import chosen_installation
 from carillon.environment import environment
 from services.runtime.errors import CarillonError

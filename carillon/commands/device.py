@@ -17,7 +17,7 @@ import msgspec
 import uvloop
 
 from carillon.commands.app.revoke import revoke
-from carillon.commands.device_find import find
+from carillon.commands.console.device_find import find
 from carillon.commands.installation.options import refuse_console_options
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
 from carillon.environment import environment
