@@ -93,7 +93,7 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
     viewer = await viewer_of(console)
     console.analytics.words[MSGID] = ("Storm", "Stay inside")
     listed = text_of(await viewer.get("/pushes"))
-    assert f"Storm Stay inside {MSGID} 2026-09-21 22:13:20 News 1,200 1,000 83.3% 7 0 0% 0" in listed
+    assert f"Storm {MSGID} Stay inside 2026-09-21 22:13:20 News 1,200 1,000 83.3% 7 0 0% 0" in listed
     assert [request for request in console.analytics.asked if isinstance(request, StatisticsRequest)] == []
     assert "Stay inside" in text_of(await viewer.get("/pushes?q=storm"))
     for sought in ("nothing like it", MSGID + 1):
