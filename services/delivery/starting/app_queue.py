@@ -23,7 +23,7 @@ class AppQueue:
     """One app's pushes that have not started. They start in the order of the log, except those that are held up.
 
     A push whose audience is being resolved delays the app's later pushes. Once it is held up it delays none, and starts
-    in each partition as soon as its audience there is known.
+    in each partition as soon as its audience there is known, but passes no earlier push that is not held up.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class AppQueue:
     @property
     def is_ready(self) -> bool:
         """Whether `take` returns something."""
-        return bool(self._resolved) or any(first.is_resolved for first in self._first())
+        return self._next() is not None
 
     def add(self, waiting: WaitingPush) -> None:
         """Add a push behind those that were added before it."""
@@ -96,15 +96,12 @@ class AppQueue:
         self.held_up_bytes += waiting.size
         self.note_resolved(waiting)
 
-    def _first(self) -> Iterator[WaitingPush]:
-        for waiting in self._in_order.values():
-            yield waiting
-            return
-
     def _next(self) -> WaitingPush | None:
+        first = next(iter(self._in_order.values()), None)
         for waiting in self._resolved.values():
-            return waiting
-        return next((first for first in self._first() if first.is_resolved), None)
+            if first is None or waiting.push.offset < first.push.offset:
+                return waiting
+        return first if first and first.is_resolved else None
 
     def _forget_taken(self, waiting: WaitingPush) -> None:
         if not waiting.unstarted:

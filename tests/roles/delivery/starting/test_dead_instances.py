@@ -1,6 +1,7 @@
 """An instance of targeting that does not answer delays pushes in its own partitions alone."""
 
 from services.delivery.starting.instance_resolver import ORDER_WAIT_MS
+from services.runtime.errors import BusyError
 from services.runtime.rpc.local import LocalServer
 from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.records import NumberedDevice
@@ -55,3 +56,29 @@ async def test_a_push_that_another_instance_resolved_at_once_starts_there_when_i
         later = await delivery.send(A)
         await gateway.expect((1, push.msgid), (1, later))
         assert await delivery.facts(push.msgid) == [("started", 0)]
+
+
+async def test_a_push_that_is_held_up_passes_no_earlier_one_that_waits_its_turn(delivery: DeliveryHarness) -> None:
+    """It is held up at once, because one instance is known not to answer; the other one resolves it before its turn."""
+    hung = LocalServer()
+    faulty = put_before(hung)
+    faulty.hanging.add("slow")
+    faulty.faults["busy"] = lambda: BusyError("full")
+    delivery.further_targeting = [hung]
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, stag="red")
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        slow, busy, unicast, red = (
+            stag_push(delivery, "slow"),
+            stag_push(delivery, "busy"),
+            delivery.push(A),
+            stag_push(delivery, "red"),
+        )
+        await delivery.command(slow, busy, unicast, wait_applied=False)
+        await until_holds(lambda: busy.msgid in delivery.starter()._held_up)
+        await delivery.command(red, wait_applied=False)
+        await until_holds(lambda: 0 in delivery.starter()._waiting[red.msgid].audiences)
+        assert await delivery.facts(red.msgid) == []
+        await delivery.advance(ORDER_WAIT_MS / 1000)
+        await gateway.expect((1, unicast.msgid), (1, red.msgid))
