@@ -93,6 +93,7 @@ def _summary(totals: Totals) -> dict[str, Any]:
         "worlds": totals.worlds,
         "simulated_hours": round(totals.simulated_s / 3600, 3),
         "cpu_seconds": round(totals.cpu_s, 1),
+        "faults_an_hour": round(totals.faults.total() / max(totals.simulated_s, 0.001) * 3600),
         "events": dict(totals.counts.most_common()),
         "faults": dict(totals.faults.most_common()),
         "findings": [

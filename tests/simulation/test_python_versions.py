@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.kernel.world import World
 
-DIGESTS = {False: "2670540362f41639bec7aba88f81fe6c", True: "cf6d18eab6963aa058444c0dc45bb112"}
+DIGESTS = {False: "ddcf95dc2c2dcb3ef7d152d47c139438", True: "49456944bacc19ceea4422ef8a995f99"}
 """The hash of the trace, by whether callbacks of one process run in their order. It changes with the kernel and with
 this file alone, never with the version of Python; the service's code does not run in this world."""
 

@@ -28,12 +28,6 @@ print(failed.findings, len(failed.faults), [fault.target for fault in fewest.fau
 """
 
 
-MENDED = (44, 163, 176, 278)
-"""Seeds that once found defects: pushes never started when one expired as its attempt began; while one instance of
-targeting was paused, pushes started 20 s late in the partitions of the other one; an owner of scheduling that stopped
-after another one had taken over logged an error."""
-
-
 def simulated(*arguments: str, hash_seed: str = "0") -> str:
     """Return what `python -m tests.simulation.backends` prints; a finding fails the test with its trace."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -45,15 +39,10 @@ def simulated(*arguments: str, hash_seed: str = "0") -> str:
 
 @pytest.mark.long
 def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are() -> None:
-    worlds = ("--first", str(MENDED[0]), "--seeds", "2", "--digests")
+    worlds = ("--first", "44", "--seeds", "2", "--digests")
     first, second = (simulated(*worlds, hash_seed=seed) for seed in ("1", "2"))
     assert first == second
     assert len({line.split()[1] for line in first.splitlines()}) == 2
-
-
-@pytest.mark.parametrize("seed", MENDED[1:])
-def test_what_was_mended_is_not_found_again(seed: int) -> None:
-    assert "findings in 0 worlds" in simulated("--first", str(seed), "--seeds", "1")
 
 
 def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from carillon_device import Device, DeviceEndedError, DeviceError, MemoryStorage, Push, RefusedError, UnavailableError
 from carillon_device import Frame as Wire
 from carillon_device.connection import GatewayConnection, open_connection
-from tests.soak.ledger import Acknowledged, Change, Frame, Ledger, Reachability, Shown, State
+from tests.soak.ledger import Change, Frame, Ledger, Reachability, Shown, State
 
 TAGS = range(1, 6)
 STAGS = ("news", "sport", "weather")
@@ -17,6 +17,7 @@ CHANNELS = ("store", "web")
 SHARING = 5
 """Devices that share aliases: fewer than an alias can have, so none is displaced."""
 
+PAUSE_S = (0.2, 1.5)
 _ANSWER_S = 5.0
 _CONNECT_S = 5.0
 RETRY_S = 0.2
@@ -45,38 +46,40 @@ class _Wire(Device):
 
     async def _run_connection(self, connection: GatewayConnection) -> Wire:
         self.device.connecting()
-        try:
-            return await super()._run_connection(connection)
-        finally:
-            self.device.disconnected()
+        return await super()._run_connection(connection)
 
     def _dispatch(self, connection: GatewayConnection, frame: Wire) -> None:
         if frame["type"] == "push":
             self.device.received(frame["msgid"])
         super()._dispatch(connection, frame)
 
-    def _acknowledge(self, msgids: list[int]) -> None:
-        if self._connection is not None:
-            self.device.note_acknowledged(msgids)
-        super()._acknowledge(msgids)
-
 
 class AndroidDevice:
-    """One device, with the history of its state and the messages it has shown."""
+    """One device, with the history of its state and the messages it has shown.
 
-    def __init__(self, index: int, gateway: Gateway, appkey: str, ledger: Ledger, random: Random) -> None:
+    `pause_s`: the least and the longest time between two of its actions.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        gateway: Gateway,
+        appkey: str,
+        ledger: Ledger,
+        random: Random,
+        pause_s: tuple[float, float] = PAUSE_S,
+    ) -> None:
         self.index = index
         self.gateway = gateway
         self.history: list[Change] = []
         self.shown: dict[int, Shown] = {}
         self.frames: list[Frame] = []
         self.reachable: list[Reachability] = []
-        self.acknowledged: list[Acknowledged] = []
-        self.ended_ms: dict[int, int] = {}
         self.is_leaving = False
         self._appkey = appkey
         self._ledger = ledger
         self._random = random
+        self._pause_s = pause_s
         self._storage = MemoryStorage()
         self._wire: _Wire | None = None
         self._connections = 0
@@ -102,7 +105,7 @@ class AndroidDevice:
         await self.change(tags=frozenset(self._some(TAGS)), stags=frozenset(self._some(STAGS)))
         while not self.is_leaving:
             await self._do_something()
-            await asyncio.sleep(self._random.uniform(0.2, 1.5))
+            await asyncio.sleep(self._random.uniform(*self._pause_s))
         await self.disconnect()
 
     async def connect(self) -> None:
@@ -152,13 +155,6 @@ class AndroidDevice:
     def connecting(self) -> None:
         self._connections += 1
         self._connected_ms = self._ledger.now_ms()
-
-    def disconnected(self) -> None:
-        self.ended_ms[self._connections] = self._ledger.now_ms()
-
-    def note_acknowledged(self, msgids: list[int]) -> None:
-        now_ms = self._ledger.now_ms()
-        self.acknowledged += [Acknowledged(msgid, self._connections, now_ms) for msgid in msgids]
 
     def received(self, msgid: int) -> None:
         now_ms, is_fault_free = self._ledger.now_ms(), self._ledger.is_fault_free

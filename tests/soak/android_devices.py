@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from random import Random
 
-from tests.soak.android_device import AndroidDevice, Gateway
+from tests.soak.android_device import PAUSE_S, AndroidDevice, Gateway
 from tests.soak.checks import Client, Violation
 from tests.soak.ledger import Ledger
 from tests.soak.pushes import Targets
@@ -13,14 +13,18 @@ _ANEW_S = (3.0, 8.0)
 
 
 class AndroidDevices:
-    """Starts the devices, each acting on its own, and connects or disconnects all before and after the load."""
+    """Starts the devices, each acting on its own, and connects or disconnects all before and after the load.
 
-    def __init__(self, gateway: Gateway, appkey: str, ledger: Ledger, seed: int) -> None:
+    `pace`: how many times longer than usual they wait between two actions.
+    """
+
+    def __init__(self, gateway: Gateway, appkey: str, ledger: Ledger, seed: int, pace: float = 1.0) -> None:
         self.devices: list[AndroidDevice] = []
         self.appkey = appkey
         self._gateway = gateway
         self._ledger = ledger
         self._seed = seed
+        self._pace = pace
         self._random = Random(f"{seed}/android_devices")
         self._lives: list[asyncio.Task[None]] = []
 
@@ -34,7 +38,7 @@ class AndroidDevices:
     async def reinstall(self) -> None:
         """Replace a random device by a new one every few seconds, as when an app is installed again."""
         while True:
-            await asyncio.sleep(self._random.uniform(*_ANEW_S))
+            await asyncio.sleep(self._pace * self._random.uniform(*_ANEW_S))
             self._random.choice([device for device in self.devices if not device.is_leaving]).is_leaving = True
             self._add()
 
@@ -72,8 +76,6 @@ class AndroidDevices:
                 device.shown,
                 device.frames,
                 device.reachable,
-                device.acknowledged,
-                device.ended_ms,
             )
             for device in self.devices
         }
@@ -93,6 +95,7 @@ class AndroidDevices:
 
     def _add(self) -> None:
         index = len(self.devices)
-        device = AndroidDevice(index, self._gateway, self.appkey, self._ledger, Random(f"{self._seed}/{index}"))
+        random, pause_s = Random(f"{self._seed}/{index}"), (self._pace * PAUSE_S[0], self._pace * PAUSE_S[1])
+        device = AndroidDevice(index, self._gateway, self.appkey, self._ledger, random, pause_s)
         self.devices.append(device)
         self._lives.append(asyncio.create_task(device.live()))

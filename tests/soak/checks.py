@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protos.push.v1.push_pb2 import SendPush
@@ -13,7 +12,6 @@ from protos.registry.v1.devices_pb2 import Device
 from tests.soak.history import DeviceNumber, History, Sent
 from tests.soak.ledger import (
     LONG_S,
-    Acknowledged,
     Change,
     Frame,
     Ledger,
@@ -37,7 +35,7 @@ class Violation(NamedTuple):
 class Client(NamedTuple):
     """A device from its own point of view.
 
-    `shown`: by message id, in the order of showing. `ended_ms`: when each connection ended, by its number.
+    `shown`: by message id, in the order of showing.
     """
 
     name: str
@@ -45,8 +43,6 @@ class Client(NamedTuple):
     shown: Mapping[int, Shown]
     frames: Sequence[Frame] = ()
     reachable: Sequence[Reachability] = ()
-    acknowledged: Sequence[Acknowledged] = ()
-    ended_ms: Mapping[int, int] = MappingProxyType({})
 
 
 class Observations(NamedTuple):

@@ -56,14 +56,6 @@ class Frame(NamedTuple):
     is_fault_free: bool
 
 
-class Acknowledged(NamedTuple):
-    """A message that a device acknowledged over a connection, and when."""
-
-    msgid: int
-    connection: int
-    time_ms: int
-
-
 class Reachability(NamedTuple):
     """From this time on a device was connected and awake, or it was not."""
 

@@ -6,7 +6,8 @@ from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.backends.situations import situation_of
-from tests.simulation.kernel.faults import Fault, owner_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import owner_faults, split_faults, swarm_faults
+from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 
 _SHORT = ((12.0, 0.5), (12.0, 2.0), (8.0, 4.0), (4.0, 12.0))
@@ -21,6 +22,9 @@ _OWNERS_EVERY, _OWNERS_REST = 4, 2
 
 _STANDBY = 0.7
 """Share of the shards that have a standby in worlds with owners."""
+
+_SPLIT = 0.4
+"""Share of the worlds with owners in which a part of the hosts does not reach a part of the log for a while."""
 
 _FEW_FAULTS = (0, 1, 1, 2, 3)
 _ROLES = ("registry", "targeting", "scheduling", "delivery")
@@ -92,6 +96,7 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
         return swarm_faults(random, plan.hosts, count, plan.load_s)
     changes = owner_faults(random, plan.owners, random.choice((1, 2, 4)), plan.load_s)
     others = swarm_faults(random, plan.hosts, random.choice((0, 0, count)), plan.load_s)
+    others += split_faults(random, plan.hosts, plan.load_s) if random.random() < _SPLIT else []
     return sorted([*changes, *others], key=lambda fault: fault.at_s)
 
 

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from services.runtime.log.port import Partition
+from services.runtime.ownership.directory import INSTANCES_TOPIC
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
+from tests.simulation.kernel.log.broker import is_in_half
 
 _EVERY, _REST = 5, 2
-_SUCCESSION_EVERY, _SUCCESSION_REST = 20, 9
+_SUCCESSION_EVERY, _SUCCESSION_REST = 10, 9
 _REBUILD_S = 15.0
+_SPLIT_S = 15.0
 _TASK_POINTS = ("task-due", "task-fell-due", "task-sending", "task-sent")
 
 
@@ -33,7 +37,8 @@ class Situation:
 def situation_of(seed: int) -> Situation | None:
     """Return the situation of a seed; None for ordinary worlds."""
     if seed % _SUCCESSION_EVERY == _SUCCESSION_REST:
-        return _succession(Random(f"{seed}/situation"))
+        random = Random(f"{seed}/situation")
+        return random.choice((_succession, _split, _split))(random)
     if seed % _EVERY != _REST:
         return None
     random = Random(f"{seed}/situation")
@@ -69,13 +74,40 @@ def _decided_again(random: Random) -> Situation:
     return Situation({"registry": shards}, 30.0, 4.0, faults, has_few_devices=True)
 
 
+def _split(random: Random) -> Situation:
+    """One of two processes and some of their callers do not learn of a new owner; perhaps the other one leaves.
+
+    So a former owner is asked by those who do not know of its successor.
+    """
+    role = random.choice(("scheduling", "targeting", "targeting"))
+    both = [process_name(role, 0), standby_name(role, 0)]
+    random.shuffle(both)
+    kind, half = random.choice(("log_cut_off", "log_half_cut_off")), _half_with_instances(random)
+    faults = [Fault(4.0, kind, both[0], _SPLIT_S, half if kind == "log_half_cut_off" else "")]
+    callers = [process_name(each, 0) for each in ("registry", "delivery")]
+    faults += [Fault(4.0, "log_half_cut_off", each, _SPLIT_S, half) for each in callers if random.random() < 0.7]
+    leaving = Fault(random.uniform(4, 12), random.choice(("restart", "kill")), both[1], 60.0)
+    return Situation({role: 1}, 22.0, 6.0, [*faults, *random.choice(((), (leaving,)))], has_owners=True)
+
+
+def _half_with_instances(random: Random) -> str:
+    """Return the name of a half of the log's partitions to which the one belongs that tells of owners."""
+    while not is_in_half(half := str(random.randrange(1000)), Partition(INSTANCES_TOPIC, 0)):
+        pass
+    return half
+
+
 def _succession(random: Random) -> Situation:
-    """Owner and standby read the log slowly; then the owner leaves, so that one that is behind takes over at once."""
+    """Owner, standby or both read half of the log slowly; then one leaves or hangs, and one that is behind takes over,
+    or comes back without knowing that it was taken for ended.
+    """
     role = random.choice(("scheduling", "targeting"))
     both = [process_name(role, 0), standby_name(role, 0)]
     random.shuffle(both)
-    slow = [Fault(2.0, "slow_reads", target, 20.0) for target in both]
+    half, slow_hosts = str(random.randrange(1000)), random.choice((both, both[:1], both[1:]))
+    slow = [Fault(2.0, "slow_reads", target, 20.0, half) for target in slow_hosts]
+    kind, amount_s = random.choice((("restart", 60.0), ("restart", 60.0), ("pause", random.uniform(3, 6))))
     leaving = [
-        Fault(at_s + random.random(), "restart", target, 60.0) for at_s, target in zip((5, 12), both, strict=True)
+        Fault(at_s + random.random(), kind, target, amount_s) for at_s, target in zip((5, 12), both, strict=True)
     ]
     return Situation({role: 1}, 20.0, 6.0, [*slow, *leaving], has_owners=True)

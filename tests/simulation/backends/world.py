@@ -15,6 +15,7 @@ from tests.simulation.backends.driver import Driver
 from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_findings
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import faults_of, plan_of
+from tests.simulation.backends.successions import not_taken_over
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
@@ -74,6 +75,7 @@ class Backends:
         injected.heal()
         findings = await until_settled(installation, hosts, driver.ledger, SETTLE_S)
         findings += [] if findings else await final_states(installation)
+        findings += [] if findings else await not_taken_over(installation, hosts)
         await asyncio.gather(*(host.stop() for host in reversed(hosts)))
         await asyncio.gather(*running)
         if following:

@@ -1,18 +1,14 @@
-"""Faults: what goes wrong in a world, when, and where. The seed makes a list of them, which can be shortened."""
+"""Faults: what goes wrong in a world, when, and where. `fault_lists.py` makes lists of them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
-from random import Random
 
-from services.runtime.process.crashpoint import Point
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
 
 _MILLISECONDS = 1000
-_SLOW_READ_S = 0.5
-_ONE_TARGET = 0.3
-"""Share of the lists of faults that have one target."""
+_SLOW_READ_S, _SLOW_HALF_READ_S = 0.5, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +84,10 @@ class Faults:
         self._hosts[fault.target].lose_disk()
 
     def slow_reads(self, fault: Fault) -> None:
-        """Let the target's processes read the log slowly for `amount` seconds."""
+        """Let the target's processes read the log, or the half that `other` names, slowly for `amount` seconds."""
         broker = self._installation.broker
-        broker.slow_down(fault.target, _SLOW_READ_S)
-        self._later(fault.amount, lambda: broker.slow_down(fault.target, 0))
+        broker.slow_down(fault.target, _SLOW_HALF_READ_S if fault.other else _SLOW_READ_S, fault.other)
+        self._later(fault.amount, lambda: broker.speed_up(fault.target))
 
     def upgrade(self, fault: Fault) -> None:
         """Kill the target, and go on with a version whose files have other schemas."""
@@ -137,6 +133,12 @@ class Faults:
         broker.cut_off(fault.target)
         self._later(fault.amount, lambda: broker.reach_again(fault.target))
 
+    def log_half_cut_off(self, fault: Fault) -> None:
+        """Let the log answer nothing that the target asks about half of its partitions, which `other` chooses."""
+        broker = self._installation.broker
+        broker.cut_half_off(fault.target, fault.other)
+        self._later(fault.amount, lambda: broker.reach_again(fault.target))
+
     def log_faults(self, fault: Fault) -> None:
         """Let half of the requests to append and to read fail for `amount` seconds."""
         self._behaviour.fault_rate = 0.5
@@ -157,132 +159,3 @@ class Faults:
 
     def _later(self, seconds: float, callback: Callable[[], object]) -> None:
         self._world.loop.call_later(seconds, callback, context=Context())
-
-
-def random_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
-    """Return a random list of faults of all kinds, in the order of their times."""
-    faults = [_random_fault(random, hosts, hosts, _WEIGHTS, until_s) for _ in range(count)]
-    return sorted(faults, key=lambda fault: fault.at_s)
-
-
-def swarm_faults(
-    random: Random, hosts: Sequence[str], count: int, until_s: float, without: Collection[str] = ()
-) -> list[Fault]:
-    """Return a random list of faults, in the order of their times; `without`: kinds that it must not have.
-
-    Most lists have few kinds of faults, and some have one target: such worlds find what others hide, because a fault
-    of one kind often keeps the next one from reaching far (swarm testing: Groce and others, 2012).
-    """
-    weights = {kind: weight for kind, weight in {**_WEIGHTS, **_SWARM_WEIGHTS}.items() if kind not in without}
-    chosen = random.sample(list(weights), min(len(weights), random.choice((1, 2, 4, len(weights)))))
-    targets = [random.choice(hosts)] if random.random() < _ONE_TARGET else hosts
-    kinds = {kind: weights[kind] for kind in chosen}
-    faults = [_random_fault(random, targets, hosts, kinds, until_s) for _ in range(count)]
-    return sorted(faults, key=lambda fault: fault.at_s)
-
-
-def _random_fault(
-    random: Random, targets: Sequence[str], hosts: Sequence[str], kinds: Mapping[str, int], until_s: float
-) -> Fault:
-    at_s, target, other = random.uniform(0, until_s), random.choice(targets), random.choice(hosts)
-    kind = random.choices(list(kinds), list(kinds.values()))[0]
-    amount = _AMOUNTS[kind](random) if kind in _AMOUNTS else 0.0
-    if kind == "kill_at_point":
-        other = _point(random, target)
-    return Fault(at_s, kind, target, amount, other if kind in ("block", "kill_at_point") else "")
-
-
-def rare_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
-    """Return a random list of faults of further kinds, as `random_faults` does."""
-    return sorted(
-        (
-            Fault(
-                random.uniform(0, until_s), kind := random.choice(_RARE), random.choice(hosts), _AMOUNTS[kind](random)
-            )
-            for _ in range(count)
-        ),
-        key=lambda fault: fault.at_s,
-    )
-
-
-def owner_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
-    """Return a random list of faults of these hosts after which others own their shards, in the order of their times.
-
-    A pause or a partition is about as long as a standby needs to take over, so that former owners come back then.
-    """
-    kinds = random.sample(list(_OWNER_WEIGHTS), random.choice((1, 2, len(_OWNER_WEIGHTS))))
-    chosen = {kind: _OWNER_WEIGHTS[kind] for kind in kinds}
-    return sorted((_owner_fault(random, hosts, chosen, until_s) for _ in range(count)), key=lambda fault: fault.at_s)
-
-
-def _owner_fault(random: Random, hosts: Sequence[str], kinds: Mapping[str, int], until_s: float) -> Fault:
-    at_s, target = random.uniform(0, until_s), random.choice(hosts)
-    kind = random.choices(list(kinds), list(kinds.values()))[0]
-    amount = _OWNER_AMOUNTS[kind](random) if kind in _OWNER_AMOUNTS else 0.0
-    return Fault(at_s, kind, target, amount, _point(random, target) if kind == "kill_at_point" else "")
-
-
-def _point(random: Random, target: str) -> str:
-    """Return one of the crash points that the role can reach."""
-    prefixes = _POINTS.get(target.partition("-")[0], ("",))
-    return str(random.choice([point for point in Point if point.startswith(prefixes)]))
-
-
-_POINTS: Mapping[str, tuple[str, ...]] = {
-    "registry": ("follower", "command"),
-    "targeting": ("follower", "snapshot"),
-    "scheduling": ("follower", "task", "command"),
-    "delivery": ("push", "cancel", "expiry", "outcomes", "snapshot"),
-    "gateway": ("sessions", "reports"),
-    "edge": ("command",),
-}
-"""The beginnings of the names of the crash points that a role can reach."""
-
-_WEIGHTS: Mapping[str, int] = {
-    "kill": 2,
-    "kill_after_steps": 8,
-    "kill_at_point": 6,
-    "cut_power": 3,
-    "lose_disk": 1,
-    "pause": 4,
-    "set_clock": 1,
-    "block": 4,
-    "log_unavailable": 2,
-    "log_cut_off": 3,
-    "log_faults": 4,
-    "resets": 4,
-}
-_SWARM_WEIGHTS: Mapping[str, int] = {"kill_at_append": 6, "down": 2}
-_OWNER_WEIGHTS: Mapping[str, int] = {
-    "kill": 3,
-    "kill_after_steps": 3,
-    "kill_at_point": 2,
-    "kill_at_append": 2,
-    "down": 2,
-    "restart": 4,
-    "pause": 8,
-    "log_cut_off": 6,
-    "log_faults": 1,
-}
-_RARE = ("fill_disk", "upgrade", "set_clock", "drift_clock")
-_AMOUNTS: Mapping[str, Callable[[Random], float]] = {
-    "kill_after_steps": lambda random: float(random.randrange(3000)),
-    "down": lambda random: random.choice([10, 30]) * (0.5 + random.random()),
-    "kill_at_append": lambda random: float(random.randrange(2)),
-    "pause": lambda random: random.choice([0.5, 5, 30, 90]) * (0.5 + random.random()),
-    "upgrade": lambda random: 0.0,
-    "fill_disk": lambda random: random.choice([1, 10, 30]) * (0.5 + random.random()),
-    "set_clock": lambda random: random.choice([-5.0, -0.5, 0.5, 5.0]),
-    "drift_clock": lambda random: random.choice([-0.05, -0.001, 0.001, 0.05]),
-    "block": lambda random: random.choice([0.5, 5, 20, 60]) * (0.5 + random.random()),
-    "log_unavailable": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
-    "log_cut_off": lambda random: random.choice([1, 10, 45]) * (0.5 + random.random()),
-    "log_faults": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
-    "resets": lambda random: random.choice([1, 5, 20]) * (0.5 + random.random()),
-}
-_OWNER_AMOUNTS: Mapping[str, Callable[[Random], float]] = {
-    **_AMOUNTS,
-    "pause": lambda random: random.choice([1, 2, 3, 10]) * (0.5 + random.random()),
-    "log_cut_off": lambda random: random.choice([1, 2, 3, 10]) * (0.5 + random.random()),
-    "restart": lambda random: random.choice([1, 60]),
-}

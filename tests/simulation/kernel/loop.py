@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from contextvars import Context
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tests.simulation.kernel.process import CURRENT, Process
 from tests.simulation.kernel.threads import InlineThreads
@@ -46,13 +46,13 @@ class SimulatedTask(asyncio.Task[Any]):
 
 
 class SimulatedFuture(asyncio.Future[Any]):
-    """A future whose hash is its number."""
+    """A future whose hash is its number, which it gets when it is first asked for."""
 
-    def __init__(self, number: int, loop: "SimulatedLoop") -> None:
-        self._number = number
-        super().__init__(loop=loop)
+    _number = 0
 
     def __hash__(self) -> int:
+        if not self._number:
+            self._number = cast(SimulatedLoop, self.get_loop()).next_number()
         return self._number
 
 
@@ -124,7 +124,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return await self.dial(protocol_factory, host, port)
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return SimulatedFuture(next(self._numbers), self)
+        return SimulatedFuture(loop=self)
+
+    def next_number(self) -> int:
+        """Return a number that nothing in this world has yet."""
+        return next(self._numbers)
 
     def create_task(
         self,
@@ -162,23 +166,33 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def run_until(self, future: "asyncio.Future[Any]", deadline_s: float = float("inf")) -> None:
         """Run callbacks until the future is done or the time has come. It may be called by a callback too."""
-        while not future.done() and self._now_s < deadline_s:
+        is_done = future.done
+        while not is_done() and self._now_s < deadline_s:
             if not self._turn:
                 self._begin_turn(deadline_s)
                 continue
             handle = self._turn.pop()
             if handle._cancelled:
                 continue
-            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            context: Context = handle._context  # type: ignore[attr-defined]
+            process = context.get(CURRENT)
             if process is not None and not process.admits(handle):
                 continue
             self.steps += 1
-            if self.steps > self._max_steps:
-                raise StuckError(f"no end after {self._max_steps} callbacks, at {self._now_s:.3f} s")
             self._now_s += STEP_S
-            handle._run()
+            try:  # what Handle._run does, without a call more
+                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except BaseException as error:
+                self._note_error(handle, error)
+
+    def _note_error(self, handle: asyncio.Handle, error: BaseException) -> None:
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            raise error
+        self.call_exception_handler({"message": "Exception in a callback", "exception": error, "handle": handle})
 
     def _begin_turn(self, deadline_s: float) -> None:
+        if self.steps > self._max_steps:
+            raise StuckError(f"no end after {self._max_steps} callbacks, at {self._now_s:.3f} s")
         timers = self._timers
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
@@ -198,18 +212,21 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._turn = turn
 
     def _ordered(self, handles: list[asyncio.Handle]) -> list[asyncio.Handle]:
+        random = self._random.random
         if not self._fifo:
-            self._random.shuffle(handles)
-            return handles
+            if len(handles) == 2:
+                return handles if random() < 0.5 else handles[::-1]
+            drawn = sorted((random(), at) for at in range(len(handles)))
+            return [handles[at] for _, at in drawn]
         by_process: dict[Process | None, list[asyncio.Handle]] = {}
         turns = []
         for handle in handles:
             process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
             by_process.setdefault(process, []).append(handle)
             turns.append(process)
-        self._random.shuffle(turns)
+        places = sorted((random(), at) for at in range(len(turns)))
         queues = {process: iter(queue) for process, queue in by_process.items()}
-        return [next(queues[process]) for process in turns]
+        return [next(queues[turns[at]]) for _, at in places]
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         process = CURRENT.get()

@@ -1,16 +1,13 @@
-"""Checks of what happened to each message on each device: one final outcome, nothing sent again, nothing sent late."""
+"""Checks of what happened to each message on each device: one final outcome, nothing sent late."""
 
 from collections.abc import Iterator, Mapping
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
-from tests.soak.checks import Client, Observations, Violation
+from tests.soak.checks import Observations, Violation
 from tests.soak.history import Sent
 
 _CLOCKS_MS = 10_000
 """How much clocks of processes may differ."""
-
-_ARRIVES_MS = 5_000
-"""Within this time an acknowledgement has reached the gateway if the connection has not ended."""
 
 
 def concluded_twice(observed: Observations) -> Iterator[Violation]:
@@ -29,29 +26,6 @@ def expired_and_sent(observed: Observations) -> Iterator[Violation]:
         for frame in client.frames:
             if frame.msgid in sent and frame.connected_ms > sent[frame.msgid].expires_ms + _CLOCKS_MS:
                 yield Violation("expired", f"{client.name} was sent it after its time to live", (frame.msgid,))
-
-
-def acknowledged_and_sent(observed: Observations) -> Iterator[Violation]:
-    """What a gateway has been acknowledged is not sent over later connections of the device, while the gateway lives.
-
-    An acknowledgement counts if its connection did not end soon after it.
-    """
-    for client in observed.clients.values():
-        acknowledged = _acknowledged(client)
-        for frame in client.frames:
-            if frame.connection > acknowledged.get(frame.msgid, frame.connection):
-                text = f"{client.name} was sent it over connection {frame.connection}, after it had acknowledged it"
-                yield Violation("acknowledged", text, (frame.msgid,))
-
-
-def _acknowledged(client: Client) -> Mapping[int, int]:
-    """Return the connection over which the device acknowledged each message first, so that it was heard."""
-    found: dict[int, int] = {}
-    for each in client.acknowledged:
-        ended_ms = client.ended_ms.get(each.connection)
-        if ended_ms is None or ended_ms >= each.time_ms + _ARRIVES_MS:
-            found.setdefault(each.msgid, each.connection)
-    return found
 
 
 def _by_msgid(observed: Observations) -> Mapping[int, Sent]:

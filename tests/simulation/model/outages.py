@@ -9,7 +9,10 @@ from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import shard_of
 
 _TAKES_TIME = frozenset(
-    {"pause", "block", "log_unavailable", "log_cut_off", "log_faults", "rebuild", "slow_reads", "resets", "fill_disk"}
+    {
+        *("pause", "block", "log_unavailable", "log_cut_off", "log_half_cut_off", "log_faults"),
+        *("rebuild", "slow_reads", "resets", "fill_disk"),
+    }
 )
 """Kinds of faults whose amount is the seconds that they last."""
 

@@ -34,7 +34,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
     planted_bug(
         "old-turn-taken",
         "a former owner that lags behind the log takes over again, because it still sees itself as the owner",
-        "installation",
+        "backends",
         (
             "services.runtime.ownership.membership:Membership.wait",
             "instances.has_announced(0) and instances.is_own_turn()",

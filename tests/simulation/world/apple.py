@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from contextvars import Context
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -112,6 +113,16 @@ class SimulatedApple(IosDevices):
         if status in ("400", "410"):
             self.refused_tokens[token] = reason
         self._ledger.write("APNs", token=token[:8], status=status, reason=reason)
+
+
+def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, str]:
+    """Return delivery's settings for this service, whose authority becomes a file of the directory."""
+    settings = {"apns_url": URL, "apns_sandbox_url": URL}
+    if apple is not None:
+        authority = directory / "apple.pem"
+        authority.write_text(apple.authority)
+        settings["apns_authority"] = str(authority)
+    return settings
 
 
 def is_alarm(error: LoggedError) -> bool:

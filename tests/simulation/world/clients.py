@@ -14,7 +14,9 @@ from carillon_device import UnavailableError
 from carillon_device.connection import GatewayConnection
 from testkit.edge.asgi import AsgiAnswer, AsgiRequest
 from testkit.signing import signed
+from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.model.acknowledgements import GatewayFrame
 from tests.simulation.world.listeners import EdgeListener, GatewayListener, Listeners
 from tests.simulation.world.websocket import TransportEnd
 from tests.soak.android_device import Gateway
@@ -116,6 +118,9 @@ class SimulatedGateways(Gateway):
         self._delay_s = delay_s
         self._random = random
         self._ends: list[TransportEnd] = []
+        self._connections = 0
+        self.frames: list[GatewayFrame] = []
+        """All text frames that gateways have received and sent, in their order."""
 
     def reset(self) -> None:
         """End all connections at once, as a router does that restarts; both ends are told."""
@@ -138,7 +143,9 @@ class SimulatedGateways(Gateway):
         connection = GatewayConnection()
         opened: asyncio.Future[None] = loop.create_future()
         device_end = TransportEnd(loop, Context, gateway.name, self._delay_s, answers_pings=True)
-        gateway_end = TransportEnd(loop, process.context, _ADDRESS, self._delay_s)
+        self._connections += 1
+        note = partial(self._note, self._connections)
+        gateway_end = TransportEnd(loop, process.context, _ADDRESS, self._delay_s, on_text=note)
         device_end.join(gateway_end)
 
         def arrive() -> None:
@@ -158,6 +165,10 @@ class SimulatedGateways(Gateway):
         self._ends = [end for end in self._ends if end.is_open]
         self._ends.append(device_end)
         return connection
+
+    def _note(self, connection: int, is_received: bool, payload: bytes) -> None:
+        now_ms = START_MS + int(asyncio.get_running_loop().time() * 1000)
+        self.frames.append(GatewayFrame(connection, now_ms, is_received, payload))
 
 
 def _settle(answered: "asyncio.Future[AsgiAnswer]", answer: AsgiAnswer | Exception) -> None:

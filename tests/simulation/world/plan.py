@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from tests.simulation.kernel.faults import Fault, Faults, owner_faults, random_faults, rare_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import owner_faults, rare_faults, split_faults, swarm_faults
+from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.world.apple import SimulatedApple, random_trouble
@@ -16,10 +17,14 @@ STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 """Roles with a state, each of which may have several shards."""
 
 _COUNTS = (0, 1, 2, 4, 8)
+_PACES = (1.0, 1.0, 5.0, 20.0, 20.0)
 _OPERATOR_FAULTS = ("pause_app", "rotate_secret", "revoke_key")
 _CLIENT_FAULTS = ("reset_connections", "lose_connections")
-_BASE_LEFT_OUT = frozenset({"set_clock"})
-"""A kind of fault that `more_faults` makes in place of `random_faults`."""
+_LEFT_OUT = frozenset({"set_clock"})
+"""A kind of fault that `more_faults` makes."""
+
+_CALM = 0.6
+"""Share of the worlds without random faults that have no fault at all."""
 
 
 _OWNERS_EVERY, _OWNERS_RESTS = 8, (3, 6)
@@ -27,6 +32,7 @@ _OWNERS_EVERY, _OWNERS_RESTS = 8, (3, 6)
 
 _CUT_OFF_EVERY, _CUT_OFF_REST = 10, 5
 _CUT_OFF_S = 8.0
+_SPLIT = 0.4
 _LASTING = frozenset({"down", "pause", "block"})
 
 
@@ -34,7 +40,8 @@ _LASTING = frozenset({"down", "pause", "block"})
 class Plan:
     """One world. `processes`: the number of instances by role. `rate`: requests a second while `load_s` lasts.
 
-    `has_owners` as for Installation: each shard of a role with standbys has one then.
+    `has_owners` as for Installation: each shard of a role with standbys has one then. `pace`: how many times longer
+    than usual the clients wait between two actions.
     """
 
     partitions: int
@@ -45,6 +52,7 @@ class Plan:
     snapshot_s: int
     has_ios: bool
     has_owners: bool = False
+    pace: float = 1.0
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -138,7 +146,14 @@ class WorldFaults(Faults):
 
 
 def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed. Odd seeds have small worlds, more of which run in the same time."""
+    """Return the plan of a seed. In some worlds little happens at a time, over the longer."""
+    plan = _usual_plan(seed)
+    pace = 1.0 if _is_cut_off(seed) else Random(f"{seed}/pace").choice(_PACES)
+    return replace(plan, pace=pace, rate=plan.rate / pace, load_s=plan.load_s * pace)
+
+
+def _usual_plan(seed: int) -> Plan:
+    """Return the plan at the usual pace. Odd seeds have small worlds, more of which run in the same time."""
     random = Random(f"{seed}/plan")
     processes = {role: random.choice((1, 1, 2)) for role in STATEFUL}
     processes |= {"gateway": random.choice((1, 2)), "edge": random.choice((1, 2))}
@@ -149,7 +164,7 @@ def plan_of(seed: int) -> Plan:
         rate=random.choice((0.5, 2.0, 5.0)),
         load_s=random.choice((10.0, 20.0, 40.0)),
         snapshot_s=random.choice((5, 20, 300)),
-        has_ios=seed % 2 == 1 and random.random() < 0.5,
+        has_ios=random.random() < 0.3,
         has_owners=seed % _OWNERS_EVERY in _OWNERS_RESTS,
     )
     if seed % 2 == 0:
@@ -166,22 +181,18 @@ def plan_of(seed: int) -> Plan:
 
 
 def faults_of(seed: int) -> list[Fault]:
-    """Return the faults of a seed, of which one in seven has none. They begin with the load.
-
-    Even seeds have the older kinds of faults only, so that the worlds of seeds that tests name stay as they are.
-    """
+    """Return the faults of a seed, of which one in nine has none. They begin with the load."""
     plan, random = plan_of(seed), Random(f"{seed}/faults")
     if _is_cut_off(seed):
         return cut_off_and_killed(random, plan)
-    count = random.choice(_COUNTS)
-    if seed % 2:
-        faults = [*swarm_faults(random, plan.hosts, count, plan.load_s, _BASE_LEFT_OUT), *more_faults(seed, plan)]
-    else:
-        base = random_faults(random, plan.hosts, count, plan.load_s)
-        faults = [each for each in base if each.kind not in _BASE_LEFT_OUT]
+    count = random.choice(_COUNTS) * (2 if plan.pace == max(_PACES) else 1)
+    if count == 0 and random.random() < _CALM:
+        return []
+    faults = [*swarm_faults(random, plan.hosts, count, plan.load_s, _LEFT_OUT), *more_faults(seed, plan)]
     if plan.has_owners:
         changes = Random(f"{seed}/owners")
         faults += owner_faults(changes, plan.owners, changes.choice((0, 1, 2, 4)), plan.load_s)
+        faults += split_faults(changes, plan.hosts, plan.load_s) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at_s)

@@ -25,15 +25,22 @@ class QuotaUser:
     """Sends broadcasts of an app that has no devices, until the first is refused because of the quota.
 
     A request without an answer may have counted. That fewer were sent than the quota allows is an error of the ledger.
+    `pace`: how many times longer than usual it waits between two requests.
     """
 
     def __init__(
-        self, registry: "RegistryServiceAsyncStub", interface: HttpInterface, ledger: Ledger, random: Random
+        self,
+        registry: "RegistryServiceAsyncStub",
+        interface: HttpInterface,
+        ledger: Ledger,
+        random: Random,
+        pace: float = 1.0,
     ) -> None:
         self._registry = registry
         self._interface = interface
         self._ledger = ledger
         self._random = random
+        self._pace = pace
         self._quota = random.choice(_QUOTAS)
 
     async def run(self, end: asyncio.Event) -> None:
@@ -52,7 +59,7 @@ class QuotaUser:
                     if sent <= self._quota:
                         self._ledger.errors.append(f"broadcast {sent} of {self._quota} a day was refused")
                     return
-            await asyncio.sleep(self._random.uniform(0.1, 2))
+            await asyncio.sleep(self._pace * self._random.uniform(0.1, 2))
 
     async def _app(self) -> tuple[str, str]:
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Counted", package="org.example.counted")

@@ -19,17 +19,25 @@ _LATER_S = 86_400
 class Reader:
     """Reads its own writes, each read through any edge. What it reads of them otherwise is an error of the ledger.
 
-    Nobody else changes the tags of its device or its tasks.
+    Nobody else changes the tags of its device or its tasks. `pace`: how many times longer than usual it waits between
+    two changes.
     """
 
     def __init__(
-        self, interface: HttpInterface, app: AppCredentials, token: str, ledger: Ledger, random: Random
+        self,
+        interface: HttpInterface,
+        app: AppCredentials,
+        token: str,
+        ledger: Ledger,
+        random: Random,
+        pace: float = 1.0,
     ) -> None:
         self._interface = interface
         self._app = app
         self._token = token
         self._ledger = ledger
         self._random = random
+        self._pace = pace
         self._tags: set[str] = set()
 
     def sign_with(self, app: AppCredentials) -> None:
@@ -40,7 +48,7 @@ class Reader:
         """Change and read until `end` is set."""
         while not end.is_set():
             await self._random.choice((self._change_tags, self._time_push))()
-            await asyncio.sleep(self._random.uniform(0.1, 2))
+            await asyncio.sleep(self._pace * self._random.uniform(0.1, 2))
 
     async def _change_tags(self) -> None:
         tag = self._random.choice(_TAGS)

@@ -48,7 +48,10 @@ class _Head:
 
 
 class TransportEnd(ConnectionEnd):
-    """One end of a WebSocket connection. `answers_pings`: as picows does for clients."""
+    """One end of a WebSocket connection. `answers_pings`: as picows does for clients.
+
+    `on_text` is called with each text frame that this end has received or sends.
+    """
 
     _other: "TransportEnd"
 
@@ -60,8 +63,10 @@ class TransportEnd(ConnectionEnd):
         delay_s: Callable[[], float],
         *,
         answers_pings: bool = False,
+        on_text: Callable[[bool, bytes], object] = lambda is_received, payload: None,
     ) -> None:
         super().__init__(loop, context, delay_s)
+        self._on_text = on_text
         self._answers_pings = answers_pings
         self.is_close_frame_sent = False
         self.request, self.response = _Head(), _Head()
@@ -146,6 +151,8 @@ class TransportEnd(ConnectionEnd):
 
     def _transmit(self, frame: Frame) -> None:
         other = self._other
+        if frame.msg_type == WSMsgType.TEXT:
+            self._on_text(False, frame.get_payload_as_bytes())
         self.deliver(lambda: other.receive(frame))
 
     def receive(self, frame: Frame) -> None:
@@ -154,6 +161,8 @@ class TransportEnd(ConnectionEnd):
         if self._answers_pings and frame.msg_type == WSMsgType.PING:
             self.send_pong(frame.get_payload_as_bytes())
         elif self._listener is not None:
+            if frame.msg_type == WSMsgType.TEXT:
+                self._on_text(True, frame.get_payload_as_bytes())
             self._listener.on_ws_frame(self, frame)  # type: ignore[arg-type]
 
 

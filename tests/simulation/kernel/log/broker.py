@@ -1,13 +1,18 @@
 """The simulated event log's broker: what it stores, and how it behaves towards its clients."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from random import Random
+from typing import NamedTuple
 
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.process import CURRENT, ProcessKilled
+
+_FEW = 5
+"""Records of a page over a slow line."""
 
 OnGrown = Callable[[Partition], None]
 
@@ -68,6 +73,13 @@ class _Stored:
         return self.first + len(self.records)
 
 
+class _Slow(NamedTuple):
+    """How much longer a process waits for answers about half of the partitions; `half` "": about any."""
+
+    seconds: float
+    half: str
+
+
 class Broker:
     """The event log that all simulated processes share; a SimulatedLog is a client of it.
 
@@ -88,7 +100,8 @@ class Broker:
         self.behaviour = behaviour
         self._is_available = True
         self._cut_off: set[str] = set()
-        self._slow_s: dict[str, float] = {}
+        self._half_cut_off: dict[str, str] = {}
+        self._slow_s: dict[str, _Slow] = {}
         self._fatal: dict[str, bool] = {}
         self._note = note
         self._now_ms = now_ms
@@ -102,11 +115,24 @@ class Broker:
         process = CURRENT.get()
         return self._is_available and (process is None or process.name not in self._cut_off)
 
-    @property
-    def extra_s(self) -> float:
-        """By how much longer the process that asks waits for its answer."""
+    def reaches(self, partition: Partition) -> bool:
+        """Whether the process that asks for the partition gets an answer, once the broker answers it at all."""
         process = CURRENT.get()
-        return 0.0 if process is None else self._slow_s.get(process.name, 0.0)
+        half = self._half_cut_off.get(process.name) if process is not None and self._half_cut_off else None
+        return half is None or not is_in_half(half, partition)
+
+    def extra_s(self, partitions: Collection[Partition]) -> float:
+        """By how much longer the process that asks about these partitions waits for its answer."""
+        process = CURRENT.get()
+        slow = self._slow_s.get(process.name) if process is not None and self._slow_s else None
+        if slow is None or (slow.half and not any(is_in_half(slow.half, partition) for partition in partitions)):
+            return 0.0
+        return slow.seconds
+
+    def page_size(self, wanted: int, partitions: Collection[Partition]) -> int:
+        """Return how many records the next page of these partitions may hold: few over a slow line."""
+        size = self.behaviour.page_size(wanted)
+        return min(size, _FEW) if self._slow_s and self.extra_s(partitions) else size
 
     def set_available(self, is_available: bool) -> None:
         """Answer everybody or nobody from now on."""
@@ -116,13 +142,32 @@ class Broker:
         """Give the processes of this name no answer."""
         self._cut_off.add(name)
 
+    def cut_half_off(self, name: str, half: str) -> None:
+        """Give the processes of this name no answer about half of the partitions, which `half` chooses.
+
+        So it is where they do not reach one of a cluster's servers, which leads these partitions.
+        """
+        self._half_cut_off[name] = half
+
     def reach_again(self, *names: str) -> None:
         """Answer the processes of these names again, or all where none is given."""
-        self._cut_off.difference_update(names or tuple(self._cut_off))
+        for name in names or (*self._cut_off, *self._half_cut_off):
+            self._cut_off.discard(name)
+            self._half_cut_off.pop(name, None)
+        for listener in list(self._listeners.values()):
+            for partition in list(self._stored):
+                listener(partition)
 
-    def slow_down(self, name: str, seconds: float) -> None:
-        """Let the processes of this name wait for so long for each answer to what they read."""
-        self._slow_s[name] = seconds
+    def slow_down(self, name: str, seconds: float, half: str = "") -> None:
+        """Let the processes of this name wait for so long for each answer to what they read.
+
+        `half` as for `cut_half_off`; "": whatever the partition.
+        """
+        self._slow_s[name] = _Slow(seconds, half)
+
+    def speed_up(self, name: str) -> None:
+        """Take back what `slow_down` has arranged."""
+        self._slow_s.pop(name, None)
 
     def kill_at_append(self, name: str, *, is_stored: bool) -> None:
         """Kill the process of this name at its next append: just before its records are stored, or just after."""
@@ -219,3 +264,8 @@ class Broker:
             if offset >= stored.first:
                 stored.records[offset - stored.first] = None
         stored.replaced.clear()
+
+
+def is_in_half(half: str, partition: Partition) -> bool:
+    """Return whether the partition belongs to the half of this name."""
+    return hashlib.blake2b(f"{half}/{partition.topic}/{partition.number}".encode(), digest_size=1).digest()[0] % 2 == 0

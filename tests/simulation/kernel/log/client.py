@@ -5,7 +5,7 @@ time-out is over. So an append that failed may have been stored, and one that su
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
@@ -49,7 +49,7 @@ class SimulatedLog:
         return [offsets[index] for index in range(len(new_records))]
 
     async def open(self, starts: Mapping[Partition, int]) -> "SimulatedReader":
-        await self._answered()
+        await self._answered(starts)
         for partition, start in starts.items():
             first, end = self._broker.first(partition), self._broker.end(partition)
             if not first <= start <= end:
@@ -59,15 +59,15 @@ class SimulatedLog:
         return reader
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        await self._answered()
-        return {partition: self._broker.first(partition) for partition in partitions}
+        await self._answered(asked := list(partitions))
+        return {partition: self._broker.first(partition) for partition in asked}
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        await self._answered()
-        return {partition: self._broker.end(partition) for partition in partitions}
+        await self._answered(asked := list(partitions))
+        return {partition: self._broker.end(partition) for partition in asked}
 
     async def last(self, partition: Partition) -> Record | None:
-        await self._answered()
+        await self._answered([partition])
         return self._broker.last(partition)
 
     async def check_writable(self) -> None:
@@ -87,10 +87,13 @@ class SimulatedLog:
         if self._closed:
             raise UnavailableError("the event log is closed")
 
-    async def _answered(self) -> None:
-        """Return once the broker has answered a question. UnavailableError: it does not within the time-out."""
+    async def _answered(self, partitions: Collection[Partition] = ()) -> None:
+        """Return once the broker has answered a question about these partitions.
+
+        UnavailableError: it does not within the time-out.
+        """
         self._check_open()
-        await answered(self._broker, self._timeout_s)
+        await answered(self._broker, self._timeout_s, partitions)
 
     def _batcher(self, partition: Partition) -> Batcher[NewRecord, int]:
         if partition not in self._batchers:
@@ -115,7 +118,8 @@ class SimulatedLog:
         behaviour = self._broker.behaviour
         while True:
             await asyncio.sleep(behaviour.delay_s())
-            attempt = behaviour.attempt() if self._broker.answers else Attempt.NOT_STORED
+            answers = self._broker.answers and self._broker.reaches(partition)
+            attempt = behaviour.attempt() if answers else Attempt.NOT_STORED
             self._broker.reached(is_stored=False)
             base = -1 if attempt is Attempt.NOT_STORED else self._broker.store(partition, batch)
             if attempt is not Attempt.NOT_STORED:
@@ -139,21 +143,21 @@ class SimulatedReader:
 
     async def read(self, max_records: int = 5000) -> list[Record]:
         while not self._closed:
-            await answered(self._broker, self._timeout_s)
+            while not (asked := self._behind()) and not self._closed:
+                self._grown.clear()
+                await self._grown.wait()
+            await answered(self._broker, self._timeout_s, asked)
             if self._closed:
                 break
             if self._broker.behaviour.read_fails():
                 raise UnavailableError("the connection to the log was lost")
-            behind = {p: start for p, start in self._positions.items() if start != self._broker.end(p)}
-            if not behind:
-                self._grown.clear()
-                await self._grown.wait()
+            if not (behind := self._behind()):
                 continue
             for partition, start in behind.items():
                 first, end = self._broker.first(partition), self._broker.end(partition)
                 if not first <= start <= end:
                     raise ConflictError(f"{partition} holds offsets {first} to {end}, but {start} was asked for")
-            records, reached = self._broker.page(behind, self._broker.behaviour.page_size(max_records))
+            records, reached = self._broker.page(behind, self._broker.page_size(max_records, behind))
             for partition, position in reached.items():
                 del self._positions[partition]
                 self._positions[partition] = position  # last in the order of the next page
@@ -166,16 +170,21 @@ class SimulatedReader:
         self._stop_listening()
         self._grown.set()
 
+    def _behind(self) -> dict[Partition, int]:
+        """Return the positions in the partitions that hold more, and can be reached."""
+        broker = self._broker
+        return {p: start for p, start in self._positions.items() if start != broker.end(p) and broker.reaches(p)}
+
     def _note(self, partition: Partition) -> None:
         if partition in self._positions:
             self._grown.set()
 
 
-async def answered(broker: Broker, timeout_s: float) -> None:
+async def answered(broker: Broker, timeout_s: float, partitions: Collection[Partition] = ()) -> None:
     """Return after the time that a question and its answer take. UnavailableError: the broker does not answer."""
-    await asyncio.sleep(broker.behaviour.delay_s() + broker.extra_s)
+    await asyncio.sleep(broker.behaviour.delay_s() + broker.extra_s(partitions))
     waited_s = 0.0
-    while not broker.answers:
+    while not (broker.answers and all(map(broker.reaches, partitions))):
         await asyncio.sleep(RETRY_S)
         waited_s += RETRY_S
         if waited_s >= timeout_s:

@@ -1,0 +1,118 @@
+"""Worlds that once found defects, as they were planned then: seeds mean other worlds by now.
+
+`python -m tests.simulation.mended NAME` runs one. Exit code 1: it finds something.
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import click
+
+from tests.simulation.backends.world import Backends
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.running import Kind, run_world, run_worlds
+from tests.simulation.world.plan import Plan
+from tests.simulation.world.run import InstallationWorld
+
+
+class MendedWorld(NamedTuple):
+    """A world; `found` says which defect it found."""
+
+    found: str
+    kind: Kind
+    seed: int
+    faults: list[Fault]
+
+
+MENDED: Mapping[str, MendedWorld] = {
+    "expired-at-its-start": MendedWorld(
+        "pushes never started when one expired as its attempt began",
+        Backends(),
+        44,
+        [
+            Fault(2.015, "pause", "targeting-0", 0.449),
+            Fault(5.596, "cut_power", "scheduling-1"),
+            Fault(6.352, "pause", "registry-1", 0.687),
+        ],
+    ),
+    "paused-targeting": MendedWorld(
+        "while one instance of targeting was paused, pushes started 20 s late in the partitions of the other one",
+        Backends(),
+        163,
+        [
+            Fault(16.756, "log_faults", "targeting-0", 22.425),
+            Fault(20.623, "pause", "targeting-0", 118.667),
+            Fault(24.286, "block", "targeting-0", 0.275, "scheduling-1"),
+            Fault(44.6, "kill_after_steps", "targeting-0", 2298.0),
+            Fault(45.781, "pause", "targeting-0", 5.925),
+        ],
+    ),
+    "paused-targeting-after-kills": MendedWorld(
+        "as paused-targeting, after delivery had been killed",
+        Backends(),
+        176,
+        [
+            Fault(1.339, "kill", "delivery-0"),
+            Fault(6.577, "kill_after_steps", "targeting-0", 1553.0),
+            Fault(10.896, "pause", "targeting-1", 53.37),
+        ],
+    ),
+    "stopped-after-its-successor": MendedWorld(
+        "an owner of scheduling that stopped after another one had taken over logged an error",
+        Backends(),
+        278,
+        [Fault(4.239, "pause", "scheduling-0", 1.97), Fault(7.574, "pause", "scheduling-0", 6.964)],
+    ),
+    "late-hello": MendedWorld(
+        "a late hello of a connection that the device had given up replaced the present one",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={"registry": 2, "targeting": 1, "scheduling": 1, "delivery": 2, "gateway": 1, "edge": 2},
+                devices=4,
+                rate=2.0,
+                load_s=20.0,
+                snapshot_s=20,
+                has_ios=False,
+            )
+        ),
+        192,
+        [Fault(7.817, "kill_after_steps", "delivery-1", 1391.0), Fault(9.118, "reset_connections")],
+    ),
+    "held-up-request": MendedWorld(
+        "a request that was held up in one gateway was carried out after later ones through another",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1},
+                devices=8,
+                rate=5.0,
+                load_s=10.0,
+                snapshot_s=300,
+                has_ios=False,
+            )
+        ),
+        100104,
+        [
+            Fault(6.056, "pause", "gateway-0", 24.616),
+            Fault(7.917, "kill_at_point", "registry-0", other="command-appended"),
+        ],
+    ),
+}
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(MENDED)))
+def main(name: str) -> None:
+    """Run the world of this NAME, and print what it finds."""
+    world = MENDED[name]
+    (outcome,) = run_worlds([partial(run_world, world.kind, world.seed, world.faults)])
+    for finding in outcome.findings:
+        click.echo(finding)
+    sys.exit(1 if outcome.findings else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Errors of a world: what was not done in time, and which of the errors that processes log are findings."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.world import LoggedError
+from tests.simulation.world.apple import is_alarm
+
+_SUPERSEDED = ("another process of the role scheduling has taken over", "the thread was shut down")
+"""What a process of scheduling says when it stops because another one of its instance has begun."""
+
+_REFUSALS = ("a request failed", "a device could not be registered", "a push failed")
+
+
+class NotSettledError(Exception):
+    """Something was not done in time, although there were no faults any more."""
+
+
+@contextmanager
+def in_time(what: str) -> Iterator[None]:
+    """Say of a time limit inside the `with` what was not done. NotSettledError: the time limit was reached."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise NotSettledError(what) from error
+
+
+def unexpected(errors: Iterable[LoggedError], faults: Sequence[Fault]) -> Sequence[LoggedError]:
+    """Return the errors that the faults do not explain: under faults requests and pushes may fail, other checks judge
+    that."""
+    found = [error for error in errors if not is_alarm(error)]
+    if any(fault.kind == "run_second" for fault in faults):
+        found = [error for error in found if not any(text in error.details for text in _SUPERSEDED)]
+    return [error for error in found if not (faults and _is_refusal(error))]
+
+
+def _is_refusal(error: LoggedError) -> bool:
+    """Return whether an error says of a request or a push that it failed, and why; no exception was unforeseen."""
+    return error.text in _REFUSALS and error.details.endswith("} None")
