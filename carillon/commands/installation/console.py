@@ -22,11 +22,11 @@ class ConsoleClient:
         self._url = f"{url}/console/v1"
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
-    def get(self, kind: type[Answer], *path: str, **query: str | int | None) -> Answer:
+    def get(self, kind: type[Answer], /, *path: str, **query: str | int | None) -> Answer:
         return self._call(kind, "GET", path, query, None, {})
 
     def post(
-        self, kind: type[Answer], *path: str, body: bytes = b"{}", key: str = "", **query: str | int | None
+        self, kind: type[Answer], /, *path: str, body: bytes = b"{}", key: str = "", **query: str | int | None
     ) -> Answer:
         return self._call(kind, "POST", path, query, body, {"Idempotency-Key": key} if key else {})
 
