@@ -1,7 +1,7 @@
 """Writes batches of records into the analytics store, each record exactly once, whenever the process dies.
 
-A batch is noted in the offsets file, inserted table by table, and then acknowledged there. All calls with state run on
-one thread.
+A batch is translated, noted in the offsets file, inserted table by table, and then acknowledged there. One batch may be
+translated while the batch before it is written. All calls with state run on one thread.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
@@ -37,6 +37,19 @@ _NOT_NOTED = "the offsets of analytics cannot be written"
 Result = TypeVar("Result")
 
 
+class TranslatedBatch(NamedTuple):
+    """What is inserted for a batch of records.
+
+    `epochs` are the highest of each partition after these records, `newest_ms` is the time of the newest push command
+    by then.
+    """
+
+    records: Sequence[Record]
+    tables: Mapping[str, pa.Table]
+    epochs: Mapping[Partition, int]
+    newest_ms: int
+
+
 class BatchWriter:
     """Used between `open` and `close`; `load` before the first batch."""
 
@@ -50,7 +63,8 @@ class BatchWriter:
         stores_commands: bool,
     ) -> None:
         """`instance` is SHARD/SHARDS; only one instance of a store `stores_commands`, that is push commands."""
-        self.broadcasts = BroadcastIds()
+        self.newest_ms = 0
+        """When the newest push command in the store was written, in milliseconds since 1970 UTC."""
         self._clickhouse = clickhouse
         self._offsets_file = offsets_file
         self._dead_letters = dead_letters
@@ -58,7 +72,7 @@ class BatchWriter:
         self._stores_commands = stores_commands
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="analytics")
         self._identity = ""
-        self._epochs = Epochs()
+        self._knowledge: Knowledge
         self._translator: RecordTranslator
         self._offsets: Offsets
 
@@ -74,12 +88,13 @@ class BatchWriter:
         self._identity = await self._registered_identity()
         offsets = await self.next_offsets()
         epochs = Epochs(await self._on_thread(self._offsets.epochs))
-        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), epochs)
-        self._epochs = epochs
-        self.broadcasts = knowledge.broadcasts
+        self._knowledge = knowledge = Knowledge(
+            DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), epochs
+        )
         await load_attributes(knowledge.attributes, self._clickhouse)
         await knowledge.devices.load(self._clickhouse)
         await knowledge.broadcasts.load(self._clickhouse)
+        self.newest_ms = knowledge.broadcasts.newest_ms
         of_sessions = {p.number: end for p, end in offsets.items() if p.topic == SESSIONS.name}
         await load_connections(knowledge.connections, knowledge.attributes, self._clickhouse, of_sessions)
         self._translator = RecordTranslator(knowledge, self._identity, stores_commands=self._stores_commands)
@@ -96,22 +111,27 @@ class BatchWriter:
         """Return the partitions of `devices` that have to be read before these records."""
         return await self._on_thread(self._translator.unknown_device_partitions, records)
 
-    async def write(self, records: Sequence[Record]) -> dict[Partition, int]:
+    async def translate(self, records: Sequence[Record]) -> TranslatedBatch:
+        """Translate a new batch; it is to be written before any batch that is translated later."""
+        return await self._on_thread(self._translated, records)
+
+    async def write(self, translated: TranslatedBatch) -> dict[Partition, int]:
         """Write a new batch; return the next offset of each of its partitions."""
-        batch = _ranges(records)
+        batch = _ranges(translated.records)
         reached(Point.RANGE_GATHERED)
         await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._offsets.begin, batch))
         reached(Point.RANGE_NOTED)
-        await self._insert_all(batch, records)
+        await self._insert_all(batch, translated.tables)
         reached(Point.RANGE_INSERTED)
-        await retry_until_available(_NOT_NOTED, lambda: self._on_thread(self._end, batch))
+        await retry_until_available(_NOT_NOTED, lambda: self._end(batch, translated))
         reached(Point.RANGE_ENDED)
         return {partition: range_.next for partition, range_ in batch.items()}
 
     async def write_pending(self, batch: Batch, records: Sequence[Record]) -> None:
         """Write the pending batch again; the store drops the rows that it has already."""
-        await self._insert_all(batch, records)
-        await self._on_thread(self._end, batch)
+        translated = await self.translate(records)
+        await self._insert_all(batch, translated.tables)
+        await self._end(batch, translated)
 
     async def write_ahead(
         self, appkey: str, pages: AsyncIterable[Sequence[Record]], batch: Batch, max_rows: int
@@ -142,11 +162,16 @@ class BatchWriter:
         await ingesters.drop_replaced(self._clickhouse)
         return identity
 
-    def _end(self, batch: Batch) -> None:
-        self._offsets.end(batch, self._epochs.highest())
+    def _translated(self, records: Sequence[Record]) -> TranslatedBatch:
+        tables = self._translator.tables(records, self._dead_letters.add)
+        knowledge = self._knowledge
+        return TranslatedBatch(records, tables, knowledge.epochs.highest(), knowledge.broadcasts.newest_ms)
 
-    async def _insert_all(self, batch: Batch, records: Sequence[Record]) -> None:
-        tables: Mapping[str, pa.Table] = await self._on_thread(self._translator.tables, records, self._dead_letters.add)
+    async def _end(self, batch: Batch, translated: TranslatedBatch) -> None:
+        await self._on_thread(self._offsets.end, batch, translated.epochs)
+        self.newest_ms = translated.newest_ms
+
+    async def _insert_all(self, batch: Batch, tables: Mapping[str, pa.Table]) -> None:
         await asyncio.gather(
             *(self._insert(name, rows, insert_token(self._identity, name, batch)) for name, rows in tables.items())
         )

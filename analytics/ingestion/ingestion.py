@@ -1,6 +1,7 @@
 """Reads the log into the analytics store, each record exactly once.
 
-One loop reads a batch and writes it. While one batch is being written the next one is read, and no more than that.
+One loop reads a batch, translates it and writes it. While one batch is being written the next one is read and
+translated, and no more than that.
 Outcomes, of which one app may have very many, and all other topics are read in turn. A question waits for the topics
 that its answer is made of, and for the outcomes of its app alone.
 """
@@ -9,9 +10,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
-from analytics.ingestion.batch_writer import BatchWriter
+from analytics.ingestion.batch_writer import BatchWriter, TranslatedBatch
 from analytics.ingestion.look_ahead import LookAhead
 from analytics.ingestion.readers_in_turn import ReadersInTurn
 from analytics.ingestion.translation import SOURCES
@@ -140,7 +142,7 @@ class Ingestion:
     async def ingest_push_commands(self, until_ms: int) -> None:
         """Return once every push command written until then is in the store. UnavailableError: that takes longer."""
         commands = Partition(PUSH_COMMANDS.name, 0)
-        if commands in self._next and self._writer.broadcasts.newest_ms <= until_ms:
+        if commands in self._next and self._writer.newest_ms <= until_ms:
             end = (await self._log.ends([commands]))[commands]
             if self._next[commands] < end and (behind := await self.catch_up([PUSH_COMMANDS])):
                 raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
@@ -163,7 +165,8 @@ class Ingestion:
             finally:
                 await reader.close()
             before = sum(self._next.values())
-            await _finished(self._write(records[: self._limits.batch_length(records)]), self._limits.stop_s)
+            batch = await self._writer.translate(records[: self._limits.batch_length(records)])
+            await _finished(self._write(batch), self._limits.stop_s)
             on_batch(sum(self._next.values()) - before)
 
     async def _write_devices(self, partitions: Sequence[Partition]) -> None:
@@ -200,36 +203,45 @@ class Ingestion:
         outcomes = {partition for partition in self._next if partition.topic == DELIVERIES.name}
         readers = [await self._open(group) for group in (self._next.keys() - outcomes, outcomes)]
         self._batches = batches = BatchReader(ReadersInTurn(readers), self._limits, self._flush)
-        following = asyncio.create_task(batches.batch())
+        reading = asyncio.create_task(batches.batch())
+        writing = asyncio.create_task(_nothing())
         try:
             while True:
-                records = await following
-                following = asyncio.create_task(batches.batch())
-                await _finished(self._ingest(records), self._limits.stop_s)
+                await _until_done(reading, unless_failed=writing)
+                batch = await self._translated(reading.result(), writing)
+                await asyncio.shield(writing)
+                reading = asyncio.create_task(batches.batch())
+                writing = asyncio.create_task(self._write(batch))
         finally:
-            following.cancel()
+            reading.cancel()
+            await asyncio.wait([writing], timeout=self._limits.stop_s)
+            writing.cancel()
             await batches.close()
 
     async def _open(self, partitions: Collection[Partition]) -> Reader:
         starts = {partition: start for partition, start in self._next.items() if partition in partitions}
         return await retry_until_available(_NO_ANSWER, lambda: self._log.open(starts))
 
-    async def _ingest(self, records: Sequence[Record]) -> None:
-        """Write a batch; devices that it refers to are written before it, as their records were appended before."""
+    async def _translated(self, records: Sequence[Record], writing: asyncio.Task[None]) -> TranslatedBatch:
+        """Translate a batch, while another one is written.
+
+        Devices that it refers to are written before it, as their records were appended before.
+        """
         records = self._not_ingested(records)
         if unknown := await self._writer.unknown_device_partitions(records):
+            await asyncio.shield(writing)
             partitions = [p for p in self._next if p.topic == DEVICES.name and p.number in unknown]
             await retry_until_available(_NO_ANSWER, lambda: self._write_devices(partitions))
             records = self._not_ingested(records)
-        if records:
-            await self._write(records)
+        return await self._writer.translate(records)
 
     def _not_ingested(self, records: Sequence[Record]) -> list[Record]:
         return [record for record in records if record.offset >= self._next[Partition(record.topic, record.partition)]]
 
-    async def _write(self, records: Sequence[Record]) -> None:
-        self._advance(await self._writer.write(records))
-        for topic, count in Counter(record.topic for record in records).items():
+    async def _write(self, batch: TranslatedBatch) -> None:
+        if batch.records:
+            self._advance(await self._writer.write(batch))
+        for topic, count in Counter(record.topic for record in batch.records).items():
             APPLIED.labels(ROLE_NAME, topic).inc(count)
 
     async def _watch(self, ready: asyncio.Event) -> None:
@@ -271,3 +283,16 @@ async def _finished(work: Awaitable[None], stop_s: float) -> None:
         await asyncio.wait([task], timeout=stop_s)
         task.cancel()
         raise
+
+
+async def _nothing() -> None:
+    """Do nothing, as what is written before the first batch."""
+
+
+async def _until_done(task: asyncio.Task[Any], *, unless_failed: asyncio.Task[Any]) -> None:
+    """Wait for a task; raise the error of the other one at once, should it fail meanwhile."""
+    pending = {task, unless_failed}
+    while not task.done():
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if unless_failed in done:
+            unless_failed.result()
