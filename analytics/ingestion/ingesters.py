@@ -5,7 +5,7 @@ Rows that add up (SUMS) carry the identity, so that sums of a replaced ingester 
 
 from analytics.store.clickhouse import ClickHouse
 
-SUMS = ("connection_changes", "connection_days")
+SUMS = ("connection_changes", "connection_hours", "connection_days")
 """Tables whose rows add up; each ingester's rows are one ClickHouse partition."""
 
 _IDENTITY = "SELECT identity FROM readers FINAL WHERE instance = {instance:String}"

@@ -84,10 +84,9 @@ async def _levels(clickhouse: ClickHouse, query: StatisticsQuery, end_ms: int) -
 
 
 def _levels_query(*, has_ended: bool) -> str:
-    alive = sql(__package__, "connection_changes", gateways="{alive:Array(String)}")
-    changes = f"SELECT info, at_s, change FROM ({alive})"  # noqa: S608
+    changes = sql(__package__, "connection_changes", gateways="{alive:Array(String)}", key="info")
     if has_ended:
-        ended = sql(__package__, "connection_changes", gateways="{ended:Array(String)}")
+        ended = sql(__package__, "connection_changes", gateways="{ended:Array(String)}", key="info, gateway")
         changes += f" UNION ALL {sql(__package__, 'ended_gateway_changes', changes=ended)}"
     return sql(__package__, "connection_levels", changes=changes)
 

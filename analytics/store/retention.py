@@ -13,6 +13,7 @@ HISTORY = {
     "login_counts": "day",
     "connection_counts": "minute",
     "connection_changes": "minute",
+    "connection_hours": "hour",
 }
 """Tables kept for `history_days`, with the column of a row's age. Commands, audiences and devices are kept for ever."""
 

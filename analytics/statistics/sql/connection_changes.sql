@@ -1,12 +1,15 @@
--- Changes on some gateways; changes before the start are added up at the start.
-SELECT info, gateway, greatest(toUnixTimestamp(minute), {start_s:UInt32}) AS at_s, change
-FROM connection_changes
+-- Changes on some gateways, by hours: an array with the change of each minute. Those before the first day of the query
+-- (UTC) are one change at its midnight.
+SELECT $key, toUnixTimestamp(hour) AS hour_s, sumWithOverflowForEachMerge(changes) AS by_minute
+FROM connection_hours
 WHERE appkey = {appkey:String} AND category = {category:String} AND gateway IN $gateways
   AND reader IN (SELECT identity FROM readers FINAL)
-  AND minute >= toDateTime({midnight_s:UInt32}, 'UTC') AND minute < toDateTime({end_s:UInt32}, 'UTC')
+  AND hour >= toDateTime({midnight_s:UInt32}, 'UTC') AND hour < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY $key, hour_s
 UNION ALL
-SELECT info, gateway, {start_s:UInt32} AS at_s, change
+SELECT $key, {midnight_s:UInt32} AS hour_s, [toInt32(sum(change))] AS by_minute
 FROM connection_days
 WHERE appkey = {appkey:String} AND category = {category:String} AND gateway IN $gateways
   AND reader IN (SELECT identity FROM readers FINAL)
   AND day < toDate32(toDateTime({midnight_s:UInt32}, 'UTC'))
+GROUP BY $key

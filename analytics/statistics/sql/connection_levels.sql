@@ -1,14 +1,23 @@
--- By value: the connections summed over the minutes, the maximum and the minimum. A time and a change are sorted as one
--- number: the time in the upper 32 bits, the change plus 2^31 in the lower.
+-- By value: the connections summed over the minutes, the maximum and the minimum. `levels` are the connections in each
+-- minute of an hour, less those before the hour; after it, the last level stays until the next hour with a change.
 WITH
-  levels AS (
-    SELECT info, arraySort(groupArray(bitShiftLeft(toUInt64(at_s), 32) + toUInt64(change + 2147483648))) AS packed,
-      arrayMap(one -> toUInt32(bitShiftRight(one, 32)), packed) AS times,
-      arrayCumSum(arrayMap(one -> toInt64(bitAnd(one, 4294967295)) - 2147483648, packed)) AS of_times,
-      arrayMap((at_s, next_s) -> toInt64(intDiv(next_s - at_s, 60)), times,
-        arrayPushBack(arrayPopFront(times), {end_s:UInt32})) AS minutes,
-      arrayFilter((level, lasted) -> lasted > 0, of_times, minutes) AS of_minutes
-    FROM ($changes) GROUP BY info)
-SELECT info, arrayDotProduct(of_times, minutes), arrayMax(of_minutes) AS most,
-  if(times[1] > {start_s:UInt32}, 0, arrayMin(of_minutes))
-FROM levels WHERE most > 0 ORDER BY info
+  hours AS (
+    SELECT info, hour_s, arrayCumSum(sumForEach(arrayResize(by_minute, 60, toInt32(0)))) AS levels
+    FROM ($changes) GROUP BY info, hour_s),
+  in_order AS (
+    SELECT info, hour_s, levels, levels[60] AS last,
+      sum(last) OVER (PARTITION BY info ORDER BY hour_s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before,
+      leadInFrame(hour_s, 1, {end_s:UInt32}) OVER (
+        PARTITION BY info ORDER BY hour_s ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS next_s
+    FROM hours),
+  within AS (
+    SELECT info, hour_s, before, last,
+      intDiv(greatest(toInt64({start_s:UInt32}) - hour_s, 0), 60) AS first,
+      arraySlice(levels, first + 1, greatest(intDiv(toInt64({end_s:UInt32}) - hour_s, 60) - first, 0)) AS counted,
+      intDiv(greatest(toInt64(next_s) - greatest(hour_s + 3600, {start_s:UInt32}), 0), 60) AS minutes_after,
+      if(minutes_after > 0, arrayPushBack(counted, last), counted) AS seen
+    FROM in_order)
+SELECT info, sum(arraySum(counted) + last * minutes_after + before * (length(counted) + minutes_after)) AS total,
+  maxIf(before + arrayMax(seen), notEmpty(seen)) AS most,
+  if(min(hour_s) > {start_s:UInt32}, 0, minIf(before + arrayMin(seen), notEmpty(seen))) AS least
+FROM within GROUP BY info HAVING most > 0 ORDER BY info

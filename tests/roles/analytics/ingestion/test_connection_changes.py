@@ -47,13 +47,27 @@ def like(number: int, region: str, partition: int = 1, time_ms: int = T0) -> New
 
 
 async def sums(clickhouse: ClickHouse, category: str = "region") -> Sums:
-    """Return the sums by gateway, minute after START_MS and value; check that `connection_days` agrees."""
+    """Return the sums by gateway, minute after START_MS and value; check that those by hours and by days agree."""
     of_table = {table: await _sums(clickhouse, table, category) for table in COLUMNS}
     of_days = Counter[tuple[str, int, str]]()
     for (gateway, _, info), change in of_table["connection_changes"].items():
         of_days[gateway, 0, info] += change
     assert of_table["connection_days"] == {key: change for key, change in of_days.items() if change}
+    assert await _sums_by_hours(clickhouse, category) == of_table["connection_changes"]
     return of_table["connection_changes"]
+
+
+async def _sums_by_hours(clickhouse: ClickHouse, category: str) -> Sums:
+    rows = await clickhouse.rows(
+        """SELECT gateway, dateDiff('minute', toDateTime({start_s:UInt32}, 'UTC'), hour) + minute - 1, info, change
+        FROM (
+          SELECT gateway, hour, info, sumWithOverflowForEachMerge(changes) AS by_minute FROM connection_hours
+          WHERE category = {category:String} AND reader IN (SELECT identity FROM readers FINAL)
+          GROUP BY gateway, hour, info)
+        ARRAY JOIN by_minute AS change, arrayEnumerate(by_minute) AS minute WHERE change != 0""",
+        {"category": category, "start_s": START_MS // 1000},
+    )
+    return {(gateway, minute, info): change for gateway, minute, info, change in rows}
 
 
 async def _sums(clickhouse: ClickHouse, table: str, category: str) -> Sums:

@@ -56,7 +56,18 @@ GROUP BY appkey, category, day, info
 """
 """As the versions between the fourth and the eighth migration made it at their start."""
 
-
+LOG_IN = """
+INSERT INTO sessions (appkey, partition, number, kind, time)
+SELECT {app:String}, 1, {number:UInt32}, 'logged_in', fromUnixTimestamp64Milli({time_ms:Int64})
+"""
+CHANGE = """
+INSERT INTO connection_changes (appkey, category, info, gateway, minute, reader, change)
+SELECT {app:String}, 'region', 'north', 'g1', fromUnixTimestamp64Milli({minute_ms:Int64}), 'r', {change:Int64}
+"""
+BY_HOURS = """
+SELECT dateDiff('hour', fromUnixTimestamp64Milli({start_ms:Int64}), hour), sumWithOverflowForEachMerge(changes)
+FROM connection_hours GROUP BY hour ORDER BY hour
+"""
 _COLUMNS = "SELECT table, groupArray(name) FROM system.columns WHERE database = currentDatabase() GROUP BY table"
 
 
@@ -170,7 +181,8 @@ async def test_log_ins_before_and_after_the_upgrade_to_small_granules(
     logged_in = Session.SESSION_EVENT_KIND_LOGGED_IN
     await create_by_version(17, clickhouse, monkeypatch)
     await count_days(clickhouse, ZoneInfo(ZONE))
-    await ingest(log, clickhouse, tmp_path, [session(1, logged_in, T0), session(2, logged_in, T0 - DAY_MS)])
+    for number, time_ms in ((1, T0), (2, T0 - DAY_MS)):
+        await clickhouse.command(LOG_IN, {"app": APP, "number": number, "time_ms": time_ms})
     logins = LoginCounts(clickhouse, APP, "")
     assert await logins.between(TODAY, TODAY) == {TODAY: {"": [1, 2, 2, 2, 2, 2, 2, 2]}}
     sets = await clickhouse.rows("SELECT version, kept FROM login_before")
@@ -180,3 +192,22 @@ async def test_log_ins_before_and_after_the_upgrade_to_small_granules(
     await ingest(log, clickhouse, tmp_path, [session(3, logged_in, T0 + 1), session(2, logged_in, T0 + 2)])
     assert await logins.between(TODAY, TODAY) == {TODAY: {"": [3, 3, 3, 3, 3, 3, 3, 3]}}
     assert await clickhouse.rows("SELECT version, kept FROM login_before") == sets
+
+
+async def test_connections_before_and_after_the_upgrade_to_changes_by_hours(
+    clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create_by_version(18, clickhouse, monkeypatch)
+    start_ms = T0 // HOUR_MS * HOUR_MS
+
+    async def changed(minute: int, change: int) -> None:
+        minute_ms = start_ms + minute * 60_000
+        await clickhouse.command(CHANGE, {"app": APP, "minute_ms": minute_ms, "change": change})
+
+    for minute, change in ((0, 5), (2, 3), (61, 7)):
+        await changed(minute, change)
+    await migrate(clickhouse)
+    await changed(2, -1)
+    await changed(119, -4)
+    rows = await clickhouse.rows(BY_HOURS, {"start_ms": start_ms})
+    assert [(hour, list(changes)) for hour, changes in rows] == [(0, [5, 0, 2]), (1, [0, 7, *[0] * 57, -4])]
