@@ -44,7 +44,7 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.text import check_texts
-from services.domain.topics import DELIVERIES, DEVICES
+from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, LOG_INS
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.log.topics import Topic
 from services.runtime.process.clock import Clock
@@ -61,7 +61,10 @@ _MAX_ACKS = 1000
 _MAX_LINES = 1000
 _MAX_APPS = 1000
 _EXPORT_S = 3600
-_BUT_OUTCOMES = tuple(topic for topic in SOURCES if topic is not DELIVERIES)
+_AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS))
+"""What audits of apps, devices and pushes are made of. Looking at a device writes a record of its own to `log-ins`."""
+
+_BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)
 _Audit = (
     AuditPushRequest
     | AuditDeviceRequest
@@ -121,7 +124,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
-        behind = _allowed(request, await self._catch_up(SOURCES, request.appkey))
+        behind = _allowed(request, await self._catch_up(_AUDITED, request.appkey))
         try:
             async with self._turns.turn(OPERATORS):
                 audit = await audit_device(self._clickhouse, request.appkey, request.token)
@@ -217,7 +220,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         """Catch up with all that an audit of the push is made of; its app is known once its command is ingested."""
         behind = await self._catch_up(_BUT_OUTCOMES)
         push = None if behind else await find_planned(self._clickhouse, msgid)
-        return await self._catch_up(SOURCES, push.appkey) if push else behind
+        return await self._catch_up(_AUDITED, push.appkey) if push else behind
 
     async def _catch_up(self, topics: Collection[Topic], appkey: str = "") -> int:
         """Have all instances ingest what is in the topics now, of outcomes those of the app.
