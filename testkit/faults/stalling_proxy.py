@@ -1,4 +1,4 @@
-"""A TCP proxy that stops passing data on at a chosen moment."""
+"""A TCP proxy that stops passing data on at a chosen moment, and may go on later."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,6 +19,10 @@ class StallingProxy:
     def stall(self) -> None:
         self._flows.clear()
 
+    def flow(self) -> None:
+        """Go on, with what has come meanwhile first."""
+        self._flows.set()
+
     async def passes(self, chunks: int) -> None:
         """Return once so many more pieces have come from the server."""
         goal = self._passed + chunks
@@ -26,7 +30,11 @@ class StallingProxy:
             await self._more.wait_for(lambda: self._passed >= goal)
 
     async def connected(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter, port: int) -> None:
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionError:
+            to_client.close()
+            return
         for copying in (self._copy(from_client, to_server, 0), self._copy(from_server, to_client, 1)):
             self._copying.add(asyncio.create_task(copying))
 
@@ -49,10 +57,10 @@ class StallingProxy:
 
 
 @asynccontextmanager
-async def stalling_proxy(port: int) -> AsyncIterator[StallingProxy]:
-    """Run a proxy to a port of 127.0.0.1, on a free port."""
+async def stalling_proxy(port: int, at: int = 0) -> AsyncIterator[StallingProxy]:
+    """Run a proxy to a port of 127.0.0.1, on the port `at`; 0: on a free one."""
     proxy = StallingProxy()
-    server = await asyncio.start_server(lambda reader, writer: proxy.connected(reader, writer, port), "127.0.0.1", 0)
+    server = await asyncio.start_server(lambda reader, writer: proxy.connected(reader, writer, port), "127.0.0.1", at)
     proxy.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield proxy

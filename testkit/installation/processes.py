@@ -18,6 +18,7 @@ import psutil
 
 from carillon.commands.certs.files import Terms, Wanted, operator, update
 from services.domain.master_key import create_master
+from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from services.runtime.rpc.caller import OPERATOR
 from testkit import plain_http
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
@@ -30,7 +31,7 @@ CARILLON = str(Path(sys.executable).parent / "carillon")
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
 CONSOLE = ("accounts", "console")
-STANDBYS = ("scheduling-standby", "targeting-standby")
+STANDBYS = tuple(f"{role}-standby" for role in BACKENDS if role in ROLES_WITH_STANDBYS)
 _START_S = 240
 
 

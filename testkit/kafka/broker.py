@@ -1,48 +1,44 @@
 """A real Kafka broker as a child process: no container, only Java and Maven.
 
-The broker's jars are copied once into `.cache/kafka` (git-ignored) by Maven; where they come from is Maven's own
-configuration. One process is broker and controller (KRaft, combined mode).
+One process is broker and controller (KRaft, combined mode), alone or as one of a cluster.
 """
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from testkit.kafka.jars import KafkaMissingError, kafka_jars
 from testkit.ports import free_ports
-from testkit.repository import ROOT
 
-_JARS = ROOT / ".cache" / "kafka"
-_POM = Path(__file__).with_name("pom.xml")
 _START_SECONDS = 240
 _SETTINGS = """\
 process.roles=broker,controller
-node.id=1
+node.id={node}
 listeners={listeners},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners={listeners}
+advertised.listeners={advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL{plaintext}
+inter.broker.listener.name=PLAINTEXT
+controller.quorum.voters={voters}
 log.dirs={directory}/data
 auto.create.topics.enable=false
-default.replication.factor=1
-offsets.topic.replication.factor=1
+default.replication.factor={brokers}
+offsets.topic.replication.factor={brokers}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={brokers}
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 num.network.threads=2
@@ -67,16 +63,31 @@ class Security:
     users: tuple[str, ...] = ()
 
 
-class KafkaMissingError(RuntimeError):
-    """Java or Maven is not installed, or the broker's jars could not be downloaded."""
+@dataclass(frozen=True)
+class Member:
+    """The place of a broker in a cluster.
+
+    `node`: its id, from 1 on. `controllers`: the ports of all nodes' controllers, in the order of their ids.
+    `proxied`: names of further plaintext listeners; clients that bootstrap at one are sent to the port of its proxy.
+    """
+
+    cluster: str
+    node: int
+    controllers: Sequence[int]
+    proxied: Mapping[str, int] = field(default_factory=dict)
+
+
+def new_cluster_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
 
 
 class KafkaBroker:
     """One broker on free ports of 127.0.0.1, its data in `directory`; every method blocks, with a bound."""
 
-    def __init__(self, directory: Path, security: Security | None = None) -> None:
+    def __init__(self, directory: Path, security: Security | None = None, member: Member | None = None) -> None:
         self._directory = directory
         self._security = security or Security()
+        self._member = member
         self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._classpath = ""
@@ -97,13 +108,17 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start the broker, after a stop or kill on the same data and port; return once it serves clients."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process; see `wait_until_ready`. Brokers of a cluster serve once most of them run."""
         if not self._ports:
             self._prepare()
         with (self._directory / "broker.out").open("ab") as output:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(self._settings)), stdout=output, stderr=subprocess.STDOUT
             )
-        self._wait_until_ready()
 
     def stop(self) -> None:
         """Stop the broker in order; kill it when that takes longer than 20 s."""
@@ -152,17 +167,25 @@ class KafkaBroker:
 
     def _prepare(self) -> None:
         self._classpath = f"{kafka_jars()}/*"
-        names = ("PLAINTEXT", *self._security.listeners)
-        controller_port, *ports = free_ports(1 + len(names))
-        self._ports = dict(zip(names, ports, strict=True))
-        listeners = ",".join(f"{name}://{self.at(name)}" for name in names)
+        own_controller, cluster = free_ports(1), new_cluster_id()
+        member = self._member or Member(cluster, 1, own_controller)
+        names = ("PLAINTEXT", *self._security.listeners, *member.proxied)
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         self._directory.mkdir(parents=True, exist_ok=True)
-        settings = _SETTINGS.format(listeners=listeners, controller_port=controller_port, directory=self._directory)
+        settings = _SETTINGS.format(
+            node=member.node,
+            brokers=len(member.controllers),
+            listeners=",".join(f"{name}://{self.at(name)}" for name in names),
+            advertised=",".join(f"{n}://127.0.0.1:{member.proxied.get(n, port)}" for n, port in self._ports.items()),
+            controller_port=member.controllers[member.node - 1],
+            voters=",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(member.controllers, 1)),
+            plaintext="".join(f",{name}:PLAINTEXT" for name in member.proxied),
+            directory=self._directory,
+        )
         self._settings.write_text(settings + self._security.settings)
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A", 1)
         users = [word for user in self._security.users for word in ("--add-scram", user)]
         subprocess.run(
-            self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings), *users),
+            self._java("kafka.tools.StorageTool", "format", "-t", member.cluster, "-c", str(self._settings), *users),
             check=True,
             capture_output=True,
             timeout=_START_SECONDS,
@@ -180,7 +203,8 @@ class KafkaBroker:
             *command,
         ]
 
-    def _wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Return once the broker serves clients."""
         deadline = time.monotonic() + _START_SECONDS
         while not _accepts(self._ports["PLAINTEXT"]) or not asyncio.run(_serves(self.bootstrap)):
             if not self.running or time.monotonic() > deadline:
@@ -207,34 +231,6 @@ def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBr
     finally:
         if broker.running:
             broker.stop()
-
-
-def kafka_jars() -> Path:
-    """Return the folder with the broker's jars, filled by Maven the first time."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise KafkaMissingError(f"`{program}` is not installed: a real Kafka broker needs Java 17 and Maven")
-    _JARS.parent.mkdir(exist_ok=True)
-    with _JARS.with_name("kafka.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not any(_JARS.glob("kafka_2.13-*.jar")):
-            _get_jars()
-    return _JARS
-
-
-def _get_jars() -> None:
-    partial = _JARS.with_name(f"kafka.{os.getpid()}")
-    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
-    result = subprocess.run(
-        [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if result.returncode:
-        raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
-    partial.rename(_JARS)
 
 
 def _accepts(port: int) -> bool:

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from testkit.kafka.broker import kafka_jars
+from testkit.kafka.jars import kafka_jars
 
 _CLASSES = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from testkit.kafka.broker import kafka
-from tests.soak.run import Plan, Soak
+from tests.soak.plan import Plan
+from tests.soak.run import Soak, soak
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
-    _assert_no_violations(Soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
+    _assert_no_violations(soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
 
 
 @pytest.mark.long
@@ -20,10 +21,10 @@ def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:
     with kafka(tmp_path / "kafka") as broker:
-        _assert_no_violations(Soak(Plan(seconds=15, devices=10, rate=10, seed=7), tmp_path, broker))
+        _assert_no_violations(soak(Plan(seconds=15, devices=10, rate=10, seed=7), tmp_path, broker))
 
 
-def _assert_no_violations(soak: Soak) -> None:
-    verdict = asyncio.run(soak.run())
+def _assert_no_violations(run: Soak) -> None:
+    verdict = asyncio.run(run.run())
     assert not verdict.violations, "\n".join([*map(str, verdict.violations), *verdict.timelines])
     assert all(verdict.counts[name] for name in ("faults", "accepted", "shown"))

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from testkit.kafka.broker import KafkaBroker
 from tests.soak.ledger import Outcome
-from tests.soak.run import Plan, Soak, Verdict
+from tests.soak.plan import Plan, Verdict
+from tests.soak.run import Soak, soak
 
 _REFRESH_S = 0.5
 
@@ -48,10 +49,10 @@ async def _run(plan: Plan, directory: Path, kafka: bool) -> Verdict:
     if broker is not None:
         await asyncio.to_thread(broker.start)
     try:
-        soak = Soak(plan, directory, broker)
-        progress = asyncio.create_task(_progress(soak))
+        run = soak(plan, directory, broker)
+        progress = asyncio.create_task(_progress(run))
         try:
-            return await soak.run()
+            return await run.run()
         finally:
             progress.cancel()
             await asyncio.wait([progress])

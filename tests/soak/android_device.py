@@ -68,8 +68,11 @@ class AndroidDevice:
         ledger: Ledger,
         random: Random,
         pause_s: tuple[float, float] = PAUSE_S,
+        *,
+        is_steady: bool = False,
     ) -> None:
         self.index = index
+        self.is_steady = is_steady
         self.gateway = gateway
         self.history: list[Change] = []
         self.shown: dict[int, Shown] = {}
@@ -99,12 +102,13 @@ class AndroidDevice:
         return [f"shared-{self.index // SHARING}-{letter}" for letter in "ab"]
 
     async def live(self) -> None:
-        """Connect, act at random, and disconnect once `is_leaving` is set."""
+        """Connect, act at random unless the device is steady, and disconnect once `is_leaving` is set."""
         await self.connect()
         await self.change(alias=self.aliases[0], channel=CHANNELS[self.index % 2])
         await self.change(tags=frozenset(self._some(TAGS)), stags=frozenset(self._some(STAGS)))
         while not self.is_leaving:
-            await self._do_something()
+            if not self.is_steady:
+                await self._do_something()
             await asyncio.sleep(self._random.uniform(*self._pause_s))
         await self.disconnect()
 
@@ -166,6 +170,7 @@ class AndroidDevice:
         msgid = push["msgid"]
         if msgid in self.shown:
             self._ledger.errors.append(f"device {self.index} received {msgid} twice")
+            self._ledger.doubled.append(msgid)
         self.shown[msgid] = Shown(msgid, push["content"], self._ledger.now_ms())
         self._ledger.write("shown", device=self.index, msgid=msgid, content=push["content"])
         if push["is_notif"] and self._wire is not None:

@@ -28,19 +28,20 @@ class AndroidDevices:
         self._random = Random(f"{seed}/android_devices")
         self._lives: list[asyncio.Task[None]] = []
 
-    async def begin(self, count: int) -> None:
-        """Start so many devices; return once all are registered."""
-        for _ in range(count):
-            self._add()
+    async def begin(self, count: int, steady: int = 0) -> None:
+        """Start so many devices, and others that stay as they are; return once all are registered."""
+        for index in range(count + steady):
+            self._add(is_steady=index >= count)
         while not all(device.history for device in self.devices):
             await asyncio.sleep(0.05)
 
     async def reinstall(self) -> None:
-        """Replace a random device by a new one every few seconds, as when an app is installed again."""
+        """Replace a random device, a steady one never, every few seconds, as when an app is installed again."""
         while True:
             await asyncio.sleep(self._pace * self._random.uniform(*_ANEW_S))
-            self._random.choice([device for device in self.devices if not device.is_leaving]).is_leaving = True
-            self._add()
+            acting = [device for device in self.devices if not device.is_leaving and not device.is_steady]
+            self._random.choice(acting).is_leaving = True
+            self._add(is_steady=False)
 
     async def leave(self) -> None:
         """Disconnect all devices, each after its current action."""
@@ -76,6 +77,7 @@ class AndroidDevices:
                 device.shown,
                 device.frames,
                 device.reachable,
+                device.is_steady,
             )
             for device in self.devices
         }
@@ -93,9 +95,11 @@ class AndroidDevices:
             if frame.msgid in known
         ]
 
-    def _add(self) -> None:
+    def _add(self, *, is_steady: bool) -> None:
         index = len(self.devices)
         random, pause_s = Random(f"{self._seed}/{index}"), (self._pace * PAUSE_S[0], self._pace * PAUSE_S[1])
-        device = AndroidDevice(index, self._gateway, self.appkey, self._ledger, random, pause_s)
+        device = AndroidDevice(
+            index, self._gateway, self.appkey, self._ledger, random, pause_s, is_steady=is_steady
+        )
         self.devices.append(device)
         self._lives.append(asyncio.create_task(device.live()))

@@ -36,6 +36,7 @@ class Client(NamedTuple):
     """A device from its own point of view.
 
     `shown`: by message id, in the order of showing.
+    `is_steady`: it never acts by itself, and stays connected as long as the service lets it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Client(NamedTuple):
     shown: Mapping[int, Shown]
     frames: Sequence[Frame] = ()
     reachable: Sequence[Reachability] = ()
+    is_steady: bool = False
 
 
 class Observations(NamedTuple):

@@ -120,6 +120,8 @@ class Ledger:
         self.now_ms = now_ms
         self.pushes: list[Push] = []
         self.errors: list[str] = []
+        self.doubled: list[int] = []
+        """Messages that a device showed once more."""
         self.apart: set[str] = set()
         """Apps whose pushes are not in the ledger."""
         self.is_fault_free = True

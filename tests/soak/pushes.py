@@ -38,6 +38,9 @@ class PushVariant(NamedTuple):
     may_be_cancelled: bool = False
 
 
+PushVariants = tuple[PushVariant, ...]
+
+
 class Targets(NamedTuple):
     """The tokens and aliases that pushes can name at the moment."""
 
@@ -46,14 +49,27 @@ class Targets(NamedTuple):
     ios_tokens: Sequence[str]
 
 
+class Mixture(NamedTuple):
+    """`unicasts`: how many come with each broadcast or multicast. `speeds`: rate limits, for one push in five."""
+
+    unicasts: int = 1
+    speeds: Sequence[int] = (5, 50, 1000)
+
+
+ANY_PUSH = Mixture()
+
+
 class PushGenerator:
     """Makes push requests, chosen by the seed; without an iOS app, only for Android."""
 
-    def __init__(self, android: AppCredentials, ios: AppCredentials | None, random: Random) -> None:
+    def __init__(
+        self, android: AppCredentials, ios: AppCredentials | None, random: Random, mixture: Mixture = ANY_PUSH
+    ) -> None:
         self._apps: dict[str, Sequence[AppCredentials]] = {"android": (android,)}
         if ios is not None:
             self._apps |= {"ios": (ios,), "both": (android, ios)}
         self._random = random
+        self._mixture = mixture
         self._serial = 0
 
     def sign_with(self, app: AppCredentials) -> None:
@@ -85,11 +101,11 @@ class PushGenerator:
         return self._v2_request(variant, {"period": LONG_S}, is_notif=1)
 
     def _v2(self, targets: Targets) -> Request:
-        make = self._random.choice((_v2_many, _v2_named))
+        make = self._random.choice((_v2_many, *[_v2_named] * self._mixture.unicasts))
         variant = self._random.choice([each for each in make(self._random, targets) if each.apps in self._apps])
         option: Body = {"period": self._period_s()}
         if self._random.random() < 0.2:
-            option["qps"] = self._random.choice((5, 50, 1000))
+            option["qps"] = self._random.choice(self._mixture.speeds)
         if self._random.random() < 0.15:
             option |= {"timed": 2, "send_time_interval": self._random.randint(*_TIMED_S)}
         return self._v2_request(variant, option, self._random.randint(0, 1))
@@ -102,7 +118,8 @@ class PushGenerator:
         return Request("v2", "/v2/push", body, self._apps[variant.apps], push)
 
     def _android(self, targets: Targets) -> Request:
-        variant = self._random.choice(_android_variants(self._random, targets))
+        many, named = _android_variants(self._random, targets)
+        variant = self._random.choice((*many, *named * self._mixture.unicasts))
         period_s, qps = self._legacy_period_s(), self._random.choice((0, 0, 0, 50))
         is_broadcast = variant.kind == "android broadcast"
         push = self._push(variant, period_s, qps if is_broadcast else 0)
@@ -218,11 +235,12 @@ def _v2_named(random: Random, targets: Targets) -> Sequence[PushVariant]:
     )
 
 
-def _android_variants(random: Random, targets: Targets) -> Sequence[PushVariant]:
+def _android_variants(random: Random, targets: Targets) -> tuple[PushVariants, PushVariants]:
+    """Broadcasts and multicasts, then unicasts."""
     one, two = random.sample(list(TAGS), 2)
     channel, alias = random.choice(CHANNELS), random.choice(targets.aliases)
     token, listed = random.choice(targets.tokens), _listed(random, targets.tokens)
-    return (
+    many = (
         PushVariant("android broadcast", {}, _everyone, may_be_cancelled=True),
         PushVariant("android tags", {"filter": [one, str(two)]}, lambda s: {one, two} <= s.tags, may_be_cancelled=True),
         PushVariant(
@@ -232,11 +250,14 @@ def _android_variants(random: Random, targets: Targets) -> Sequence[PushVariant]
             may_be_cancelled=True,
         ),
         PushVariant("android attribute", {"optfilter": {"channel": [channel]}}, lambda s: s.channel == channel),
+    )
+    named = (
         PushVariant("android token", {"token": token}, lambda s: s.token == token),
         PushVariant("android token list", {"token": listed}, lambda s: s.token in listed),
         PushVariant("android alias", {"alias": alias, "alias_send_all": 1}, lambda s: s.alias == alias),
         PushVariant("android alias, most active", {"alias": alias}, lambda s: s.alias == alias, most_active_only=True),
     )
+    return many, named
 
 
 def _ios_variants(random: Random, targets: Targets) -> Sequence[PushVariant]:

@@ -5,14 +5,13 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
@@ -26,6 +25,7 @@ from tests.soak.faults import FaultInjector
 from tests.soak.history import History
 from tests.soak.ios_devices import IosDevices
 from tests.soak.ledger import Ledger, LedgerFile, Outcome
+from tests.soak.plan import EdgeClient, Faults, Plan, Verdict
 from tests.soak.pushes import PushGenerator
 from tests.soak.senders import Answer, HttpInterface, Senders
 from tests.soak.settled_checks import SETTLE_S, SettledChecks
@@ -38,28 +38,17 @@ _REPLAY_S = 1800.0
 _REPLAY_TRIES = 3
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The size of a run: seconds of load, devices, requests a second; the seed fixes the random choices."""
-
-    seconds: float
-    devices: int
-    rate: float
-    seed: int
-
-
-class Verdict(NamedTuple):
-    """The result of a run. `counts` are for people; `timelines` explain the messages of the violations."""
-
-    violations: Sequence[Violation]
-    timelines: Sequence[str]
-    counts: dict[str, Any]
-
-
 class Soak:
-    """One installation in `directory`, its clients, and their checks. `step` says how far it is."""
+    """One installation with its files in `directory`, its clients, and their checks. `step` says how far it is."""
 
-    def __init__(self, plan: Plan, directory: Path, broker: KafkaBroker | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path,
+        installation: Installation,
+        faults: Callable[[Ledger], Faults],
+        interface: Callable[[str], EdgeClient] = AppServer,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.plan = plan
         self.step = "starting"
@@ -67,8 +56,9 @@ class Soak:
         self.ledger = Ledger(self._ledger_file.write)
         self.times: dict[str, float] = {}
         self._directory = directory
-        self._installation = Installation(directory / "data", broker.bootstrap if broker else None)
-        self.faults = FaultInjector(self._installation, broker, self.ledger, Random(f"{plan.seed}/faults"))
+        self._installation = installation
+        self._interface = interface
+        self.faults = faults(self.ledger)
 
     async def run(self) -> Verdict:
         """Run and return the verdict; violations raise nothing. All processes have ended on return."""
@@ -82,7 +72,7 @@ class Soak:
                     timelines = await asyncio.to_thread(self._timelines, found)
                     await android_devices.close()
                     found += await self._stopped(observed)
-                    return Verdict(found, timelines, self._counts(observed, apple))
+                    return Verdict(found, timelines, self._counts(observed, apple), observed)
         finally:
             self._ledger_file.close()
             await asyncio.to_thread(self._installation.close)
@@ -149,29 +139,28 @@ class Soak:
         ]
         await asyncio.to_thread(self._installation.give_key, ios)
         self._apps: tuple[AppCredentials, AppCredentials] = (android, ios)
-        pushes = PushGenerator(android, ios, Random(f"{self.plan.seed}/pushes"))
-        senders = Senders(self._interfaces(), pushes, self.ledger, Random(f"{self.plan.seed}/senders"))
+        pushes = PushGenerator(android, ios, Random(f"{self.plan.seed}/pushes"), self.plan.mixture)
+        random = Random(f"{self.plan.seed}/senders")
+        senders = Senders(self._interfaces(), pushes, self.ledger, random, self.plan.in_flight)
         gateway = Gateway(self._installation.gateway_url)
         android_devices = AndroidDevices(gateway, android.appkey, self.ledger, self.plan.seed)
         try:
             await self._register_ios(apple, ios)
             async with asyncio.timeout(SETTLE_S):
-                await android_devices.begin(self.plan.devices)
+                await android_devices.begin(self.plan.devices, self.plan.steady)
             yield android_devices, senders, pushes
         finally:
             await android_devices.close()
             await senders.close()
 
     def _interfaces(self) -> dict[str, HttpInterface]:
-        return {
-            "v2": AppServer(self._installation.v2_url),
-            "android": AppServer(self._installation.android_url),
-            "ios": AppServer(self._installation.ios_url),
-        }
+        at = self._installation
+        urls = {"v2": at.v2_url, "android": at.android_url, "ios": at.ios_url}
+        return {name: self._interface(url) for name, url in urls.items()}
 
     async def _register_ios(self, apple: IosDevices, app: AppCredentials) -> None:
         apple.appkey = app.appkey
-        server = AppServer(self._installation.v2_url)
+        server = self._interface(self._installation.v2_url)
         for index in range(_IOS_DEVICES):
             await apple.register(server, f"{index:02x}" * 32, frozenset(STAGS[: index % 3]))
         await apple.register(server, _DEAD, frozenset())
@@ -252,6 +241,13 @@ def _iphones(apple: IosDevices) -> dict[tuple[str, str], Client]:
         for token, history in apple.histories.items()
         if token != _DEAD
     }
+
+
+def soak(plan: Plan, directory: Path, broker: KafkaBroker | None = None) -> Soak:
+    """Return a run on `carillon up`, or with a broker on a process for each role, with faults that the seed chooses."""
+    installation = Installation(directory / "data", broker.bootstrap if broker else None)
+    random = Random(f"{plan.seed}/faults")
+    return Soak(plan, directory, installation, lambda ledger: FaultInjector(installation, broker, ledger, random))
 
 
 def verified(installation: Installation, role: str) -> list[Violation]:

@@ -10,7 +10,9 @@ import httpx
 from tests.soak.ledger import Ledger, Outcome, Push
 from tests.soak.pushes import PushGenerator, Request, Targets, ids_in
 
-_IN_FLIGHT = 24
+IN_FLIGHT = 24
+"""Requests at a time at most, those included that wait to be repeated or cancelled."""
+
 _RETRY_S = 0.3
 _WITH_KEY = 0.75
 _CANCELLED = 0.25
@@ -44,14 +46,19 @@ class Senders:
     """Sends requests at a rate; each gets a definite outcome, or counts as unknown."""
 
     def __init__(
-        self, interfaces: Mapping[str, HttpInterface], pushes: PushGenerator, ledger: Ledger, random: Random
+        self,
+        interfaces: Mapping[str, HttpInterface],
+        pushes: PushGenerator,
+        ledger: Ledger,
+        random: Random,
+        in_flight: int = IN_FLIGHT,
     ) -> None:
         self._interfaces = interfaces
         self._pushes = pushes
         self._ledger = ledger
         self._random = random
         self._in_flight: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(_IN_FLIGHT)
+        self._slots = asyncio.Semaphore(in_flight)
 
     async def send_continuously(self, rate: float, targets: Callable[[], Targets]) -> None:
         """Send until cancelled, to `targets()`; `finish` waits for the requests in flight."""

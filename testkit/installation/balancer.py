@@ -1,0 +1,90 @@
+"""HAProxy in front of the edges and the gateways of an installation."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from testkit.ports import free_ports
+from testkit.waiting import blocking_until
+
+HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+
+CHECK_INTERVAL_S = 0.5
+CHECKS_FAILED = 2
+_GLOBAL = f"""\
+global
+    maxconn 4000
+defaults
+    timeout connect 2s
+    timeout client 40s
+    timeout server 60s
+    timeout http-request 8s
+    timeout tunnel 10m
+    option redispatch
+    option httpchk GET /healthz
+    default-server check inter {round(CHECK_INTERVAL_S * 1000)}ms fall {CHECKS_FAILED} rise 1
+    default-server on-marked-down shutdown-sessions
+"""
+
+
+class Server(NamedTuple):
+    """The port of a server on this machine, and the port at which /healthz tells whether it is ready."""
+
+    port: int
+    health_port: int
+
+
+class Listener(NamedTuple):
+    """A port of the balancer. `mode`: http repeats a request elsewhere whose connection was refused; tcp does not."""
+
+    mode: str
+    servers: Sequence[Server]
+
+
+class Balancer:
+    """One HAProxy process; `ports` are those of the listeners, in their order."""
+
+    def __init__(self, directory: Path, listeners: Sequence[Listener]) -> None:
+        self.ports = free_ports(len(listeners))
+        self._file = directory / "haproxy.cfg"
+        self._listeners = listeners
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start HAProxy, and return once it listens."""
+        if HAPROXY is None:
+            raise RuntimeError("HAProxy is not installed: apt-get install haproxy")
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(_GLOBAL + "".join(map(_section, self.ports, self._listeners)))
+        with self._file.with_suffix(".out").open("ab") as output:
+            self._process = process = subprocess.Popen(
+                [HAPROXY, "-db", "-f", str(self._file)], stdout=output, stderr=subprocess.STDOUT
+            )
+
+        def listens() -> bool:
+            assert process.poll() is None, self._file.with_suffix(".out").read_text()
+            return all(_is_listening(port) for port in self.ports)
+
+        blocking_until(listens)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
+def _section(port: int, listener: Listener) -> str:
+    servers = "".join(
+        f"    server s{number} 127.0.0.1:{server.port} port {server.health_port}\n"
+        for number, server in enumerate(listener.servers)
+    )
+    return f"listen p{port}\n    mode {listener.mode}\n    bind 127.0.0.1:{port}\n    balance leastconn\n{servers}"
+
+
+def _is_listening(port: int) -> bool:
+    wanted = f"0100007F:{port:04X} 00000000:0000 0A"
+    return wanted in Path("/proc/net/tcp").read_text(encoding="ascii")

@@ -1,0 +1,112 @@
+"""An installation with several processes of most roles, behind a load balancer, on a Kafka cluster."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from testkit import plain_http
+from testkit.faults.set_clock import SettableClock
+from testkit.installation.balancer import CHECK_INTERVAL_S, CHECKS_FAILED, Balancer, Listener, Server
+from testkit.installation.processes import FRONTENDS, Installation
+from testkit.kafka.cluster import KafkaCluster
+from testkit.ports import free_ports
+
+SECONDS = tuple(f"{role}-2" for role in FRONTENDS)
+"""The second process of each frontend."""
+
+PROXIED = {"edge-2": "EDGE", "delivery": "DELIVERY", "scheduling": "SCHEDULING", "scheduling-standby": "STANDBY"}
+"""Processes whose connections to Kafka pass proxies, with the names of their listeners."""
+
+CLOCKS = ("edge-2", "gateway-2", "delivery")
+"""Processes whose clocks can be set."""
+
+_READY_S = 120
+_PORTS = ("V2_PORT", "ANDROID_PORT", "IOS_PORT", "GATEWAY_PORT")
+_OWNS = re.compile(r"^carillon_owner\{.*\} 1\.0$", re.MULTILINE)
+
+
+class ClusterInstallation(Installation):
+    """Two edges, two gateways, and a standby of each role that can have one; `old` has the code of another version.
+
+    Processes named in `of_old_version` run that code. Clients reach the edges and gateways through HAProxy. The
+    processes of one role have directories of their own, as on several machines.
+    """
+
+    def __init__(self, data: Path, cluster: KafkaCluster, old: Path | None = None) -> None:
+        super().__init__(data, cluster.bootstrap, standbys=True)
+        self._cluster = cluster
+        self._old = old
+        self.of_old_version: set[str] = set()
+        self.clocks = {name: SettableClock(data / "clocks" / name) for name in CLOCKS}
+        self.env |= {
+            "CARILLON_KAFKA_REPLICATION": str(len(cluster.brokers)),
+            "CARILLON_MASTER_KEY_FILE": str(data / "master.key"),
+            "CARILLON_TRUSTED_PROXIES": "127.0.0.1",
+            "CARILLON_DRAIN_S": str(int(CHECK_INTERVAL_S * CHECKS_FAILED) + 1),
+        }
+        for name in SECONDS:
+            self._add_second(name)
+        edges = [self.env_of(name) for name in ("edge", "edge-2")]
+        gateways = [self.env_of(name) for name in ("gateway", "gateway-2")]
+        listeners = [_listener("http", edges, name) for name in _PORTS[:3]]
+        self._balancer = Balancer(data / "balancer", [*listeners, _listener("tcp", gateways, _PORTS[3])])
+        v2, android, ios, gateway = self._balancer.ports
+        self.v2_url = f"http://127.0.0.1:{v2}"
+        self.android_url = f"http://127.0.0.1:{android}"
+        self.ios_url = f"http://127.0.0.1:{ios}"
+        self.gateway_url = f"ws://127.0.0.1:{gateway}/device/v1"
+
+    def start_balancer(self) -> None:
+        self._balancer.start()
+
+    def env_of(self, name: str) -> dict[str, str]:
+        env = super().env_of(name)
+        if name in PROXIED:
+            env["CARILLON_KAFKA_BOOTSTRAP"] = self._cluster.bootstrap_of(PROXIED[name])
+        paths = [self.clocks[name].python_path] if name in self.clocks else []
+        if name in self.of_old_version:
+            paths.append(str(self._old))
+        if paths:
+            env["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [env.get("PYTHONPATH")])])
+        return env
+
+    def of_role(self, role: str) -> list[str]:
+        """Return the names of the role's processes; the owner comes first where there are standbys."""
+        names = [name for name in self.names if name in (role, f"{role}-2", f"{role}-standby")]
+        return sorted(names, key=self._owns, reverse=True) if role in ROLES_WITH_STANDBYS else names
+
+    def state_directory(self, role: str) -> Path:
+        """Return where the first process of a role keeps its state."""
+        return self.data / role
+
+    def wait_ready(self) -> None:
+        """Return once every process is ready."""
+        for name in self.names:
+            self._wait_ready(name, _READY_S)
+
+    def close(self) -> None:
+        self._balancer.close()
+        super().close()
+
+    def _owns(self, name: str) -> bool:
+        with plain_http.client(timeout=10) as http:
+            return _OWNS.search(http.get(f"{self.console_url(name)}/metrics").text) is not None
+
+    def _add_second(self, name: str) -> None:
+        role = name.removesuffix("-2")
+        console, *ports = free_ports(1 + len(_PORTS))
+        own = {f"CARILLON_{setting}": str(port) for setting, port in zip(_PORTS, ports, strict=True)}
+        own["CARILLON_DATA_DIR"] = str(self.data / name)
+        first = self._instances[role]
+        self._instances[name] = replace(first, console_port=console, env={**first.env, **own})
+
+
+def _listener(mode: str, envs: list[dict[str, str]], setting: str) -> Listener:
+    return Listener(mode, [Server(_port(env, setting), _port(env, "CONSOLE_PORT")) for env in envs])
+
+
+def _port(env: Mapping[str, str], setting: str) -> int:
+    return int(env[f"CARILLON_{setting}"])

@@ -1,0 +1,80 @@
+"""`python -m tests.soak.cluster`: the ledger test on three Kafka brokers and several processes of each role."""
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.soak.cluster.run import ClusterVerdict, plan, run
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--minutes", type=click.FloatRange(0.2), default=12.0, help="How long the load lasts, at least.")
+@click.option("--devices", type=click.IntRange(2), default=500, help="Android devices; up to 20 of them act at random.")
+@click.option("--rate", type=click.FloatRange(0.1), default=50.0, help="Requests a second.")
+@click.option("--seed", type=int, default=1, help="Makes the same choices again.")
+@click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin so; repeatable. Default: all.")
+@click.option("--from", "old", metavar="COMMIT", help="Begin with the code of this commit, and upgrade under load.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data are kept; default: not at all."
+)
+def main(
+    minutes: float,
+    devices: int,
+    rate: float,
+    seed: int,
+    wanted: tuple[str, ...],
+    old: str | None,
+    as_json: bool,
+    directory: Path | None,
+) -> None:
+    """Send pushes while one fault follows the other, then check that none was lost or shown twice.
+
+    Prints a row for each fault. Exit code 1: there are violations. It needs Java, Maven and HAProxy; faults of full
+    disks are left out unless root runs it.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        found = asyncio.run(run(plan(minutes * 60, devices, rate, seed), directory or Path(temporary), wanted, old))
+    if as_json:
+        click.echo(json.dumps(_object(found)))
+    else:
+        _show(found)
+    sys.exit(1 if found.verdict.violations else 0)
+
+
+def _object(found: ClusterVerdict) -> dict[str, object]:
+    return {
+        "faults": [row._asdict() for row in found.rows],
+        "violations": [violation._asdict() for violation in found.verdict.violations],
+        "timelines": found.verdict.timelines,
+        "counts": found.verdict.counts,
+    }
+
+
+def _show(found: ClusterVerdict) -> None:
+    console = Console(width=160)
+    names = ("fault", "s", "answered", "due", "lost", "doubled", "gap s", "request s", "frame s", "errors")
+    table = Table(*names, box=None)
+    for row in found.rows:
+        errors = ", ".join(f"{answer}: {count}" for answer, count in sorted(row.errors.items()))
+        seconds = (f"{each:.2f}" for each in (row.gap_s, row.request_s, row.frame_s))
+        counts = map(str, (row.answered, row.due, row.lost, row.doubled))
+        table.add_row(row.fault, f"{row.seconds:.0f}", *counts, *seconds, errors or "none")
+    console.print(table)
+    for name, value in found.verdict.counts.items():
+        console.print(f"{name}: {value}", highlight=False, markup=False)
+    for violation in found.verdict.violations:
+        console.print(f"{violation.rule}: {violation.text} {list(violation.msgids)}", highlight=False, markup=False)
+    for timeline in found.verdict.timelines:
+        console.print(timeline, highlight=False, markup=False)
+    console.print(f"{len(found.verdict.violations)} violations" if found.verdict.violations else "no violations")
+
+
+if __name__ == "__main__":
+    main()

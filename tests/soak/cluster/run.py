@@ -1,0 +1,78 @@
+"""One run of the ledger test on a cluster, with a row of figures for each fault."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from testkit.installation.cluster import PROXIED, ClusterInstallation
+from testkit.kafka.cluster import KafkaCluster
+from testkit.repository import ROOT
+from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
+from tests.soak.cluster.faults import ClusterFaults
+from tests.soak.cluster.measured import Attempt, MeasuredInterface
+from tests.soak.cluster.table import Row, rows
+from tests.soak.ledger import Ledger
+from tests.soak.plan import Plan, Verdict
+from tests.soak.pushes import Mixture
+from tests.soak.run import Soak
+
+_MIXTURE = Mixture(unicasts=20, speeds=(50, 1000))
+_IN_FLIGHT = 400
+_ACTING = 20
+_DISKS = ("registry", "delivery")
+
+
+class ClusterVerdict(NamedTuple):
+    """The result of a run: what the ledger test says, and what the clients met during each fault."""
+
+    verdict: Verdict
+    rows: Sequence[Row]
+
+
+def plan(seconds: float, devices: int, rate: float, seed: int) -> Plan:
+    """Return a plan with mostly unicasts to mostly steady devices."""
+    acting = min(_ACTING, devices)
+    return Plan(seconds, acting, rate, seed, devices - acting, _IN_FLIGHT, _MIXTURE)
+
+
+async def run(plan: Plan, directory: Path, wanted: Sequence[str] = (), old: str | None = None) -> ClusterVerdict:
+    """Run all faults, or those whose names begin with one of `wanted`. `old`: the commit whose code runs at first."""
+    attempts: list[Attempt] = []
+    injectors: list[ClusterFaults] = []
+    cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()))
+    with contextlib.ExitStack() as stack:
+        stack.callback(cluster.stop)
+        await asyncio.to_thread(cluster.start)
+        code = await asyncio.to_thread(code_of, old, directory / "old") if old else None
+        installation = stack.enter_context(contextlib.closing(ClusterInstallation(directory / "data", cluster, code)))
+        disks = _disks(installation, stack)
+        installation.start_balancer()
+
+        def faults(ledger: Ledger) -> ClusterFaults:
+            injectors.append(ClusterFaults(installation, cluster, disks, ledger, wanted))
+            return injectors[0]
+
+        soak = Soak(plan, directory, installation, faults, lambda url: MeasuredInterface(url, attempts))
+        async with cluster.proxies():
+            verdict = await soak.run()
+    return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, attempts))
+
+
+def _disks(installation: ClusterInstallation, stack: contextlib.ExitStack) -> Mapping[str, SmallDisk]:
+    """Return a small disk for the state of each role of `_DISKS`; none where this user cannot mount any."""
+    if not can_mount():
+        return {}
+    return {role: stack.enter_context(small_disk(installation.state_directory(role))) for role in _DISKS}
+
+
+def code_of(commit: str, directory: Path) -> Path:
+    """Write the files of a commit into a new directory, with the code that its contracts generate; return it."""
+    directory.mkdir(parents=True)
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x"], cwd=directory, input=archive, check=True)
+    subprocess.run([sys.executable, "protos/build.py"], cwd=directory, check=True, capture_output=True)
+    return directory
