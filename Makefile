@@ -8,7 +8,7 @@ TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_i
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint ruff mypy imports buf release-schema bench soak simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint ruff mypy imports buf release-schema bench soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -105,6 +105,10 @@ release-schema:
 ## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
 soak: install-dev
 	$(BIN)/python -m tests.soak $(ARGS)
+
+## The ledger test on three brokers and several processes of each role, with a row for each fault: make cluster ARGS="--minutes 12"
+cluster: install-dev
+	$(BIN)/python -m tests.soak.cluster $(ARGS)
 
 ## Simulated worlds, one a seed, of an installation under faults: make simulate ARGS="--seeds 10000 --first 0"
 simulate: install-dev

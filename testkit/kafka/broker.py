@@ -213,14 +213,19 @@ class KafkaBroker:
             time.sleep(0.1)
 
 
+def skip_without_kafka() -> None:
+    """Skip the test if CARILLON_TEST_WITHOUT_KAFKA=1 allows it."""
+    if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
+        pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
+
+
 @contextlib.contextmanager
 def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBroker]:
     """Run a broker for the caller alone.
 
     Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows skipping what needs Kafka.
     """
-    if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
-        pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
+    skip_without_kafka()
     broker = KafkaBroker(directory, security)
     try:
         broker.start()

@@ -164,7 +164,7 @@ class Senders:
         headers = {} if key is None else {"Idempotency-Key": key}
         try:
             answer = await self._interfaces[request.interface].call(
-                method, request.path, body, *secrets, headers=headers, statuses=(200, 403, 503)
+                method, request.path, body, *secrets, headers=headers, statuses=(200, 403, 429, 503)
             )
         except httpx.TransportError as error:
             self._ledger.write("no answer", serial=request.push.serial, error=repr(error))

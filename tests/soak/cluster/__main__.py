@@ -15,8 +15,8 @@ from tests.soak.cluster.run import ClusterVerdict, plan, run
 
 @click.command(context_settings={"show_default": True})
 @click.option("--minutes", type=click.FloatRange(0.2), default=12.0, help="How long the load lasts, at least.")
-@click.option("--devices", type=click.IntRange(2), default=500, help="Android devices; up to 20 of them act at random.")
-@click.option("--rate", type=click.FloatRange(0.1), default=50.0, help="Requests a second.")
+@click.option("--devices", type=click.IntRange(2), default=100, help="Android devices; up to 20 of them act at random.")
+@click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
 @click.option("--seed", type=int, default=1, help="Makes the same choices again.")
 @click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin so; repeatable. Default: all.")
 @click.option("--from", "old", metavar="COMMIT", help="Begin with the code of this commit, and upgrade under load.")

@@ -43,6 +43,16 @@ class Fault(NamedTuple):
     inject: Action
 
 
+def full_disk(role: str) -> str:
+    """Return the name of the fault."""
+    return f"full disk {role}"
+
+
+def is_wanted(name: str, wanted: Sequence[str]) -> bool:
+    """Return whether the name of a fault begins with one of `wanted`; none means all."""
+    return not wanted or name.startswith(tuple(wanted))
+
+
 class ClusterFaults:
     """Injects the faults whose names begin with one of `wanted`; `phases` tells when each was.
 
@@ -64,7 +74,7 @@ class ClusterFaults:
         self._cluster = cluster
         self._disks = disks
         self._ledger = ledger
-        self._faults = [fault for fault in self._all() if not wanted or fault.name.startswith(tuple(wanted))]
+        self._faults = [fault for fault in self._all() if is_wanted(fault.name, wanted)]
 
     async def inject(self, seconds: float) -> None:
         """Inject each fault; its phase takes its part of the time, and longer where it is not over by then."""
@@ -118,7 +128,7 @@ class ClusterFaults:
             for ahead_s in _AHEAD_S:
                 yield Fault(f"clock {ahead_s:+} s {name}", partial(self._set_clock, name, ahead_s))
         for role in self._disks:
-            yield Fault(f"full disk {role}", partial(self._fill_disk, role))
+            yield Fault(full_disk(role), partial(self._fill_disk, role))
         yield Fault("broker killed", self._kill_broker)
         yield Fault("leader paused", self._pause_leader)
         yield Fault("two brokers lost", self._lose_two_brokers)

@@ -12,7 +12,7 @@ from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.kafka.cluster import KafkaCluster
 from testkit.repository import ROOT
 from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
-from tests.soak.cluster.faults import ClusterFaults
+from tests.soak.cluster.faults import ClusterFaults, full_disk, is_wanted
 from tests.soak.cluster.measured import Attempt, MeasuredInterface
 from tests.soak.cluster.table import Row, rows
 from tests.soak.ledger import Ledger
@@ -49,7 +49,7 @@ async def run(plan: Plan, directory: Path, wanted: Sequence[str] = (), old: str 
         await asyncio.to_thread(cluster.start)
         code = await asyncio.to_thread(code_of, old, directory / "old") if old else None
         installation = stack.enter_context(contextlib.closing(ClusterInstallation(directory / "data", cluster, code)))
-        disks = _disks(installation, stack)
+        disks = _disks(installation, wanted, stack)
         installation.start_balancer()
 
         def faults(ledger: Ledger) -> ClusterFaults:
@@ -62,11 +62,12 @@ async def run(plan: Plan, directory: Path, wanted: Sequence[str] = (), old: str 
     return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, attempts))
 
 
-def _disks(installation: ClusterInstallation, stack: contextlib.ExitStack) -> Mapping[str, SmallDisk]:
-    """Return a small disk for the state of each role of `_DISKS`; none where this user cannot mount any."""
-    if not can_mount():
-        return {}
-    return {role: stack.enter_context(small_disk(installation.state_directory(role))) for role in _DISKS}
+def _disks(
+    installation: ClusterInstallation, wanted: Sequence[str], stack: contextlib.ExitStack
+) -> Mapping[str, SmallDisk]:
+    """Return a small disk for the state of each role whose disk is to be filled, if this user can mount any."""
+    roles = [role for role in _DISKS if can_mount() and is_wanted(full_disk(role), wanted)]
+    return {role: stack.enter_context(small_disk(installation.state_directory(role))) for role in roles}
 
 
 def code_of(commit: str, directory: Path) -> Path:
