@@ -21,12 +21,14 @@ def _time_ns():
 
 
 time.time_ns = _time_ns
-time.time = lambda: _time_ns() / 1e9
 """
 
 
 class SettableClock:
-    """The clock that a Python process reads with `time.time` and `time.time_ns`; monotonic time is the system's."""
+    """The clock that a Python process reads with `time.time_ns`, as the service does; all other time is the system's.
+
+    `time.time` is the system's too: gRPC makes deadlines with it, which its core compares with the system's clock.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

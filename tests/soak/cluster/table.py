@@ -68,7 +68,7 @@ def _row(observed: Observations, phase: Phase, attempts: Sequence[Attempt]) -> R
         doubled=sum(msgid in ids for msgid in observed.ledger.doubled),
         gap_s=max(later - earlier for earlier, later in pairwise(moments)) / 1000,
         request_s=max((each.ms for each in attempts if each.answer in _ANSWERED), default=0) / 1000,
-        frame_s=max(_frames_ms(observed, pushes), default=0) / 1000,
+        frame_s=max(0, *_frames_ms(observed, pushes), 0) / 1000,
         errors=Counter(each.answer for each in attempts if each.answer not in _ANSWERED),
     )
 
