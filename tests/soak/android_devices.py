@@ -98,8 +98,6 @@ class AndroidDevices:
     def _add(self, *, is_steady: bool) -> None:
         index = len(self.devices)
         random, pause_s = Random(f"{self._seed}/{index}"), (self._pace * PAUSE_S[0], self._pace * PAUSE_S[1])
-        device = AndroidDevice(
-            index, self._gateway, self.appkey, self._ledger, random, pause_s, is_steady=is_steady
-        )
+        device = AndroidDevice(index, self._gateway, self.appkey, self._ledger, random, pause_s, is_steady=is_steady)
         self.devices.append(device)
         self._lives.append(asyncio.create_task(device.live()))
